@@ -1,0 +1,228 @@
+/* horovod.h - collective operations among the ranks of a training job: the whole public C interface.
+ *
+ * A job is `size` ranks, numbered 0 ... size-1, usually one process each. Every rank opens a context,
+ * submits operations by name, and waits for their handles. Ranks may submit in any order and at any
+ * time: the engine runs an operation once every rank has submitted the same name, in one order that is
+ * equal on all ranks.
+ *
+ * Threads:    every function may be called from any thread unless its comment says otherwise.
+ * Errors:     a function that can fail returns a code and, where `status` is not NULL, writes code and
+ *             text there. Outputs are written only on HVD_OK.
+ * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
+ *             done; names, shapes and request structs are copied and may go once the call returns.
+ * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
+ *             from every call and must not use the parent's handles.
+ */
+#ifndef HOROVOD_H
+#define HOROVOD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HVD_API __attribute__((visibility("default")))
+#else
+#define HVD_API
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------ */
+
+typedef enum hvd_code {
+    HVD_OK = 0,
+    HVD_IN_PROGRESS = 1,      /* not done yet; only from hvd_wait, hvd_test */
+    HVD_INVALID_ARGUMENT = 2, /* this rank's own mistake; nothing was sent */
+    HVD_DUPLICATE_NAME = 3,   /* an operation of this name is still in flight on this rank */
+    HVD_MISMATCH = 4,         /* the ranks asked for different things under one name; the job can go on */
+    HVD_PEER_LOST = 5,        /* a rank died or became unreachable; the context is finished */
+    HVD_SHUT_DOWN = 6,        /* a rank left the job; the context is finished */
+    HVD_OUT_OF_MEMORY = 7,
+    HVD_SYSTEM = 8,       /* the operating system refused something; the text says what */
+    HVD_TIMED_OUT = 9,    /* a peer or the rendezvous did not answer in time */
+    HVD_REFUSED = 10,     /* authentication or protocol version did not match */
+    HVD_UNSUPPORTED = 11, /* this build or this device can't do it */
+    HVD_FORKED = 12       /* the context belongs to the parent process */
+} hvd_code;
+
+#define HVD_STATUS_TEXT 1020
+
+/* A code and a sentence for the person who reads it; the text is empty when the code is HVD_OK. */
+typedef struct hvd_status {
+    hvd_code code;
+    char text[HVD_STATUS_TEXT];
+} hvd_status;
+
+/* "HVD_OK", "HVD_MISMATCH", ... ; never NULL. */
+HVD_API const char *hvd_code_name(hvd_code code);
+
+/* ---- element types, reductions, operations ------------------------------------------------------ */
+
+typedef enum hvd_dtype {
+    HVD_UINT8 = 0,
+    HVD_INT8 = 1,
+    HVD_INT32 = 4,
+    HVD_INT64 = 5,
+    HVD_FLOAT16 = 6,
+    HVD_FLOAT32 = 7,
+    HVD_FLOAT64 = 8,
+    HVD_BFLOAT16 = 10
+} hvd_dtype;
+
+/* Bytes of one element, 0 for an unknown type; "float32", or "unknown". */
+HVD_API size_t hvd_dtype_size(hvd_dtype dtype);
+HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
+
+typedef enum hvd_reduction {
+    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero */
+    HVD_SUM = 1,
+    HVD_MIN = 3,
+    HVD_MAX = 4,
+    HVD_PRODUCT = 5
+} hvd_reduction;
+
+typedef enum hvd_operation {
+    HVD_ALLREDUCE = 0, /* every output = reduction over the ranks' inputs */
+    HVD_ALLGATHER = 1, /* output = inputs of rank 0, 1, ... joined along the first dimension */
+    HVD_BROADCAST = 2, /* every output = the root's input */
+    HVD_BARRIER = 6    /* done once every rank has submitted it; no tensors */
+} hvd_operation;
+
+/* ---- tensors and requests ------------------------------------------------------------------------ */
+
+typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type; /* values as in DLPack */
+
+#define HVD_MAX_DIMENSIONS 32
+
+/* Dense, row-major memory of product(shape) elements. ndim 0 is one element. data may be NULL only when
+ * there are no elements. */
+typedef struct hvd_tensor {
+    void *data;
+    const int64_t *shape; /* ndim extents, in elements */
+    int32_t ndim;
+    hvd_dtype dtype;
+    int32_t device_type; /* hvd_device_type */
+    int32_t device_id;
+} hvd_tensor;
+
+/* Called once when the operation is done, from whichever thread drove it; it holds no engine lock and
+ * may submit, but must not wait. `status` is valid during the call only. */
+typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
+
+/* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
+ * request of several tensors is a group: it runs as a whole or fails as a whole. */
+typedef struct hvd_request {
+    size_t struct_size; /* sizeof(hvd_request) of the caller */
+    hvd_operation operation;
+    const char *name;         /* unique among this rank's requests in flight of this operation and process
+                                 set; NULL: the engine counts, so ranks must submit in the same order */
+    int32_t count;            /* number of tensors; 0 only for barrier */
+    int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
+    const hvd_tensor *inputs; /* [count] */
+    const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, whose
+                                  outputs are the engine's, see hvd_output */
+    hvd_reduction reduction;   /* allreduce */
+    double prescale;           /* allreduce: inputs are multiplied by it first; 0 means 1 */
+    double postscale;          /* allreduce: the result is multiplied by it; 0 means 1 */
+    int32_t root;              /* broadcast: the rank that gives the data */
+    int32_t process_set;       /* 0: all ranks */
+    int32_t priority;          /* larger runs earlier among what is ready; the same on all ranks */
+    void *stream;              /* device stream on which the inputs become ready; NULL on the CPU */
+    hvd_done_fn done;          /* may be NULL */
+    void *done_argument;
+} hvd_request;
+
+/* ---- context ------------------------------------------------------------------------------------- */
+
+typedef struct hvd_config hvd_config;
+typedef struct hvd_context hvd_context;
+typedef struct hvd_handle hvd_handle;
+
+/* A set of settings, all at their defaults; NULL when memory is out. Free it after hvd_init. A config is
+ * not thread-safe. docs/settings.md lists keys, ranges and defaults. */
+HVD_API hvd_config *hvd_config_create(void);
+HVD_API void hvd_config_free(hvd_config *config); /* NULL is fine */
+
+/* Sets one value from text, e.g. ("rank", "3"), ("cycle_time_ms", "0.5"). Unknown key, malformed or
+ * out-of-range value: HVD_INVALID_ARGUMENT. */
+HVD_API hvd_code hvd_config_set(hvd_config *config, const char *key, const char *value, hvd_status *status);
+
+/* Takes every HOROVOD_* variable that is set. */
+HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status);
+
+/* Joins the job and blocks until all ranks have done so, at most `start_timeout_seconds`. config NULL:
+ * the environment's. Without placement settings the job has size 1. */
+HVD_API hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status);
+
+/* Leaves the job and frees the context. Operations of this rank still in flight fail with HVD_SHUT_DOWN,
+ * and so does everything that other ranks submit from now on. Waits until no rank needs this rank's
+ * memory. No other call may use the context during or after this; handles stay valid until released.
+ * NULL is fine. */
+HVD_API void hvd_shutdown(hvd_context *context);
+
+typedef struct hvd_placement {
+    int32_t rank, size;             /* in the job */
+    int32_t local_rank, local_size; /* among the ranks of this host */
+    int32_t cross_rank, cross_size; /* among the ranks with this local rank on all hosts */
+} hvd_placement;
+
+HVD_API hvd_placement hvd_get_placement(const hvd_context *context);
+
+/* HVD_OK while operations can be submitted; else the first cause why not (a lost peer, a rank that left). */
+HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
+
+/* ---- operations ---------------------------------------------------------------------------------- */
+
+/* Starts an operation and returns its handle at once. `handle` may be NULL when `done` is set. Release
+ * every handle once. */
+HVD_API hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
+                            hvd_status *status);
+
+/* Submits, waits, and for allgather hands out the results in outputs[count]; outputs may be NULL for
+ * the other operations. The calling thread does the work itself, which is the fastest way for one
+ * operation at a time. */
+HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs,
+                         hvd_status *status);
+
+/* Waits until the operation is done, at most `seconds` (negative: for ever), and returns its outcome, or
+ * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress. */
+HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status);
+
+/* The outcome, or HVD_IN_PROGRESS; never blocks. */
+HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
+
+/* The result of tensor `index` of a finished allgather. Memory and shape belong to the handle; take
+ * them with hvd_output_take to keep them longer: then free `data` with hvd_free. */
+HVD_API hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
+HVD_API hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
+
+/* Frees what hvd_output_take and hvd_run handed out: pass output.data; the shape goes with it. NULL is
+ * fine. */
+HVD_API void hvd_free(void *data);
+
+/* Gives the handle back. An operation in flight goes on; its tensors must stay valid until it is done.
+ * NULL is fine. */
+HVD_API void hvd_release(hvd_handle *handle);
+
+/* ---- rendezvous ---------------------------------------------------------------------------------- */
+
+/* The key-value store through which the ranks of a job find each other. horovodrun serves one; a program
+ * that starts its ranks itself (threads, a scheduler) serves its own: set "rendezvous" to its address
+ * and "secret" to the same text on every rank. It runs in a thread of its own. */
+typedef struct hvd_rendezvous hvd_rendezvous;
+
+/* Listens on `address` ("127.0.0.1", NULL: all interfaces) at a free port. */
+HVD_API hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,
+                                      hvd_status *status);
+HVD_API int hvd_rendezvous_port(const hvd_rendezvous *rendezvous);
+HVD_API void hvd_rendezvous_stop(hvd_rendezvous *rendezvous); /* NULL is fine */
+
+/* "1.0.0" */
+HVD_API const char *hvd_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,101 @@
+/* map.c - see map.h. Removal shifts the following run back, so there are no tombstones. */
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* FNV-1a: names are short and come from the user's own program. */
+static uint64_t hash_of(const void *key, size_t length)
+{
+    const uint8_t *bytes = key;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash ^ (hash >> 32);
+}
+
+void map_free(struct map *map)
+{
+    free(map->slots);
+    *map = (struct map){0};
+}
+
+/* The slot that holds the key, or the free one where it would go. */
+static size_t find(const struct map *map, const void *key, size_t length, uint64_t hash)
+{
+    size_t mask = map->capacity - 1;
+    size_t at = hash & mask;
+    for (;; at = (at + 1) & mask) {
+        const struct map_slot *slot = &map->slots[at];
+        if (!slot->key ||
+            (slot->hash == hash && slot->length == length && memcmp(slot->key, key, length) == 0))
+            return at;
+    }
+}
+
+void *map_get(const struct map *map, const void *key, size_t length)
+{
+    if (!map->capacity)
+        return NULL;
+    const struct map_slot *slot = &map->slots[find(map, key, length, hash_of(key, length))];
+    return slot->key ? slot->value : NULL;
+}
+
+static bool grow(struct map *map)
+{
+    struct map larger = {.capacity = map->capacity ? map->capacity * 2 : 16, .count = map->count};
+    larger.slots = calloc(larger.capacity, sizeof *larger.slots);
+    if (!larger.slots)
+        return false;
+    for (size_t i = 0; i < map->capacity; i++) {
+        const struct map_slot *slot = &map->slots[i];
+        if (slot->key)
+            larger.slots[find(&larger, slot->key, slot->length, slot->hash)] = *slot;
+    }
+    free(map->slots);
+    *map = larger;
+    return true;
+}
+
+bool map_put(struct map *map, const void *key, size_t length, void *value)
+{
+    if (map->count * 4 >= map->capacity * 3 && !grow(map))
+        return false;
+    uint64_t hash = hash_of(key, length);
+    struct map_slot *slot = &map->slots[find(map, key, length, hash)];
+    map->count += !slot->key;
+    *slot = (struct map_slot){key, length, hash, value};
+    return true;
+}
+
+void *map_remove(struct map *map, const void *key, size_t length)
+{
+    if (!map->capacity)
+        return NULL;
+    size_t mask = map->capacity - 1;
+    size_t hole = find(map, key, length, hash_of(key, length));
+    if (!map->slots[hole].key)
+        return NULL;
+    void *value = map->slots[hole].value;
+    map->count--;
+    for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
+        size_t home = map->slots[at].hash & mask;
+        /* Move it back unless its home lies cyclically between the hole (excluded) and where it is. */
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            map->slots[hole] = map->slots[at];
+            hole = at;
+        }
+    }
+    map->slots[hole] = (struct map_slot){0};
+    return value;
+}
+
+void *map_next(const struct map *map, size_t *cursor)
+{
+    while (*cursor < map->capacity) {
+        const struct map_slot *slot = &map->slots[(*cursor)++];
+        if (slot->key)
+            return slot->value;
+    }
+    return NULL;
+}

@@ -1,0 +1,60 @@
+/* settings.h - every setting as a field, and the table that describes them. */
+#ifndef HVD_BASE_SETTINGS_H
+#define HVD_BASE_SETTINGS_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+
+enum setting_kind { SETTING_INTEGER, SETTING_REAL, SETTING_BOOLEAN, SETTING_TEXT };
+
+struct setting {
+    const char *key; /* the field's name, as hvd_config_set takes it */
+    enum setting_kind kind;
+    const char *initial;
+    double minimum, maximum;
+    const char *environment;
+    const char *flag; /* without the dashes; "" when there is none */
+    double flag_unit;
+    const char *config_key; /* "section.name"; "" when there is none */
+    const char *help;
+    size_t offset; /* of the field in struct settings */
+};
+
+#define SETTINGS_TYPE_INTEGER int64_t
+#define SETTINGS_TYPE_REAL    double
+#define SETTINGS_TYPE_BOOLEAN bool
+#define SETTINGS_TYPE_TEXT    const char *
+
+/* The values. Text fields are never NULL and belong to the struct: see settings_free. */
+struct settings {
+#define SETTING(field, kind, initial, minimum, maximum, environment, flag, unit, config_key, help)           \
+    SETTINGS_TYPE_##kind field;
+#include "base/settings.def"
+#undef SETTING
+};
+
+extern const struct setting setting_table[];
+extern const int setting_count;
+
+const struct setting *setting_by_key(const char *key);        /* NULL when there is none */
+const struct setting *setting_by_flag(const char *flag);      /* without dashes; NULL when there is none */
+const struct setting *setting_by_config_key(const char *key); /* NULL when there is none */
+
+hvd_code settings_init(struct settings *settings, hvd_status *status); /* the defaults */
+void settings_free(struct settings *settings);
+hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_status *status);
+
+/* Parses and range-checks `value`; the text of an error names `source`, e.g. "HOROVOD_CYCLE_TIME" or
+ * "--cycle-time-ms". */
+hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
+                      const char *source, hvd_status *status);
+
+/* Takes every variable that is set and not empty. The only reader of the environment. */
+hvd_code settings_load_environment(struct settings *settings, hvd_status *status);
+
+/* Turns a flag's or config file's value into the environment's: multiplied by the unit. */
+hvd_code setting_value_from_flag(const struct setting *setting, const char *value, const char *source,
+                                 char *text, size_t capacity, hvd_status *status);
+
+#endif

@@ -1,0 +1,23 @@
+/* status.h - fill in the one error type, hvd_status.
+ *
+ * Rule: a function that can fail returns hvd_code and takes `hvd_status *status` last; the one that
+ * finds the fault writes the text, callers pass the code on. status may be NULL everywhere. */
+#ifndef HVD_BASE_STATUS_H
+#define HVD_BASE_STATUS_H
+
+#include "horovod.h"
+
+/* Writes code and text, and returns the code. */
+hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As status_set, with ": " and the text of `error` (an errno value) appended. */
+hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+hvd_code status_ok(hvd_status *status);
+
+/* Copies `from`; returns its code. */
+hvd_code status_copy(hvd_status *status, const hvd_status *from);
+
+#endif

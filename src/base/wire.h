@@ -1,0 +1,49 @@
+/* wire.h - integers and strings to bytes and back; the only decoder of untrusted bytes.
+ *
+ * Little-endian, no padding. A reader never reads past its end: the first bad read makes it fail for
+ * good, yields zeros, and wire_ok() tells. A writer grows as it needs; out of memory makes it fail for
+ * good in the same way. */
+#ifndef HVD_BASE_WIRE_H
+#define HVD_BASE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wire_writer {
+    uint8_t *bytes;
+    size_t length, capacity;
+    bool failed;
+};
+
+void wire_writer_free(struct wire_writer *writer); /* zeroed memory is a valid empty writer */
+void wire_put_u8(struct wire_writer *writer, uint8_t value);
+void wire_put_u16(struct wire_writer *writer, uint16_t value);
+void wire_put_u32(struct wire_writer *writer, uint32_t value);
+void wire_put_u64(struct wire_writer *writer, uint64_t value);
+void wire_put_f64(struct wire_writer *writer, double value);
+void wire_put_raw(struct wire_writer *writer, const void *bytes, size_t length);
+void wire_put_blob(struct wire_writer *writer, const void *bytes, uint32_t length); /* length first */
+void wire_put_string(struct wire_writer *writer, const char *text);                 /* as a blob */
+
+struct wire_reader {
+    const uint8_t *bytes;
+    size_t length, position;
+    bool failed;
+};
+
+struct wire_reader wire_reader_of(const void *bytes, size_t length);
+uint8_t wire_get_u8(struct wire_reader *reader);
+uint16_t wire_get_u16(struct wire_reader *reader);
+uint32_t wire_get_u32(struct wire_reader *reader);
+uint64_t wire_get_u64(struct wire_reader *reader);
+double wire_get_f64(struct wire_reader *reader);
+const uint8_t *wire_get_raw(struct wire_reader *reader, size_t length); /* into the reader's bytes, or NULL */
+/* Length and place of a blob of at most `limit` bytes; NULL on failure. */
+const uint8_t *wire_get_blob(struct wire_reader *reader, uint32_t limit, uint32_t *length);
+/* Copies a string of at most `capacity` - 1 bytes, without NULs inside, and terminates it. */
+bool wire_get_string(struct wire_reader *reader, char *text, size_t capacity);
+/* True when nothing failed and everything was read. */
+bool wire_done(const struct wire_reader *reader);
+
+#endif

@@ -1,0 +1,58 @@
+/* job.h - one batch on its way through the data path, and the interface of an algorithm. */
+#ifndef HVD_COLL_JOB_H
+#define HVD_COLL_JOB_H
+
+#include "coll/schedule.h"
+#include "coll/vector.h"
+#include "horovod.h"
+
+/* The engine fills everything up to `input` and `output`; all of it stays put until the job is done. */
+struct job {
+    hvd_operation operation;
+    hvd_reduction reduction;
+    hvd_dtype dtype; /* of all elements; bytes for operations that don't reduce */
+    double prescale, postscale;
+    int root;
+    int rank, size;              /* in the process set */
+    int channel;                 /* the lane's */
+    struct vector input, output; /* equal spans when in place; allgather's output is made by `gathered` */
+    const struct algorithm *algorithm;
+
+    /* Allgather: bytes per tensor of this rank, and what to call once those of all ranks are known, before
+     * the first byte of the output arrives: sizes[rank * tensors + tensor] in bytes. It sets `output`, in the
+     * order rank-major within each tensor (tensor 0 of rank 0, 1, ..., then tensor 1 ...). */
+    int tensors;
+    const uint64_t *own_sizes;
+    hvd_code (*gathered)(struct job *job, const uint64_t *sizes, hvd_status *status);
+
+    /* Called by the executor once no step touches the job's memory any more. */
+    void (*done)(struct job *job, const hvd_status *status);
+    void *owner;
+
+    void *scratch;    /* the algorithm's, freed with free() at the end */
+    struct job *next; /* the executor's */
+};
+
+/* One algorithm: a constant of this type in a file of its own, and a row in algorithms.def. */
+struct algorithm {
+    const char *name;
+    hvd_operation operation;
+    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are asked in order. */
+    bool (*fits)(uint64_t bytes, int size, uint64_t latency_threshold);
+    /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more
+     * tells whether another phase follows. */
+    hvd_code (*plan)(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status);
+};
+
+/* Rows of algorithms.def, by index; the index is what travels in a decision. */
+extern const struct algorithm *const algorithm_table[];
+extern const int algorithm_count;
+
+/* The first row that fits, or the row named `forced` ("auto": none) when it does this operation; always finds
+ * one. */
+uint16_t algorithm_choose(hvd_operation operation, uint64_t bytes, int size, const char *forced,
+                          uint64_t latency_threshold);
+/* HVD_INVALID_ARGUMENT, listing the names, when no row has this name. */
+hvd_code algorithm_check_name(const char *name, hvd_status *status);
+
+#endif

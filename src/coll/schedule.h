@@ -1,0 +1,48 @@
+/* schedule.h - what one rank does in one phase of a collective: a list of steps, written by an algorithm,
+ * carried out by the executor (execute.h).
+ *
+ * Steps with the same peer and direction happen in the order in which they were added, here and over all
+ * schedules of a lane; everything else may overlap. A step may be gated by an earlier one of the same
+ * schedule: it then touches byte `offset + i` only after the gate has finished with its own byte at the same
+ * place of the vector (both ranges must be equal), so a ring flows without being cut into chunks by hand. */
+#ifndef HVD_COLL_SCHEDULE_H
+#define HVD_COLL_SCHEDULE_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum step_kind {
+    STEP_SEND,    /* buffer[range] to the peer */
+    STEP_RECEIVE, /* output[range] = what the peer sent */
+    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the job's factor if `last` */
+    STEP_COPY     /* output[range] = input[range], prescaled */
+};
+
+enum step_buffer { BUFFER_INPUT, BUFFER_OUTPUT };
+
+#define STEP_NO_GATE (-1)
+
+struct step {
+    enum step_kind kind;
+    enum step_buffer buffer;
+    bool last; /* the final sum of this range: apply the average and the postscale factor */
+    int peer;
+    int gate;              /* index of the gating step or STEP_NO_GATE */
+    size_t offset, length; /* bytes of the vector; whole elements */
+};
+
+struct schedule {
+    struct step *steps;
+    int count, capacity;
+    bool failed; /* memory ran out while adding */
+};
+
+void schedule_clear(struct schedule *schedule); /* keeps the memory */
+void schedule_free(struct schedule *schedule);
+int schedule_add(struct schedule *schedule,
+                 struct step step); /* its index; steps of no bytes are added too */
+
+#endif

@@ -1,0 +1,28 @@
+/* vector.h - many pieces of memory seen as one vector of bytes. Fusion is nothing but this: the tensors of a
+ * batch become spans, and algorithms speak of offsets in the whole. */
+#ifndef HVD_COLL_VECTOR_H
+#define HVD_COLL_VECTOR_H
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+struct span {
+    char *data;
+    size_t length; /* bytes */
+};
+
+struct vector {
+    struct span *spans;
+    size_t *starts; /* [count]: offset of each span in the whole */
+    int count;
+    size_t length; /* bytes in all */
+};
+
+/* Index of the span that holds `offset` (< length); `hint` is where to look first. */
+int vector_find(const struct vector *vector, size_t offset, int hint);
+
+/* Up to `limit` parts that cover [offset, offset + length); returns how many parts were filled. They cover
+ * less when `limit` is too small. */
+int vector_parts(const struct vector *vector, size_t offset, size_t length, struct iovec *parts, int limit);
+
+#endif

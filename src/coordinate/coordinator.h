@@ -1,0 +1,100 @@
+/* coordinator.h - finds out when every rank of a process set has submitted the same request, and in what
+ * order the set runs them. A pure state machine: no socket, thread, clock or randomness. The engine, the unit
+ * tests, the fuzzer and the simulator drive the same code.
+ *
+ * One coordinator per rank and process set. Ranks here are ranks of the set. Not thread-safe: whoever drives
+ * progress calls it. Output functions must not call back into the coordinator.
+ *
+ * docs/coordination.md has the protocol: tree, decisions, `seen`, cache, mismatch, close. */
+#ifndef HVD_COORDINATE_COORDINATOR_H
+#define HVD_COORDINATE_COORDINATOR_H
+
+#include "coordinate/request.h"
+#include "coordinate/tree.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One request of this rank from submission to the moment it is run or finished. The submitter owns the
+ * memory, which must stay put meanwhile. */
+struct pending {
+    const char
+        *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
+    struct signature signature;
+    void *owner;          /* the submitter's */
+    struct pending *next; /* the coordinator's, while it has the request */
+};
+
+/* One decision to run: this rank's requests in the agreed order. Valid during the call only. */
+struct batch {
+    uint64_t sequence; /* number of the decision */
+    struct pending *const *requests;
+    int count;
+    uint16_t algorithm; /* what the root's choose_algorithm said */
+};
+
+struct coordinator_output {
+    void *owner;
+    /* Sends one message to the parent or a child; messages of one edge arrive in order. */
+    void (*send)(void *owner, int rank, const uint8_t *bytes, size_t length);
+    /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
+    void (*run)(void *owner, const struct batch *batch);
+    /* The request ends without being run. It leaves the coordinator. */
+    void (*finish)(void *owner, struct pending *request, const hvd_status *status);
+    /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
+    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, uint64_t bytes);
+    /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
+     */
+    void (*closed)(void *owner);
+};
+
+struct coordinator_config {
+    int rank, size;
+    struct tree_node tree;     /* taken over and freed by coordinator_destroy */
+    uint64_t fusion_threshold; /* bytes; the root's counts */
+    int64_t cycle_time;        /* ns; the root's counts */
+    uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
+    struct coordinator_output output;
+};
+
+struct coordinator;
+
+hvd_code coordinator_create(const struct coordinator_config *config, struct coordinator **coordinator,
+                            hvd_status *status);
+/* Requests still inside are forgotten; abort or close first. NULL is fine. */
+void coordinator_destroy(struct coordinator *coordinator);
+
+/* Takes a request over, or refuses it: a name in flight twice (HVD_DUPLICATE_NAME), or the coordinator has
+ * failed or closed (the first cause). Sends nothing before coordinator_flush. */
+hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, hvd_status *status);
+
+/* A message from the parent or a child. Malformed bytes abort the coordinator with a text that names the
+ * sender. */
+void coordinator_receive(struct coordinator *coordinator, int from, const uint8_t *bytes, size_t length);
+
+/* Makes and sends what follows from the inputs since the last flush: readiness upward as one message,
+ * decisions downward. `now` is any monotonic time in ns. Call it after each round of inputs. */
+void coordinator_flush(struct coordinator *coordinator, int64_t now);
+
+/* When flush has to be called again for time's sake; INT64_MAX: never. */
+int64_t coordinator_next_flush(const struct coordinator *coordinator);
+
+/* This rank finished the batch of that number. */
+void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);
+
+/* The connection to `rank` (a neighbour in the tree, or any other peer of the data path) is lost, or the data
+ * path failed: ends every request with `cause`, tells all live neighbours once, refuses everything from now
+ * on. The first cause wins; later calls do nothing. */
+void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause);
+
+/* This rank leaves: its requests not yet decided end with HVD_SHUT_DOWN, and so will those of all ranks.
+ * `closed` is called when all is done. Idempotent. */
+void coordinator_leave(struct coordinator *coordinator);
+
+/* HVD_OK while requests are taken; else the first cause. */
+hvd_code coordinator_health(const struct coordinator *coordinator, hvd_status *status);
+
+/* Number of requests of this rank inside, for tests and reports. */
+int coordinator_pending_count(const struct coordinator *coordinator);
+
+#endif

@@ -1,0 +1,48 @@
+/* request.h - what a rank asks, in the form in which ranks compare it.
+ *
+ * A signature is the canonical encoding of all that the ranks must agree on: operation, reduction, factors,
+ * root, device, priority, and per tensor the type and shape (the first dimension is left out where it may
+ * differ by rank). Equal requests have equal bytes. Decoding is bounds-checked: signatures arrive from other
+ * ranks. */
+#ifndef HVD_COORDINATE_REQUEST_H
+#define HVD_COORDINATE_REQUEST_H
+
+#include "base/wire.h"
+#include "horovod.h"
+
+#include <stdbool.h>
+
+#define REQUEST_NAME_LIMIT      1024    /* bytes of a name, with the terminating NUL */
+#define REQUEST_SIGNATURE_LIMIT 1048576 /* bytes */
+#define REQUEST_TENSOR_LIMIT    16384   /* tensors of one group */
+
+struct signature {
+    uint8_t *bytes;
+    uint32_t length;
+};
+
+/* What the coordinator itself must know of a signature. */
+struct signature_summary {
+    hvd_operation operation;
+    bool may_fuse;
+    uint64_t fusion_key; /* requests with equal keys may share a batch */
+    uint64_t bytes;      /* payload of one rank; 0 where it differs by rank */
+    int32_t priority;
+};
+
+/* Checks the request (ranges, shapes, NULLs; text for the user) and encodes it. Free the bytes with free().
+ */
+hvd_code signature_encode(const hvd_request *request, struct signature *signature, hvd_status *status);
+
+/* False when the bytes are not a well-formed signature. */
+bool signature_summarize(const struct signature *signature, struct signature_summary *summary);
+
+bool signature_equal(const struct signature *a, const struct signature *b);
+
+/* The first respect in which two signatures differ ("the shape of tensor 0") and what each says there ("[2,
+ * 3]",
+ * "[2, 4]"); for the text of mismatch errors. */
+void signature_difference(const struct signature *a, const struct signature *b, char *what, char *says_a,
+                          char *says_b, size_t capacity);
+
+#endif

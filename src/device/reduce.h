@@ -1,0 +1,23 @@
+/* reduce.h - element kernels on the host: combine and scale, for every element type and reduction.
+ *
+ * The best instruction set of this processor is chosen when first asked for. Half types compute in float32
+ * and round to nearest even. Operands may be equal (in place) but must not overlap otherwise; alignment is
+ * that of the element type. Pure functions; any thread. */
+#ifndef HVD_DEVICE_REDUCE_H
+#define HVD_DEVICE_REDUCE_H
+
+#include "horovod.h"
+
+#include <stddef.h>
+
+/* result[i] = a[i] op b[i] */
+typedef void (*combine_fn)(void *result, const void *a, const void *b, size_t elements);
+/* result[i] = a[i] * factor / divisor: floats in one multiplication by factor / divisor, in float64 for
+ * 64-bit types; integers divide as integers when factor is 1 (towards zero), else compute in float64 and
+ * truncate towards zero, saturating at the type's limits. */
+typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
+
+combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
+scale_fn reduce_scale(hvd_dtype dtype);
+
+#endif

@@ -1,0 +1,57 @@
+/* mesh.h - this rank's links to its peers: how they come about, how a thread sleeps until one of them has
+ * news, and which peer is gone. One mesh per context. Threads as in transport.h. */
+#ifndef HVD_TRANSPORT_MESH_H
+#define HVD_TRANSPORT_MESH_H
+
+#include "base/settings.h"
+#include "rendezvous/rendezvous.h"
+#include "transport/transport.h"
+
+struct mesh;
+
+struct mesh_config {
+    const struct settings *settings;      /* rank, size, job, secret, transport, ... */
+    struct rendezvous_client *rendezvous; /* NULL when size is 1; used during mesh_open only */
+    uint32_t generation;
+    const int *peers; /* ranks to connect to, ascending, without this one; the relation is symmetric */
+    int peer_count;
+    int channels; /* links per peer */
+    int64_t deadline;
+};
+
+/* Publishes this rank's addresses, connects to all peers, authenticates both ways, and sets up the links:
+ * shared memory where both ranks see each other's, else TCP. The text of an error names the peer and what to
+ * look at. */
+hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
+
+/* Closes everything at once, without a word to the peers. NULL is fine. */
+void mesh_close(struct mesh *mesh);
+
+/* In the child after fork: closes the descriptors and forgets the memory, without touching shared state. */
+void mesh_abandon(struct mesh *mesh);
+
+struct link *mesh_link(struct mesh *mesh, int peer, int channel); /* NULL: not a peer */
+const char *mesh_transport_name(const struct mesh *mesh, int peer);
+
+/* From now on the end of this peer's connection is no loss: it said goodbye. */
+void mesh_expect_end(struct mesh *mesh, int peer);
+
+/* The next peer whose connection has ended without goodbye, with the reason in `status` (code HVD_PEER_LOST),
+ * or -1. Each is reported once. */
+int mesh_next_lost(struct mesh *mesh, hvd_status *status);
+
+/* Looks, without blocking, for news the kernel knows of (sockets, ends of connections). */
+void mesh_poll(struct mesh *mesh);
+
+/* Sleeping takes three steps, so that no wake-up is lost:
+ *   mesh_arm     from here on peers and mesh_wake ring; false when there is news already (then do not sleep)
+ *   mesh_sleep   blocks until a ring, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
+ *   mesh_disarm  from here on nobody rings
+ * mesh_sleep may be called by another thread than the one that drives; that is how the background thread
+ * listens while a waiting caller works: it stays inside mesh_sleep, and only arm and disarm change hands. */
+bool mesh_arm(struct mesh *mesh);
+void mesh_sleep(struct mesh *mesh, int64_t deadline);
+void mesh_disarm(struct mesh *mesh);
+void mesh_wake(struct mesh *mesh); /* any thread; ends the present or next mesh_sleep */
+
+#endif

@@ -1,0 +1,61 @@
+/* transport.h - what moves bytes between two ranks.
+ *
+ * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Channel
+ * 0 carries the coordination; every process set has a channel of its own for data. Both ends know from the
+ * decisions of the coordinator which bytes come next, so data travel without headers, as messages whose
+ * length both sides know.
+ *
+ * Nothing here blocks except mesh_open, mesh_sleep and mesh_close. Links and the mesh are used by one thread
+ * at a time, the one that drives progress; only mesh_wake may be called from any thread. */
+#ifndef HVD_TRANSPORT_TRANSPORT_H
+#define HVD_TRANSPORT_TRANSPORT_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct link;
+
+/* One transport: a constant table of functions in a file of its own, and a row in transports.def.
+ * Functions that return ssize_t yield the bytes moved, 0 when nothing can move now, -1 when the link is
+ * broken (the mesh then reports the peer as lost). */
+struct link_operations {
+    /* Takes bytes of the current outgoing message from the parts, in order. */
+    ssize_t (*send)(struct link *link, const struct iovec *parts, int count);
+    /* The current outgoing message is complete. */
+    void (*end_send)(struct link *link);
+    /* Fills the parts, in order, with bytes of the current incoming message. The parts never reach past its
+     * end. */
+    ssize_t (*receive)(struct link *link, const struct iovec *parts, int count);
+    /* Shows up to `limit` next bytes of the incoming message in place, aligned to 16 bytes at the message's
+     * start and contiguous; *data stays valid until consume. Asks for no more than the message has left. */
+    ssize_t (*view)(struct link *link, const void **data, size_t limit);
+    /* Drops n viewed bytes. */
+    void (*consume)(struct link *link, size_t n);
+    /* The current incoming message was received to its end. */
+    void (*end_receive)(struct link *link);
+};
+
+/* Common head of every transport's own link struct. */
+struct link {
+    const struct link_operations *operations;
+    int peer; /* rank */
+    int channel;
+    bool want_read;  /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
+    bool want_write; /* likewise for room to send */
+};
+
+static inline ssize_t link_send(struct link *link, const struct iovec *parts, int count)
+{
+    return link->operations->send(link, parts, count);
+}
+
+static inline ssize_t link_receive(struct link *link, const struct iovec *parts, int count)
+{
+    return link->operations->receive(link, parts, count);
+}
+
+#endif
