@@ -10,22 +10,27 @@ void wire_writer_free(struct wire_writer *writer)
     *writer = (struct wire_writer){0};
 }
 
+bool wire_reserve(struct wire_writer *writer, size_t capacity)
+{
+    if (writer->failed || writer->capacity >= capacity)
+        return !writer->failed;
+    size_t larger = writer->capacity ? writer->capacity : 256;
+    while (larger < capacity)
+        larger *= 2;
+    uint8_t *bytes = realloc(writer->bytes, larger);
+    if (!bytes) {
+        writer->failed = true;
+        return false;
+    }
+    writer->bytes = bytes;
+    writer->capacity = larger;
+    return true;
+}
+
 static uint8_t *extend(struct wire_writer *writer, size_t length)
 {
-    if (writer->failed)
+    if (!wire_reserve(writer, writer->length + length))
         return NULL;
-    if (writer->capacity - writer->length < length) {
-        size_t capacity = writer->capacity ? writer->capacity : 256;
-        while (capacity - writer->length < length)
-            capacity *= 2;
-        uint8_t *bytes = realloc(writer->bytes, capacity);
-        if (!bytes) {
-            writer->failed = true;
-            return NULL;
-        }
-        writer->bytes = bytes;
-        writer->capacity = capacity;
-    }
     uint8_t *at = writer->bytes + writer->length;
     writer->length += length;
     return at;

@@ -1,0 +1,64 @@
+/* context.h - what one rank of one job holds; shared by the files of engine/ only.
+ *
+ * Threads. One thread at a time drives: it owns the mesh, the executor and the lanes. It is a caller that
+ * waits, or else the background thread. `driver` says whether somebody drives; whenever nobody does, the mesh
+ * is armed and the background thread listens. User threads touch only the submission queue, their handles and
+ * the atomics. */
+#ifndef HVD_ENGINE_CONTEXT_H
+#define HVD_ENGINE_CONTEXT_H
+
+#include "base/settings.h"
+#include "coll/execute.h"
+#include "engine/handle.h"
+#include "engine/lane.h"
+#include "transport/mesh.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct hvd_config {
+    struct settings settings;
+};
+
+struct hvd_context {
+    atomic_int references; /* the owner's and one per handle not yet freed */
+    struct settings settings;
+    hvd_placement placement;
+    atomic_bool forked; /* this is the child's copy */
+
+    struct mesh *mesh;
+    struct executor *executor;
+    struct lane world;
+
+    atomic_uint driver;                   /* DRIVER_* in drive.c */
+    _Atomic int64_t deadline;             /* when the background thread has to look though nothing arrives */
+    atomic_int wanted;                    /* callers that would rather drive than wait */
+    _Atomic(struct hvd_handle *) queue;   /* submitted, newest first */
+    struct hvd_handle *finished_calls;    /* done, `done` function yet to be called */
+    unsigned turns;                       /* of progress, to look at the kernel only now and then */
+    int64_t caller_spin, background_spin; /* ns of polling before a wait becomes a sleep */
+
+    atomic_bool leaving;     /* hvd_shutdown was called */
+    bool leave_said;         /* and the coordinator knows; driver only */
+    atomic_uint closed;      /* nobody needs this rank any more; a futex word */
+    hvd_status fault;        /* code not HVD_OK: what a callback found; driver only */
+    atomic_bool failed;      /* `failure` is valid */
+    hvd_status failure;      /* why nothing runs any more; written once, before `failed` */
+    atomic_bool stop;        /* the background thread has to end */
+    bool background_running; /* `background` is valid */
+    pthread_t background;
+
+    struct hvd_context *next_open; /* fork.c's list */
+};
+
+/* fork.c: which contexts this process has open, so that a child of fork() can let go of them. */
+void fork_register(struct hvd_context *context);
+void fork_unregister(struct hvd_context *context);
+
+void context_retain(struct hvd_context *context);
+void context_release(struct hvd_context *context);
+
+/* HVD_FORKED in a child of the process that opened the context. */
+hvd_code context_check_process(const struct hvd_context *context, hvd_status *status);
+
+#endif

@@ -1,0 +1,79 @@
+/* edge.c - see edge.h. The stream is never padded: what is read is copied out, so alignment does not matter.
+ */
+#include "engine/edge.h"
+
+#include <string.h>
+
+void edge_init(struct edge *edge, int peer, struct link *link)
+{
+    *edge = (struct edge){.peer = peer, .link = link};
+    link->want_read = true;
+}
+
+void edge_fini(struct edge *edge)
+{
+    wire_writer_free(&edge->out);
+    wire_writer_free(&edge->in);
+    *edge = (struct edge){0};
+}
+
+void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
+{
+    if (!edge->broken)
+        wire_put_blob(&edge->out, bytes, (uint32_t)length);
+}
+
+bool edge_flush(struct edge *edge)
+{
+    size_t before = edge->sent;
+    while (!edge->broken && edge->sent < edge->out.length) {
+        struct iovec part = {edge->out.bytes + edge->sent, edge->out.length - edge->sent};
+        ssize_t moved = link_send(edge->link, &part, 1);
+        if (moved < 0)
+            edge->broken = true;
+        if (moved <= 0)
+            break;
+        edge->sent += (size_t)moved;
+    }
+    bool any = edge->sent > before;
+    if (edge->broken || edge->sent == edge->out.length)
+        edge->sent = edge->out.length = 0;
+    edge->link->want_write = edge->out.length > 0;
+    return any;
+}
+
+/* Fills [*have, want) of `to`; true when it is full. */
+static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
+{
+    while (*have < want) {
+        struct iovec part = {to + *have, want - *have};
+        ssize_t moved = link_receive(edge->link, &part, 1);
+        if (moved < 0) {
+            edge->broken = true;
+            edge->link->want_read = false;
+        }
+        if (moved <= 0)
+            return false;
+        *have += (size_t)moved;
+    }
+    return true;
+}
+
+enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
+{
+    if (edge->broken || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
+        return EDGE_NOTHING;
+    struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
+    size_t wanted = wire_get_u32(&reader);
+    if (wanted > EDGE_MESSAGE_LIMIT) {
+        edge->broken = true;
+        return EDGE_GARBAGE;
+    }
+    if (!wire_reserve(&edge->in, wanted) || !fill(edge, edge->in.bytes, &edge->in.length, wanted))
+        return EDGE_NOTHING;
+    *bytes = edge->in.bytes;
+    *length = wanted;
+    edge->header_length = 0;
+    edge->in.length = 0;
+    return EDGE_MESSAGE;
+}

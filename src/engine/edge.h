@@ -1,0 +1,37 @@
+/* edge.h - messages over a link: a length, then so many bytes. Driver only; nothing blocks. */
+#ifndef HVD_ENGINE_EDGE_H
+#define HVD_ENGINE_EDGE_H
+
+#include "base/wire.h"
+#include "transport/transport.h"
+
+#include <stdbool.h>
+
+#define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; more is taken for garbage */
+
+struct edge {
+    int peer;
+    struct link *link;
+    bool broken;            /* nothing more comes or goes */
+    struct wire_writer out; /* not yet taken by the link from `sent` on */
+    size_t sent;
+    struct wire_writer in; /* the incoming message, as far as it has come */
+    uint8_t header[4];
+    size_t header_length;
+};
+
+void edge_init(struct edge *edge, int peer, struct link *link);
+void edge_fini(struct edge *edge);
+
+void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
+
+/* Gives the link as much as it takes; true when any byte moved. */
+bool edge_flush(struct edge *edge);
+
+enum edge_event { EDGE_NOTHING, EDGE_MESSAGE, EDGE_GARBAGE };
+
+/* The next whole message, valid until the next call. EDGE_GARBAGE: the peer announced an impossible length.
+ */
+enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length);
+
+#endif

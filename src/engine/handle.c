@@ -1,0 +1,215 @@
+/* handle.c - see handle.h. Waiting is in drive.c. Any thread, except handle_finish. */
+#include "engine/handle.h"
+
+#include "base/futex.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "engine/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESULT_ALIGNMENT 64
+
+/* Handle, tensors, shapes and the name lie in one block, laid out in this order. */
+struct handle_block {
+    size_t tensors, shapes, name, total;
+};
+
+static size_t round_up(size_t value, size_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+static struct handle_block measure(const hvd_request *request)
+{
+    struct handle_block block;
+    size_t lists = request->outputs ? 2 : 1;
+    size_t extents = 0;
+    for (int i = 0; i < request->count; i++)
+        extents += (size_t)request->inputs[i].ndim;
+    block.tensors = round_up(sizeof(struct hvd_handle), _Alignof(hvd_tensor));
+    block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
+    block.name = block.shapes + extents * sizeof(int64_t);
+    block.total = block.name + REQUEST_NAME_LIMIT;
+    if (request->name) /* operation prefix, name, NUL */
+        block.total = block.name + 32 + strlen(request->name) + 1;
+    return block;
+}
+
+static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
+                         const struct handle_block *block)
+{
+    char *base = (char *)handle;
+    hvd_tensor *tensors = (hvd_tensor *)(base + block->tensors);
+    int64_t *shape = (int64_t *)(base + block->shapes);
+    for (int i = 0; i < request->count; i++) {
+        size_t extents = (size_t)request->inputs[i].ndim;
+        if (extents)
+            memcpy(shape, request->inputs[i].shape, extents * sizeof *shape);
+        tensors[i] = request->inputs[i];
+        tensors[i].shape = shape;
+        if (request->outputs) { /* shapes are equal: signature_encode checked it */
+            tensors[request->count + i] = request->outputs[i];
+            tensors[request->count + i].shape = shape;
+        }
+        shape += extents;
+    }
+    handle->request.inputs = tensors;
+    handle->request.outputs = request->outputs ? tensors + request->count : NULL;
+}
+
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
+                       hvd_status *status)
+{
+    struct signature signature;
+    hvd_code code = signature_encode(request, &signature, status);
+    if (code)
+        return code;
+    struct handle_block block = measure(request);
+    struct hvd_handle *created = malloc(block.total);
+    if (!created) {
+        free(signature.bytes);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
+                          operation_name(request->operation));
+    }
+    *created = (struct hvd_handle){.context = context, .request = *request};
+    atomic_init(&created->references, 2);
+    char *name = (char *)created + block.name;
+    name[0] = '\0';
+    if (request->name) /* without a name lane_take numbers it */
+        snprintf(name, block.total - block.name, "%s%s.%s", request->grouped ? "grouped_" : "",
+                 operation_name(request->operation), request->name);
+    created->pending = (struct pending){.name = name, .signature = signature, .owner = created};
+    created->request.name = request->name ? name : NULL;
+    copy_tensors(created, request, &block);
+    context_retain(context);
+    *handle = created;
+    return HVD_OK;
+}
+
+static void free_results(struct hvd_handle *handle)
+{
+    for (int i = 0; handle->results && i < handle->request.count; i++)
+        hvd_free(handle->results[i].data);
+    free(handle->results);
+}
+
+void handle_release(struct hvd_handle *handle)
+{
+    if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1)
+        return;
+    struct hvd_context *context = handle->context;
+    free_results(handle);
+    free(handle->pending.signature.bytes);
+    free(handle->failure);
+    free(handle);
+    context_release(context);
+}
+
+void handle_finish(struct hvd_handle *handle, const hvd_status *status)
+{
+    static hvd_status no_memory = {HVD_OUT_OF_MEMORY,
+                                   "the operation failed, and memory is out for the reason"};
+    if (status->code) {
+        handle->failure = malloc(sizeof *handle->failure);
+        status_copy(handle->failure ? handle->failure : &no_memory, handle->failure ? status : &no_memory);
+    }
+    struct hvd_context *context = handle->context;
+    bool call = handle->request.done;
+    if (call) {
+        handle->next = context->finished_calls;
+        context->finished_calls = handle;
+    }
+    if (atomic_exchange_explicit(&handle->state, HANDLE_DONE, memory_order_acq_rel) == HANDLE_AWAITED)
+        futex_wake_all(&handle->state);
+    if (!call)
+        handle_release(handle);
+}
+
+static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
+{
+    return handle->failure ? status_copy(status, handle->failure) : status_ok(status);
+}
+
+hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
+{
+    if (!handle)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
+    if (!handle_is_done(handle)) {
+        hvd_code code = context_check_process(handle->context, status);
+        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", handle->pending.name);
+    }
+    return outcome(handle, status);
+}
+
+void hvd_release(hvd_handle *handle)
+{
+    if (handle)
+        handle_release(handle);
+}
+
+/* ---- results of allgather ------------------------------------------------------------------------ */
+
+void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
+{
+    size_t head = round_up(sizeof(void *) + (size_t)ndim * sizeof(int64_t), RESULT_ALIGNMENT);
+    char *block = aligned_alloc(RESULT_ALIGNMENT, head + round_up(bytes ? bytes : 1, RESULT_ALIGNMENT));
+    if (!block)
+        return NULL;
+    int64_t *copy = (int64_t *)block;
+    if (ndim)
+        memcpy(copy, shape, (size_t)ndim * sizeof *shape);
+    *kept_shape = copy;
+    memcpy(block + head - sizeof(void *), &block, sizeof(void *)); /* for hvd_free */
+    return block + head;
+}
+
+void hvd_free(void *data)
+{
+    void *block;
+    if (!data)
+        return;
+    memcpy(&block, (char *)data - sizeof(void *), sizeof(void *));
+    free(block);
+}
+
+static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code)
+        return code;
+    if (!handle->results)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s has no results of its own: they are in its output tensors",
+                          handle->pending.name);
+    if (index < 0 || index >= handle->request.count)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
+                          handle->pending.name, handle->request.count, index);
+    *result = &handle->results[index];
+    if (!(*result)->data)
+        return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,
+                          handle->pending.name);
+    return HVD_OK;
+}
+
+hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
+{
+    hvd_tensor *result;
+    hvd_code code = find_result(handle, index, &result, status);
+    if (!code)
+        *output = *result;
+    return code;
+}
+
+hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
+{
+    hvd_tensor *result;
+    hvd_code code = find_result(handle, index, &result, status);
+    if (!code) {
+        *output = *result;
+        result->data = NULL;
+    }
+    return code;
+}

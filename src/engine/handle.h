@@ -1,0 +1,41 @@
+/* handle.h - one operation of this rank from submission to release. */
+#ifndef HVD_ENGINE_HANDLE_H
+#define HVD_ENGINE_HANDLE_H
+
+#include "coordinate/coordinator.h"
+#include "horovod.h"
+
+#include <stdatomic.h>
+
+struct hvd_handle {
+    atomic_int references; /* the caller's and the engine's */
+    atomic_uint state;     /* HANDLE_*; a futex word */
+    struct hvd_context *context;
+    struct pending pending;
+    hvd_request request;     /* inputs and outputs point into this allocation */
+    hvd_status *failure;     /* NULL when all went well or nothing is known yet */
+    hvd_tensor *results;     /* allgather's, [count], once done */
+    struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
+};
+
+enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
+
+/* A copy of the request with one reference for the caller and one for the engine. */
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
+                       hvd_status *status);
+
+/* Driver only: records the outcome, wakes who waits, and puts it on the list of finished calls or drops the
+ * engine's reference. */
+void handle_finish(struct hvd_handle *handle, const hvd_status *status);
+
+void handle_release(struct hvd_handle *handle);
+
+static inline bool handle_is_done(struct hvd_handle *handle)
+{
+    return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;
+}
+
+/* Memory that hvd_free takes: `bytes` of data behind a block with the shape. NULL when memory is out. */
+void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape);
+
+#endif

@@ -1,0 +1,312 @@
+/* init.c - a rank joins a job, and leaves it. */
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "coll/pattern.h"
+#include "engine/context.h"
+#include "engine/drive.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Control, and the data of the world. */
+#define CHANNELS 2
+
+/* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
+#define FAREWELL_SECONDS 30
+
+void context_retain(struct hvd_context *context)
+{
+    atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
+}
+
+void context_release(struct hvd_context *context)
+{
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
+        free(context);
+}
+
+hvd_code context_check_process(const struct hvd_context *context, hvd_status *status)
+{
+    if (!context)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the context is NULL: call hvd_init first");
+    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
+        return status_set(
+            status, HVD_FORKED,
+            "init was called in the parent process; a forked child can't use its connections: call init "
+            "in the child, or start it without fork");
+    return HVD_OK;
+}
+
+/* ---- settings that need more than a range ----------------------------------------------------------- */
+
+static hvd_code check_placement(const struct settings *settings, hvd_status *status)
+{
+    if (settings->rank >= settings->size)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %lld is outside a job of size %lld (HOROVOD_RANK, HOROVOD_SIZE)",
+                          (long long)settings->rank, (long long)settings->size);
+    if (settings->local_rank >= settings->local_size || settings->cross_rank >= settings->cross_size)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "local rank %lld of %lld or cross rank %lld of %lld is out of range (HOROVOD_LOCAL_RANK, "
+            "HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK, HOROVOD_CROSS_SIZE)",
+            (long long)settings->local_rank, (long long)settings->local_size, (long long)settings->cross_rank,
+            (long long)settings->cross_size);
+    if (settings->size > 1 && !*settings->rendezvous)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %lld of %lld knows no rendezvous; start the job with horovodrun, or set "
+                          "HOROVOD_RENDEZVOUS=host:port and HOROVOD_SECRET",
+                          (long long)settings->rank, (long long)settings->size);
+    return HVD_OK;
+}
+
+static hvd_code read_secret_file(struct settings *settings, hvd_status *status)
+{
+    char secret[4096];
+    FILE *file = fopen(settings->secret_file, "re");
+    struct stat info;
+    if (!file || fstat(fileno(file), &info)) {
+        int error = errno;
+        if (file)
+            fclose(file);
+        return status_set_errno(status, error, "can't read HOROVOD_SECRET_FILE=%s", settings->secret_file);
+    }
+    size_t length = fread(secret, 1, sizeof secret - 1, file);
+    fclose(file);
+    if (info.st_mode & (S_IRWXG | S_IRWXO))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "HOROVOD_SECRET_FILE=%s can be read by others; run: chmod 600 %s",
+                          settings->secret_file, settings->secret_file);
+    secret[length] = '\0';
+    secret[strcspn(secret, "\r\n")] = '\0';
+    return settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
+}
+
+static hvd_code check_secret(struct settings *settings, hvd_status *status)
+{
+    if (settings->size == 1 || *settings->secret)
+        return HVD_OK;
+    hvd_code code = *settings->secret_file ? read_secret_file(settings, status) : HVD_OK;
+    if (!code && !*settings->secret)
+        code = status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "a job of several ranks needs a secret: start it with horovodrun, or set HOROVOD_SECRET or "
+            "HOROVOD_SECRET_FILE to the same secret on every rank");
+    return code;
+}
+
+static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    hvd_code code =
+        config ? settings_copy(settings, &config->settings, status) : settings_init(settings, status);
+    if (!code && !config)
+        code = settings_load_environment(settings, status);
+    if (!code)
+        code = log_configure(settings, status);
+    if (!code)
+        code = check_placement(settings, status);
+    if (!code)
+        code = check_secret(settings, status);
+    if (!code)
+        code = algorithm_check_name(settings->allreduce_algorithm, status);
+    context->placement = (hvd_placement){
+        (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
+        (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,
+    };
+    return code;
+}
+
+/* ---- joining ---------------------------------------------------------------------------------------- */
+
+/* Polling pays only where each rank of the host has a core for itself. */
+static int64_t spin_time(const struct settings *settings)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < settings->local_size)
+        return 0;
+    return (int64_t)(settings->spin_microseconds * 1000);
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* Those that algorithms talk to, and the neighbours in the tree; ascending, each once. NULL when memory is
+ * out. */
+static int *list_peers(const struct hvd_context *context, const struct tree_node *tree, int *count)
+{
+    int *peers = malloc(((size_t)context->placement.size + (size_t)tree->child_count + 1) * sizeof *peers);
+    if (!peers)
+        return NULL;
+    int n = pattern_peers(context->placement.rank, context->placement.size, peers);
+    if (tree->parent >= 0)
+        peers[n++] = tree->parent;
+    for (int i = 0; i < tree->child_count; i++)
+        peers[n++] = tree->children[i];
+    qsort(peers, (size_t)n, sizeof *peers, compare_ranks);
+    *count = 0;
+    for (int i = 0; i < n; i++) {
+        if (!*count || peers[*count - 1] != peers[i])
+            peers[(*count)++] = peers[i];
+    }
+    return peers;
+}
+
+static hvd_code open_mesh(struct hvd_context *context, const struct tree_node *tree, int64_t deadline,
+                          hvd_status *status)
+{
+    struct mesh_config config = {.settings = &context->settings, .channels = CHANNELS, .deadline = deadline};
+    hvd_code code = HVD_OK;
+    int *peers = list_peers(context, tree, &config.peer_count);
+    if (!peers)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    config.peers = peers;
+    if (context->placement.size > 1) {
+        code = rendezvous_connect(context->settings.rendezvous, context->settings.secret, deadline,
+                                  &config.rendezvous, status);
+        if (!code)
+            code = rendezvous_join(config.rendezvous, context->settings.job, context->placement.rank,
+                                   &config.generation, status);
+    }
+    if (!code)
+        code = mesh_open(&config, &context->mesh, status);
+    rendezvous_close(config.rendezvous);
+    free(peers);
+    return code;
+}
+
+static struct link *find_link(void *owner, int rank, int channel)
+{
+    const struct hvd_context *context = owner;
+    return mesh_link(context->mesh, rank, channel);
+}
+
+static hvd_code join(struct hvd_context *context, struct tree_node *tree, hvd_status *status)
+{
+    int64_t deadline = clock_after(context->settings.start_timeout_seconds);
+    hvd_code code = open_mesh(context, tree, deadline, status);
+    if (!code)
+        code = executor_create(find_link, context, &context->executor, status);
+    if (!code)
+        code = lane_open(&context->world, context, tree, status);
+    return code;
+}
+
+static hvd_code plan_tree(const struct hvd_context *context, struct tree_node *tree, hvd_status *status)
+{
+    int *host_sizes;
+    int hosts;
+    hvd_code code =
+        host_sizes_parse(context->settings.host_sizes, context->placement.size, &host_sizes, &hosts, status);
+    if (code)
+        return code;
+    code = tree_node_init(tree, context->placement.rank, host_sizes, hosts,
+                          (int)context->settings.tree_fanout, status);
+    free(host_sizes);
+    return code;
+}
+
+static void close_context(struct hvd_context *context)
+{
+    drive_stop_background(context);
+    lane_close(&context->world);
+    executor_destroy(context->executor);
+    mesh_close(context->mesh);
+    settings_free(&context->settings);
+    context->executor = NULL;
+    context->mesh = NULL;
+    context_release(context);
+}
+
+hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status)
+{
+    struct tree_node tree = {0};
+    struct hvd_context *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    atomic_init(&opened->references, 1);
+    atomic_init(&opened->deadline, CLOCK_NEVER);
+    hvd_code code = take_settings(opened, config, status);
+    if (!code)
+        code = plan_tree(opened, &tree, status);
+    if (!code)
+        code = join(opened, &tree, status);
+    if (code) {
+        tree_node_free(&tree);
+        close_context(opened);
+        return code;
+    }
+    opened->caller_spin = spin_time(&opened->settings);
+    fork_register(opened);
+    mesh_arm(opened->mesh);
+    code = drive_start_background(opened, status);
+    if (code) {
+        fork_unregister(opened);
+        close_context(opened);
+        return code;
+    }
+    mesh_wake(opened->mesh); /* messages may have come before it was armed */
+    *context = opened;
+    return status_ok(status);
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------- */
+
+/* What is still queued was never seen by the coordinator. */
+static void refuse_queued(struct hvd_context *context)
+{
+    hvd_status status;
+    status_set(&status, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    struct hvd_handle *handle = atomic_exchange(&context->queue, NULL);
+    while (handle) {
+        struct hvd_handle *next = handle->next;
+        handle_finish(handle, &status);
+        handle = next;
+    }
+}
+
+void hvd_shutdown(hvd_context *context)
+{
+    if (!context || atomic_load(&context->forked))
+        return; /* a child's copy is left as it is: its memory goes with the child */
+    atomic_store(&context->leaving, true);
+    drive_notify(context);
+    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(FAREWELL_SECONDS)))
+        log_warning(context->placement.rank,
+                    "the other ranks did not say goodbye within %d s; leaving without it", FAREWELL_SECONDS);
+    fork_unregister(context);
+    drive_stop_background(context);
+    hvd_status cause;
+    status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    coordinator_abort(context->world.coordinator, -1, &cause);
+    executor_abort(context->executor, &cause);
+    refuse_queued(context);
+    drive_finish_calls(context);
+    close_context(context);
+}
+
+hvd_placement hvd_get_placement(const hvd_context *context)
+{
+    return context->placement;
+}
+
+hvd_code hvd_health(const hvd_context *context, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && atomic_load_explicit(&context->failed, memory_order_acquire))
+        code = status_copy(status, &context->failure);
+    return code ? code : status_ok(status);
+}
+
+const char *hvd_version(void)
+{
+    return HVD_VERSION;
+}

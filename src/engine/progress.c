@@ -1,0 +1,124 @@
+/* progress.c - one turn: take, coordinate, run, finish. See progress.h. */
+#include "engine/progress.h"
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/status.h"
+
+/* Looking at the kernel costs a system call; shared memory needs none. */
+#define TURNS_PER_POLL 16
+
+static bool take_submissions(struct hvd_context *context)
+{
+    if (!atomic_load_explicit(&context->queue, memory_order_relaxed))
+        return false;
+    struct hvd_handle *newest = atomic_exchange(&context->queue, NULL);
+    struct hvd_handle *oldest = NULL;
+    while (newest) {
+        struct hvd_handle *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest) {
+        struct hvd_handle *next = oldest->next;
+        lane_take(&context->world, oldest);
+        oldest = next;
+    }
+    return true;
+}
+
+static void set_closed(struct hvd_context *context)
+{
+    if (atomic_exchange(&context->closed, HANDLE_DONE) == HANDLE_AWAITED)
+        futex_wake_all(&context->closed);
+}
+
+static void record_failure(struct hvd_context *context, const hvd_status *cause)
+{
+    if (atomic_load(&context->failed))
+        return;
+    status_copy(&context->failure, cause);
+    atomic_store(&context->failed, true);
+}
+
+void progress_fail(struct hvd_context *context, int lost_rank, const hvd_status *cause)
+{
+    bool first = !atomic_load(&context->failed) || context->failure.code == HVD_SHUT_DOWN;
+    if (first)
+        log_debug(context->placement.rank, "ending all operations: %s", cause->text);
+    coordinator_abort(context->world.coordinator, lost_rank, cause);
+    record_failure(context, cause);
+    executor_abort(context->executor, &context->failure);
+    lane_flush(&context->world);
+    set_closed(context);
+}
+
+void progress_fault(struct hvd_context *context, const hvd_status *cause)
+{
+    if (!context->fault.code)
+        status_copy(&context->fault, cause);
+}
+
+/* The set's own end: a rank left, or the cause of a failure arrived from a neighbour. */
+static void check_health(struct hvd_context *context)
+{
+    hvd_code code = coordinator_health(context->world.coordinator, NULL);
+    if (code == HVD_OK || atomic_load(&context->failed))
+        return;
+    hvd_status cause;
+    coordinator_health(context->world.coordinator, &cause);
+    if (code == HVD_SHUT_DOWN)
+        record_failure(context, &cause);
+    else
+        progress_fail(context, -1, &cause);
+}
+
+static void check_losses(struct hvd_context *context)
+{
+    hvd_status cause;
+    int peer;
+    while ((peer = mesh_next_lost(context->mesh, &cause)) >= 0) {
+        /* What the peer, or others, said before the end comes first: a farewell, or the true cause. */
+        lane_progress(&context->world);
+        check_health(context);
+        if (atomic_load(&context->closed) == HANDLE_DONE)
+            continue;
+        /* After a close nobody needs this rank any more once its own batches are done. */
+        bool leaving = coordinator_health(context->world.coordinator, NULL) == HVD_SHUT_DOWN;
+        if (leaving && executor_idle(context->executor))
+            set_closed(context);
+        else
+            progress_fail(context, peer, &cause);
+    }
+}
+
+bool progress(struct hvd_context *context)
+{
+    bool moved = take_submissions(context);
+    if (atomic_load_explicit(&context->leaving, memory_order_relaxed) && !context->leave_said) {
+        context->leave_said = true;
+        coordinator_leave(context->world.coordinator);
+        context->world.active = true;
+    }
+    if (context->turns++ % TURNS_PER_POLL == 0)
+        mesh_poll(context->mesh);
+    moved |= lane_progress(&context->world);
+    moved |= executor_progress(context->executor);
+    if (context->fault.code && !atomic_load_explicit(&context->failed, memory_order_relaxed))
+        progress_fail(context, -1, &context->fault);
+    check_health(context);
+    check_losses(context);
+    return moved;
+}
+
+int64_t progress_deadline(const struct hvd_context *context)
+{
+    return context->world.next_flush;
+}
+
+void progress_closed(struct hvd_context *context)
+{
+    set_closed(context);
+}

@@ -1,0 +1,78 @@
+/* submit.c - user threads' side of operations: check, describe, queue. The queue is a stack of one
+ * compare-and-swap to push; the driver takes it whole and turns it round. */
+#include "base/status.h"
+#include "engine/context.h"
+#include "engine/drive.h"
+
+#include <string.h>
+
+/* The caller's struct may be an older, shorter one. */
+static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_status *status)
+{
+    if (!request || request->struct_size < offsetof(hvd_request, done) || request->struct_size > sizeof *own)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "hvd_request.struct_size must be sizeof(hvd_request) of this or an older version (%zu)",
+            sizeof *own);
+    memset(own, 0, sizeof *own);
+    memcpy(own, request, request->struct_size);
+    return HVD_OK;
+}
+
+static void push(struct hvd_context *context, struct hvd_handle *handle)
+{
+    handle->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&context->queue, &handle->next, handle))
+        ;
+}
+
+static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
+                              hvd_status *status)
+{
+    hvd_request own;
+    hvd_code code = context_check_process(context, status);
+    if (!code)
+        code = take_request(request, &own, status);
+    if (!code)
+        code = hvd_health(context, status);
+    if (!code)
+        code = handle_create(context, &own, handle, status);
+    if (!code)
+        push(context, *handle);
+    return code;
+}
+
+hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
+{
+    struct hvd_handle *created;
+    hvd_code code = queue_request(context, request, &created, status);
+    if (code)
+        return code;
+    if (handle)
+        *handle = created;
+    drive_notify(context);
+    if (!handle)
+        handle_release(created);
+    return status_ok(status);
+}
+
+static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && outputs && handle->results && i < handle->request.count; i++)
+        code = hvd_output_take(handle, i, &outputs[i], status);
+    return code;
+}
+
+hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs, hvd_status *status)
+{
+    struct hvd_handle *handle;
+    hvd_code code = queue_request(context, request, &handle, status);
+    if (code)
+        return code;
+    code = hvd_wait(handle, -1, status);
+    if (!code)
+        code = take_outputs(handle, outputs, status);
+    handle_release(handle);
+    return code;
+}

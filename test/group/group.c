@@ -1,0 +1,143 @@
+/* group.c - see group.h. */
+#include "group.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct thread_arguments {
+    struct member member;
+    member_fn fn;
+    const struct group_options *options;
+    const char *address;
+    pthread_t thread;
+    atomic_bool finished;
+};
+
+_Noreturn void group_fail(const char *file, int line, const char *condition, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s:%d: check failed: %s\n  ", file, line, condition);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    abort();
+}
+
+static void configure(hvd_config *config, const struct thread_arguments *arguments)
+{
+    hvd_status check_status;
+    char number[16];
+    const char *const *setting = arguments->options->settings;
+#define SET(key, value)                                                                                      \
+    CHECK(hvd_config_set(config, key, value, &check_status) == HVD_OK, "%s", check_status.text)
+    snprintf(number, sizeof number, "%d", arguments->member.rank);
+    SET("rank", number);
+    SET("local_rank", number);
+    snprintf(number, sizeof number, "%d", arguments->member.size);
+    SET("size", number);
+    SET("local_size", number);
+    SET("rendezvous", arguments->address);
+    SET("secret", "test secret");
+    SET("job", "group");
+    SET("transport", arguments->options->transport);
+    for (; setting && setting[0]; setting += 2)
+        SET(setting[0], setting[1]);
+#undef SET
+}
+
+static void *run_member(void *argument)
+{
+    struct thread_arguments *arguments = argument;
+    hvd_status check_status;
+    hvd_config *config = hvd_config_create();
+    CHECK(config, "out of memory");
+    configure(config, arguments);
+    hvd_code code = hvd_init(config, &arguments->member.context, &check_status);
+    CHECK(code == HVD_OK, "rank %d: %s", arguments->member.rank, check_status.text);
+    hvd_config_free(config);
+    arguments->fn(&arguments->member);
+    hvd_shutdown(arguments->member.context);
+    atomic_store(&arguments->finished, true);
+    return NULL;
+}
+
+static void join_all(struct thread_arguments *threads, int size, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(seconds > 0 ? seconds : 60);
+    for (int rank = 0; rank < size; rank++) {
+        if (pthread_timedjoin_np(threads[rank].thread, NULL, &until) == 0)
+            continue;
+        fprintf(stderr, "deadline of the test is over; unfinished ranks:");
+        for (int other = 0; other < size; other++) {
+            if (!atomic_load(&threads[other].finished))
+                fprintf(stderr, " %d", other);
+        }
+        fprintf(stderr, " of %d over %s\n", size, threads[0].options->transport);
+        abort();
+    }
+}
+
+void group_run(const struct group_options *options, int size, member_fn fn, void *argument)
+{
+    hvd_status check_status;
+    hvd_rendezvous *rendezvous;
+    char address[32];
+    struct thread_arguments *threads = calloc((size_t)size, sizeof *threads);
+    CHECK(threads, "out of memory");
+    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
+    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    for (int rank = 0; rank < size; rank++) {
+        threads[rank].member = (struct member){NULL, rank, size, options->transport, argument};
+        threads[rank].fn = fn;
+        threads[rank].options = options;
+        threads[rank].address = address;
+        CHECK(pthread_create(&threads[rank].thread, NULL, run_member, &threads[rank]) == 0, "no thread");
+    }
+    join_all(threads, size, options->seconds);
+    hvd_rendezvous_stop(rendezvous);
+    free(threads);
+}
+
+hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim)
+{
+    return (hvd_tensor){.data = data, .shape = shape, .ndim = ndim, .dtype = dtype, .device_type = HVD_CPU};
+}
+
+hvd_request request_of(hvd_operation operation, const char *name, const hvd_tensor *tensor)
+{
+    return (hvd_request){.struct_size = sizeof(hvd_request),
+                         .operation = operation,
+                         .name = name,
+                         .count = tensor ? 1 : 0,
+                         .inputs = tensor,
+                         .reduction = HVD_SUM};
+}
+
+void check_allreduce_works(struct member *member, const char *name)
+{
+    hvd_status check_status;
+    float value = (float)(member->rank + 1);
+    int64_t shape[] = {1};
+    hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    float expected = (float)(member->size * (member->size + 1)) / 2;
+    CHECK(value == expected, "rank %d: %s gave %g, not %g", member->rank, name, value, expected);
+}
+
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}

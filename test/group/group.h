@@ -1,0 +1,52 @@
+/* group.h - n ranks as n threads of one process: real contexts, real links, one debugger. */
+#ifndef HVD_TEST_GROUP_H
+#define HVD_TEST_GROUP_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct member {
+    hvd_context *context;
+    int rank, size;
+    const char *transport;
+    void *argument;
+};
+
+typedef void (*member_fn)(struct member *member);
+
+struct group_options {
+    const char *transport;       /* "shm", "tcp" */
+    const char *const *settings; /* key, value, key, value, ..., NULL */
+    double seconds;              /* deadline; 0: 60 */
+};
+
+/* Opens a job of `size` ranks, runs fn on each in a thread of its own, shuts down, joins. A wait beyond the
+ * deadline ends the program with a list of the ranks that hang. */
+void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
+
+/* Stops the program with place, rank and text when the condition is false; usable in every thread. */
+#define CHECK(condition, ...)                                                                                \
+    ((condition) ? (void)0 : group_fail(__FILE__, __LINE__, #condition, "" __VA_ARGS__))
+_Noreturn void group_fail(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* For calls whose last argument is &check_status, a variable of the caller. */
+#define CHECK_OK(call)                                                                                       \
+    do {                                                                                                     \
+        hvd_code check_code = (call);                                                                        \
+        CHECK(check_code == HVD_OK, "%s: %s", hvd_code_name(check_code), check_status.text);                 \
+    } while (0)
+
+/* A request for one tensor in place, ready to be changed. */
+hvd_request request_of(hvd_operation operation, const char *name, const hvd_tensor *tensor);
+hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim);
+
+/* A float32 sum of one element over all ranks, in place: does the job still work? */
+void check_allreduce_works(struct member *member, const char *name);
+
+/* The same numbers on every run: splitmix64. */
+uint64_t random_next(uint64_t *state);
+
+#endif

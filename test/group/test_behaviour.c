@@ -1,0 +1,285 @@
+/* test_behaviour.c - what holds beyond the values: any order of submission, names used again, callbacks,
+ * errors that end one round only, ranks that leave, forks, and many lives of one job. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { NAMES = 40, ROUNDS = 12 };
+
+static void shuffle(int *order, int n, uint64_t seed)
+{
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)(random_next(&seed) % (uint64_t)(i + 1)), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+/* Every rank submits the same names, each in an order of its own; shapes change now and then on all ranks. */
+static void any_order(struct member *member)
+{
+    hvd_status check_status;
+    static _Thread_local float data[NAMES][70];
+    for (int round = 0; round < ROUNDS; round++) {
+        hvd_handle *handles[NAMES];
+        int order[NAMES];
+        shuffle(order, NAMES, (uint64_t)(member->rank * 1000 + round));
+        for (int i = 0; i < NAMES; i++) {
+            int n = order[i];
+            char name[16];
+            int64_t shape[] = {(round * 7 + n) % 5 ? 3 + n : 1 + round};
+            for (int e = 0; e < shape[0]; e++)
+                data[n][e] = (float)(member->rank + n + round);
+            hvd_tensor tensor = tensor_of(data[n], HVD_FLOAT32, shape, 1);
+            snprintf(name, sizeof name, "tensor%d", n);
+            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+            CHECK_OK(hvd_submit(member->context, &request, &handles[n], &check_status));
+        }
+        for (int n = 0; n < NAMES; n++) {
+            CHECK_OK(hvd_wait(handles[n], 30, &check_status));
+            hvd_release(handles[n]);
+            float expected = (float)(member->size * (n + round) + member->size * (member->size - 1) / 2);
+            CHECK(data[n][0] == expected, "round %d tensor %d is %g, not %g", round, n, data[n][0], expected);
+        }
+    }
+}
+
+struct call_count {
+    atomic_int calls;
+    hvd_context *context;
+};
+
+static void count_call(void *argument, const hvd_status *status)
+{
+    struct call_count *count = argument;
+    CHECK(status->code == HVD_OK, "%s", status->text);
+    CHECK(hvd_health(count->context, NULL) == HVD_OK, "a callback can't use its context");
+    atomic_fetch_add(&count->calls, 1);
+}
+
+static void callbacks(struct member *member)
+{
+    hvd_status check_status;
+    static _Thread_local int32_t values[50];
+    struct call_count count = {.context = member->context};
+    int64_t shape[] = {1};
+    for (int i = 0; i < 50; i++) {
+        values[i] = i;
+        hvd_tensor tensor = tensor_of(&values[i], HVD_INT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, NULL, &tensor);
+        request.done = count_call;
+        request.done_argument = &count;
+        CHECK_OK(hvd_submit(member->context, &request, NULL, &check_status));
+    }
+    for (int waited = 0; atomic_load(&count.calls) < 50; waited++) {
+        CHECK(waited < 20000, "only %d of 50 callbacks within 20 s", atomic_load(&count.calls));
+        usleep(1000);
+    }
+    CHECK(values[49] == 49 * member->size, "a callback came before its result");
+}
+
+static hvd_code reduce_floats(struct member *member, const char *name, int64_t elements, hvd_status *status)
+{
+    float data[16] = {0};
+    int64_t shape[] = {elements};
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    return hvd_run(member->context, &request, NULL, status);
+}
+
+/* One rank asks for another shape: an error for this round on every rank that says who, and life goes on;
+ * first with a name never seen before, then with one that is cached. */
+static void mismatch(struct member *member)
+{
+    hvd_status status;
+    for (int round = 0; round < 4; round++) {
+        int64_t elements = member->rank == member->size - 1 && round % 2 ? 5 : 3;
+        hvd_code code = reduce_floats(member, "grad", elements, &status);
+        if (round % 2) {
+            CHECK(code == HVD_MISMATCH, "%s", hvd_code_name(code));
+            CHECK(strstr(status.text, "grad") && strstr(status.text, "[3]") && strstr(status.text, "[5]"),
+                  "%s", status.text);
+        } else {
+            CHECK(code == HVD_OK, "%s", status.text);
+        }
+        check_allreduce_works(member, "other");
+    }
+}
+
+static void duplicate_name(struct member *member)
+{
+    hvd_status check_status;
+    float data[2] = {1, 1};
+    int64_t shape[] = {1};
+    hvd_handle *handles[2];
+    if (member->rank == 0) { /* the other ranks have not submitted it yet: it must still be in flight */
+        for (int i = 0; i < 2; i++) {
+            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, shape, 1);
+            hvd_request request = request_of(HVD_ALLREDUCE, "twice", &tensor);
+            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        }
+        hvd_code code = hvd_wait(handles[1], 30, &check_status);
+        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), check_status.text);
+        check_allreduce_works(member, "go");
+        CHECK_OK(hvd_wait(handles[0], 30, &check_status));
+        hvd_release(handles[0]);
+        hvd_release(handles[1]);
+        CHECK(data[0] == (float)member->size && data[1] == 1, "%g %g", data[0], data[1]);
+    } else {
+        check_allreduce_works(member, "go");
+        CHECK_OK(reduce_floats(member, "twice", 1, &check_status));
+    }
+}
+
+static void bad_arguments(struct member *member)
+{
+    hvd_status status;
+    float data[2];
+    int64_t shape[] = {2};
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+    hvd_request good = request_of(HVD_ALLREDUCE, "bad", &tensor), bad = good;
+    bad.operation = (hvd_operation)77;
+    CHECK(hvd_run(member->context, &bad, NULL, &status) == HVD_INVALID_ARGUMENT, "operation");
+    bad = good;
+    bad.reduction = (hvd_reduction)77;
+    CHECK(hvd_run(member->context, &bad, NULL, &status) == HVD_INVALID_ARGUMENT, "reduction");
+    bad = good;
+    bad.struct_size = 3;
+    CHECK(hvd_run(member->context, &bad, NULL, &status) == HVD_INVALID_ARGUMENT, "struct size");
+    tensor.dtype = (hvd_dtype)77;
+    CHECK(hvd_run(member->context, &good, NULL, &status) == HVD_INVALID_ARGUMENT, "dtype");
+    tensor = tensor_of(NULL, HVD_FLOAT32, shape, 1);
+    CHECK(hvd_run(member->context, &good, NULL, &status) == HVD_INVALID_ARGUMENT, "data");
+    tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+    good.operation = HVD_BROADCAST;
+    good.root = member->size;
+    CHECK(hvd_run(member->context, &good, NULL, &status) == HVD_INVALID_ARGUMENT, "root");
+    check_allreduce_works(member, "still works");
+}
+
+/* The last rank leaves; operations of the others, in flight and later, end with an error that names it. */
+static void leave_early(struct member *member)
+{
+    hvd_status status;
+    char who[32];
+    check_allreduce_works(member, "all here");
+    if (member->rank == member->size - 1)
+        return;
+    hvd_code code = reduce_floats(member, "never", 1, &status);
+    CHECK(code == HVD_SHUT_DOWN, "%s: %s", hvd_code_name(code), status.text);
+    snprintf(who, sizeof who, "rank %d", member->size - 1);
+    CHECK(strstr(status.text, who), "%s", status.text);
+    CHECK(reduce_floats(member, "later", 1, &status) == HVD_SHUT_DOWN, "%s", status.text);
+}
+
+static void fork_and_go_on(struct member *member)
+{
+    hvd_status check_status;
+    check_allreduce_works(member, "before the fork");
+    pid_t child = fork();
+    CHECK(child >= 0, "fork");
+    if (child == 0) {
+        float value = 1;
+        int64_t shape[] = {1};
+        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "child", &tensor);
+        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+        hvd_shutdown(member->context);
+        _exit(code == HVD_FORKED ? 0 : 1);
+    }
+    check_allreduce_works(member, "during the fork");
+    int result;
+    CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 0,
+          "the child got another answer than HVD_FORKED");
+    check_allreduce_works(member, "after the fork");
+}
+
+static void one_reduction(struct member *member)
+{
+    check_allreduce_works(member, "alive");
+}
+
+static void on_every_transport(member_fn fn, int smallest, int largest)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    for (int t = 0; t < 2; t++) {
+        struct group_options options = {.transport = transports[t]};
+        for (int size = smallest; size <= largest; size++)
+            group_run(&options, size, fn, NULL);
+    }
+}
+
+static void test_any_order(void **state)
+{
+    static const char *const tiny[] = {"cache_capacity", "4", "fusion_threshold", "100", NULL};
+    static const char *const slow[] = {"cycle_time_ms", "0.5", NULL};
+    (void)state;
+    on_every_transport(any_order, 1, 5);
+    group_run(&(struct group_options){"shm", tiny, 0}, 4, any_order, NULL);
+    group_run(&(struct group_options){"tcp", slow, 0}, 3, any_order, NULL);
+}
+
+static void test_callbacks(void **state)
+{
+    (void)state;
+    on_every_transport(callbacks, 1, 3);
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    on_every_transport(mismatch, 2, 4);
+}
+
+static void test_duplicate_name(void **state)
+{
+    (void)state;
+    on_every_transport(duplicate_name, 1, 3);
+}
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    on_every_transport(bad_arguments, 1, 2);
+}
+
+static void test_leave_early(void **state)
+{
+    (void)state;
+    on_every_transport(leave_early, 2, 4);
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    on_every_transport(fork_and_go_on, 1, 2);
+}
+
+static void test_many_lives(void **state)
+{
+    (void)state;
+    for (int life = 0; life < 20; life++)
+        on_every_transport(one_reduction, 2, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_duplicate_name),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_leave_early),
+        cmocka_unit_test(test_fork),          cmocka_unit_test(test_many_lives),
+    };
+    return cmocka_run_group_tests_name("behaviour", tests, NULL, NULL);
+}

@@ -1,0 +1,347 @@
+/* test_collectives.c - every operation x type x reduction x size on every transport and 1 to 8 ranks, against
+ * sums done by hand. Values are small integers, so that every type holds them exactly and any order of
+ * summation gives the same. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct type_row {
+    hvd_dtype dtype;
+    double (*get)(const void *data, size_t i);
+    void (*put)(void *data, size_t i, double value);
+};
+
+/* Halves of small integers: exact by construction, so shifting is enough. */
+static float half_bits_to_float(uint16_t bits, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits;
+    int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1);
+    float value = 1 + (float)(bits & ((1 << fraction_bits) - 1)) / (float)(1 << fraction_bits);
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    if (!exponent)
+        return 0;
+    for (; exponent > bias; exponent--)
+        value *= 2;
+    for (; exponent < bias; exponent++)
+        value /= 2;
+    return bits & 0x8000 ? -value : value;
+}
+
+static uint16_t float_to_half_bits(double value, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits;
+    int exponent = (1 << (exponent_bits - 1)) - 1;
+    uint16_t sign = value < 0 ? 0x8000 : 0;
+    value = value < 0 ? -value : value;
+    if (value == 0)
+        return 0;
+    for (; value >= 2; exponent++)
+        value /= 2;
+    for (; value < 1; exponent--)
+        value *= 2;
+    return (uint16_t)(sign | exponent << fraction_bits | (int)((value - 1) * (1 << fraction_bits)));
+}
+
+#define PLAIN_TYPE(name, type)                                                                               \
+    static double get_##name(const void *data, size_t i)                                                     \
+    {                                                                                                        \
+        return (double)((const type *)data)[i];                                                              \
+    }                                                                                                        \
+    static void put_##name(void *data, size_t i, double value)                                               \
+    {                                                                                                        \
+        ((type *)data)[i] = (type)value;                                                                     \
+    }
+PLAIN_TYPE(UINT8, uint8_t)
+PLAIN_TYPE(INT8, int8_t)
+PLAIN_TYPE(INT32, int32_t)
+PLAIN_TYPE(INT64, int64_t)
+PLAIN_TYPE(FLOAT32, float)
+PLAIN_TYPE(FLOAT64, double)
+
+#define HALF_TYPE(name, exponent_bits)                                                                       \
+    static double get_##name(const void *data, size_t i)                                                     \
+    {                                                                                                        \
+        return half_bits_to_float(((const uint16_t *)data)[i], exponent_bits);                               \
+    }                                                                                                        \
+    static void put_##name(void *data, size_t i, double value)                                               \
+    {                                                                                                        \
+        ((uint16_t *)data)[i] = float_to_half_bits(value, exponent_bits);                                    \
+    }
+HALF_TYPE(FLOAT16, 5)
+HALF_TYPE(BFLOAT16, 8)
+
+static const struct type_row types[] = {
+#define DTYPE(name, ...) {HVD_##name, get_##name, put_##name},
+#include "base/dtypes.def"
+#undef DTYPE
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+static const hvd_reduction reductions[] = {
+#define REDUCTION(name, ...) HVD_##name,
+#include "base/reductions.def"
+#undef REDUCTION
+};
+enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
+
+/* 0, 1, odd, across the latency threshold, larger than a shared-memory ring. */
+static const size_t counts[] = {0, 1, 7, 1000, 4099, 200003};
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+/* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 3 else (sums over 8 ranks stay below 127).
+ */
+static double value_at(hvd_reduction reduction, int rank, size_t i)
+{
+    if (reduction == HVD_PRODUCT)
+        return (i + (size_t)rank) % 3 ? 1 : 2;
+    return (double)((i * 7 + (size_t)rank * 3) % 4);
+}
+
+static double expected_at(hvd_reduction reduction, int size, size_t i)
+{
+    double result = value_at(reduction, 0, i);
+    for (int rank = 1; rank < size; rank++) {
+        double value = value_at(reduction, rank, i);
+        if (reduction == HVD_SUM || reduction == HVD_AVERAGE)
+            result += value;
+        else if (reduction == HVD_PRODUCT)
+            result *= value;
+        else if ((reduction == HVD_MIN) == (value < result))
+            result = value;
+    }
+    return result;
+}
+
+static bool is_integer(hvd_dtype dtype)
+{
+    return dtype == HVD_UINT8 || dtype == HVD_INT8 || dtype == HVD_INT32 || dtype == HVD_INT64;
+}
+
+static void check_value(const struct type_row *type, const void *data, size_t i, double expected,
+                        const char *name)
+{
+    double value = type->get(data, i);
+    double tolerance = type->dtype == HVD_BFLOAT16 ? 0.01 : type->dtype == HVD_FLOAT16 ? 0.002 : 1e-6;
+    double error = value > expected ? value - expected : expected - value;
+    CHECK(error <= tolerance * (expected > 1 ? expected : 1), "%s: element %zu is %g, not %g", name, i, value,
+          expected);
+}
+
+static void allreduce_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
+                           size_t count, bool in_place)
+{
+    hvd_status check_status;
+    char name[96];
+    int64_t shape[] = {(int64_t)count};
+    size_t bytes = count * hvd_dtype_size(type->dtype) + 1;
+    char *input = malloc(bytes), *output = malloc(bytes);
+    for (size_t i = 0; i < count; i++)
+        type->put(input, i, value_at(reduction, member->rank, i));
+    hvd_tensor in = tensor_of(input, type->dtype, shape, 1), out = tensor_of(output, type->dtype, shape, 1);
+    snprintf(name, sizeof name, "allreduce %s %d x%zu%s of %d over %s", hvd_dtype_name(type->dtype),
+             reduction, count, in_place ? " in place" : "", member->size, member->transport);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &in);
+    request.reduction = reduction;
+    request.outputs = in_place ? NULL : &out;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    for (size_t i = 0; i < count; i++) {
+        double expected = expected_at(reduction, member->size, i);
+        if (reduction == HVD_AVERAGE)
+            expected =
+                is_integer(type->dtype) ? (double)((int)expected / member->size) : expected / member->size;
+        check_value(type, in_place ? input : output, i, expected, name);
+        if (!in_place)
+            check_value(type, input, i, value_at(reduction, member->rank, i), name);
+    }
+    free(input);
+    free(output);
+}
+
+static void allreduce_product(struct member *member)
+{
+    for (int t = 0; t < TYPES; t++) {
+        for (int r = 0; r < REDUCTIONS; r++) {
+            for (int c = 0; c < COUNTS; c++) {
+                if (c == COUNTS - 1 &&
+                    (t + r) % 4) /* the largest for a quarter of the types and reductions */
+                    continue;
+                allreduce_case(member, &types[t], reductions[r], counts[c], (t + r + c) % 2);
+            }
+        }
+    }
+}
+
+static void factors_case(struct member *member, hvd_dtype dtype)
+{
+    hvd_status check_status;
+    float values[2] = {(float)member->rank, 2};
+    int64_t integers[2] = {member->rank, 2};
+    int64_t shape[] = {2};
+    hvd_tensor tensor = tensor_of(dtype == HVD_INT64 ? (void *)integers : values, dtype, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, hvd_dtype_name(dtype), &tensor);
+    request.prescale = 2;
+    request.postscale = 0.5;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    double sum = member->size * (member->size - 1) / 2.0, twos = 2.0 * member->size;
+    double got[2] = {dtype == HVD_INT64 ? (double)integers[0] : values[0],
+                     dtype == HVD_INT64 ? (double)integers[1] : values[1]};
+    CHECK(got[0] == sum && got[1] == twos, "%s: factors gave %g %g, not %g %g", hvd_dtype_name(dtype), got[0],
+          got[1], sum, twos);
+}
+
+static void factors(struct member *member)
+{
+    factors_case(member, HVD_FLOAT32);
+    factors_case(member, HVD_INT64);
+}
+
+static void broadcast_case(struct member *member, size_t count, int root, bool in_place)
+{
+    hvd_status check_status;
+    char name[64];
+    int64_t shape[] = {(int64_t)count};
+    int32_t *input = malloc(count * 4 + 1), *output = malloc(count * 4 + 1);
+    for (size_t i = 0; i < count; i++)
+        input[i] = (int32_t)(i * 10 + (size_t)member->rank);
+    hvd_tensor in = tensor_of(input, HVD_INT32, shape, 1), out = tensor_of(output, HVD_INT32, shape, 1);
+    snprintf(name, sizeof name, "broadcast x%zu from %d %d", count, root, in_place);
+    hvd_request request = request_of(HVD_BROADCAST, name, &in);
+    request.root = root;
+    request.outputs = in_place ? NULL : &out;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    for (size_t i = 0; i < count; i++)
+        CHECK((in_place ? input : output)[i] == (int32_t)(i * 10 + (size_t)root), "%s: element %zu", name, i);
+    free(input);
+    free(output);
+}
+
+static void broadcast_product(struct member *member)
+{
+    for (int c = 0; c < COUNTS; c++) {
+        for (int root = 0; root < member->size; root++)
+            broadcast_case(member, counts[c], root, (c + root) % 2);
+    }
+}
+
+/* Rank r gives `rows(r)` rows of `width` numbers. */
+static int64_t rows_of(int rank, int pattern)
+{
+    return pattern == 0 ? 0 : pattern == 1 ? rank % 2 : pattern == 2 ? 3 : rank * 5000 + 1;
+}
+
+static void allgather_case(struct member *member, int pattern, int64_t width)
+{
+    hvd_status check_status;
+    char name[64];
+    int64_t shape[] = {rows_of(member->rank, pattern), width};
+    size_t count = (size_t)(shape[0] * width);
+    double *input = malloc(count * sizeof *input + 1);
+    for (size_t i = 0; i < count; i++)
+        input[i] = member->rank * 1e6 + (double)i;
+    hvd_tensor in = tensor_of(input, HVD_FLOAT64, shape, 2), out;
+    snprintf(name, sizeof name, "allgather %d x%d", pattern, (int)width);
+    hvd_request request = request_of(HVD_ALLGATHER, name, &in);
+    CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
+    const double *got = out.data;
+    int64_t rows = 0;
+    for (int rank = 0; rank < member->size; rank++) {
+        for (int64_t i = 0; i < rows_of(rank, pattern) * width; i++)
+            CHECK(*got++ == rank * 1e6 + (double)i, "%s: rank %d element %d", name, rank, (int)i);
+        rows += rows_of(rank, pattern);
+    }
+    CHECK(out.ndim == 2 && out.shape[0] == rows && out.shape[1] == width, "%s: shape [%d, %d]", name,
+          (int)out.shape[0], (int)out.shape[1]);
+    hvd_free(out.data);
+    free(input);
+}
+
+static void allgather_product(struct member *member)
+{
+    for (int pattern = 0; pattern < 4; pattern++) {
+        allgather_case(member, pattern, 1);
+        allgather_case(member, pattern, 3);
+        allgather_case(member, pattern, 0);
+    }
+}
+
+static void barriers(struct member *member)
+{
+    hvd_status check_status;
+    for (int i = 0; i < 20; i++) {
+        hvd_request request = request_of(HVD_BARRIER, NULL, NULL);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    }
+}
+
+/* Three tensors of different shapes as one request. */
+static void groups(struct member *member)
+{
+    hvd_status check_status;
+    float data[3][5];
+    int64_t shapes[3][1] = {{1}, {5}, {0}};
+    hvd_tensor tensors[3], outputs[3];
+    for (int t = 0; t < 3; t++) {
+        for (int i = 0; i < 5; i++)
+            data[t][i] = (float)(member->rank + t);
+        tensors[t] = tensor_of(data[t], HVD_FLOAT32, shapes[t], 1);
+    }
+    hvd_request request = request_of(HVD_ALLREDUCE, "group", tensors);
+    request.count = 3;
+    request.grouped = 1;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    float ranks = (float)(member->size * (member->size - 1)) / 2;
+    CHECK(data[0][0] == ranks && data[1][4] == ranks + (float)member->size &&
+              data[0][1] == (float)member->rank,
+          "a group's sums are wrong");
+    request = request_of(HVD_ALLGATHER, "group", tensors);
+    request.count = 3;
+    request.grouped = 1;
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    CHECK(outputs[0].shape[0] == member->size && outputs[1].shape[0] == 5 * member->size &&
+              outputs[2].shape[0] == 0,
+          "a gathered group's shapes are wrong");
+    for (int t = 0; t < 3; t++)
+        hvd_free(outputs[t].data);
+}
+
+static void all_cases(struct member *member)
+{
+    allreduce_product(member);
+    factors(member);
+    broadcast_product(member);
+    allgather_product(member);
+    barriers(member);
+    groups(member);
+}
+
+static void run_on(void **state)
+{
+    const struct group_options *options = *state;
+    for (int size = 1; size <= 8; size++)
+        group_run(options, size, all_cases, NULL);
+}
+
+#define VARIANT(name, transport_name, ...)                                                                   \
+    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
+    static struct group_options name = {transport_name, name##_settings, 300};
+VARIANT(shm, "shm", "cache_capacity", "1024")
+VARIANT(tcp, "tcp", "cache_capacity", "1024")
+VARIANT(shm_ring, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096", "cache_capacity", "0")
+VARIANT(tcp_doubling, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"every collective over shm", run_on, NULL, NULL, &shm},
+        {"every collective over tcp", run_on, NULL, NULL, &tcp},
+        {"every collective over shm, rings only, tiny buffers, no cache", run_on, NULL, NULL, &shm_ring},
+        {"every collective over tcp, doubling only, tiny cache", run_on, NULL, NULL, &tcp_doubling},
+    };
+    return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
+}
