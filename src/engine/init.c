@@ -143,7 +143,7 @@ static int compare_ranks(const void *a, const void *b)
  * out. */
 static int *list_peers(const struct hvd_context *context, const struct tree_node *tree, int *count)
 {
-    int *peers = malloc(((size_t)context->placement.size + (size_t)tree->child_count + 1) * sizeof *peers);
+    int *peers = malloc((PATTERN_PEER_LIMIT + (size_t)tree->child_count + 1) * sizeof *peers);
     if (!peers)
         return NULL;
     int n = pattern_peers(context->placement.rank, context->placement.size, peers);
