@@ -1,0 +1,121 @@
+/* help.c - the text of --help, from the rows of option_table and setting_table, and the guess what a
+ * misspelt option was meant to be. */
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_COLUMN 34
+#define LAST_COLUMN 100
+
+/* Prints words from TEXT_COLUMN on; `column` is where the cursor is. */
+static void print_wrapped(const char *text, int column)
+{
+    if (column >= TEXT_COLUMN) {
+        putchar('\n');
+        column = 0;
+    }
+    printf("%*s", TEXT_COLUMN - column, "");
+    column = TEXT_COLUMN;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (column > TEXT_COLUMN && column + 1 + length > LAST_COLUMN) {
+            printf("\n%*s", TEXT_COLUMN, "");
+            column = TEXT_COLUMN;
+        }
+        column += printf("%s%.*s", column > TEXT_COLUMN ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct option *option)
+{
+    int column = printf("  ");
+    if (*option->shorter)
+        column += printf("-%s, ", option->shorter);
+    column += printf("--%s %s", option->name, option->argument);
+    print_wrapped(option->help, column);
+}
+
+static void print_setting(const struct setting *setting)
+{
+    static const char *const arguments[] = {"N", "X", "", "TEXT"};
+    int column = printf("  --%s%s %s", setting->kind == SETTING_BOOLEAN ? "[no-]" : "", setting->flag,
+                        arguments[setting->kind]);
+    char text[512], initial[64];
+    snprintf(initial, sizeof initial, "%s", setting->initial);
+    if (setting->flag_unit != 1)
+        snprintf(initial, sizeof initial, "%.15g", atof(setting->initial) / setting->flag_unit);
+    snprintf(text, sizeof text, "%s [%s%s%s]", setting->help, setting->environment,
+             *initial ? ", default " : "", initial);
+    print_wrapped(text, column);
+}
+
+void help_print(void)
+{
+    printf(
+        "usage: horovodrun [options] command [arguments]\n\n"
+        "Starts the command as the ranks of one job, passes on what they print, and ends them all when one\n"
+        "fails. Example: horovodrun -np 4 python train.py\n\n"
+        "Options:\n");
+    for (int i = 0; i < option_count; i++)
+        print_option(&option_table[i]);
+    printf("\nSettings of the ranks; the environment variable in brackets does the same, with values as in "
+           "docs/settings.md:\n");
+    for (int i = 0; i < setting_count; i++) {
+        if (*setting_table[i].flag)
+            print_setting(&setting_table[i]);
+    }
+}
+
+static int smallest(int a, int b, int c)
+{
+    int least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Letters to insert, remove or replace to get from one to the other. */
+static int distance(const char *from, const char *to)
+{
+    int row[64];
+    int width = (int)strlen(to);
+    if (width >= 64)
+        return 64;
+    for (int j = 0; j <= width; j++)
+        row[j] = j;
+    for (int i = 1; from[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= width; j++) {
+            int above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (from[i - 1] != to[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[width];
+}
+
+static void consider(const char *candidate, const char *name, const char **best, int *least)
+{
+    int letters = *candidate ? distance(name, candidate) : *least;
+    if (letters < *least) {
+        *least = letters;
+        *best = candidate;
+    }
+}
+
+const char *option_nearest(const char *name)
+{
+    const char *best = NULL;
+    int least = 2 + (int)strlen(name) / 3; /* further away is no help */
+    for (int i = 0; i < option_count; i++) {
+        consider(option_table[i].shorter, name, &best, &least);
+        consider(option_table[i].name, name, &best, &least);
+    }
+    for (int i = 0; i < setting_count; i++)
+        consider(setting_table[i].flag, name, &best, &least);
+    return best;
+}

@@ -1,0 +1,95 @@
+/* main.c - horovodrun: starts a command as the ranks of one job. */
+#include "base/log.h"
+#include "base/status.h"
+#include "check_build.h"
+#include "config_file.h"
+#include "job.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+
+/* Command line over config file over environment. What is wrong is said here, once, not by every rank. */
+static hvd_code take_settings(struct options *options, struct settings *settings, hvd_status *status)
+{
+    hvd_code code = options->config ? config_file_read(options, options->config, status) : HVD_OK;
+    if (!code)
+        code = settings_load_environment(settings, status);
+    for (int i = 0; !code && i < setting_count; i++) {
+        if (options->values[i])
+            code = settings_set(settings, &setting_table[i], options->values[i], setting_table[i].environment,
+                                status);
+    }
+    return code ? code : log_configure(settings, status);
+}
+
+static hvd_code take_hosts(const struct options *options, struct hosts *hosts, int *size, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    if (options->hosts && options->hostfile)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--hosts and --hostfile exclude each other");
+    if (options->hosts)
+        code = hosts_parse(hosts, options->hosts, status);
+    if (options->hostfile)
+        code = hosts_read_file(hosts, options->hostfile, status);
+    return code ? code : hosts_count_ranks(hosts, options->num_proc, size, status);
+}
+
+static int usage_error(const hvd_status *status)
+{
+    fprintf(stderr, "horovodrun: %s\nTry 'horovodrun --help'.\n", status->text);
+    return EXIT_USAGE;
+}
+
+static int run_command(struct options *options)
+{
+    struct settings settings;
+    struct hosts hosts = {.name = "localhost"};
+    int size, exit_code;
+    hvd_status status;
+    if (!options->command[0]) {
+        status_set(&status, HVD_INVALID_ARGUMENT, "there is no command to run");
+        return usage_error(&status);
+    }
+    if (settings_init(&settings, &status))
+        return usage_error(&status);
+    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &size, &status))
+        exit_code = usage_error(&status);
+    else
+        exit_code = job_run(options, &settings, &hosts, size);
+    settings_free(&settings);
+    return exit_code;
+}
+
+/* Without this, a pipe of ours could become the closed stdin, stdout or stderr that we were started with. */
+static void open_standard_files(void)
+{
+    int file;
+    do {
+        file = open("/dev/null", O_RDWR);
+    } while (file >= 0 && file <= STDERR_FILENO);
+    close(file);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    struct options options;
+    hvd_status status;
+    int exit_code = 0;
+    open_standard_files();
+    if (options_parse(&options, argv, &status))
+        exit_code = usage_error(&status);
+    else if (options.help)
+        help_print();
+    else if (options.version)
+        printf("%s\n", hvd_version());
+    else if (options.check_build)
+        check_build_print();
+    else
+        exit_code = run_command(&options);
+    options_free(&options);
+    return exit_code;
+}

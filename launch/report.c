@@ -1,0 +1,128 @@
+/* report.c - see report.h. */
+#include "report.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAMED_OTHERS 8
+
+const char *report_signal_name(int signal)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+                 {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+                 {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+                 {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU"}};
+    static char other[32];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].number == signal)
+            return names[i].name;
+    }
+    snprintf(other, sizeof other, "signal %d", signal);
+    return other;
+}
+
+/* "ended with exit code 3", "was killed by SIGKILL". */
+static const char *outcome(const struct rank *rank, char *text, size_t capacity)
+{
+    if (rank->signal)
+        snprintf(text, capacity, "was killed by %s", report_signal_name(rank->signal));
+    else
+        snprintf(text, capacity, "ended with exit code %d", rank->exit_code);
+    return text;
+}
+
+static double seconds(const struct rank *rank)
+{
+    return (double)(rank->ended - rank->started) / CLOCK_SECOND;
+}
+
+void report_job(struct job *job)
+{
+    if (!job->options->verbose)
+        return;
+    job_say(job, "job %s: %d ranks on %s, rendezvous at 127.0.0.1:%d", job->id, job->size, job->hosts->name,
+            hvd_rendezvous_port(job->rendezvous));
+}
+
+static size_t append(char *text, size_t used, size_t capacity, const char *word)
+{
+    return used < capacity ? used + (size_t)snprintf(text + used, capacity - used, " %s", word) : used;
+}
+
+void report_rank_start(struct rank *rank, char *const *environment)
+{
+    if (!rank->job->options->verbose)
+        return;
+    char text[2048] = "";
+    size_t used = 0;
+    for (char *const *entry = environment; *entry; entry++) {
+        if (strncmp(*entry, "HOROVOD_", 8) == 0 && strncmp(*entry, "HOROVOD_SECRET=", 15) != 0)
+            used = append(text, used, sizeof text, *entry);
+    }
+    for (char **word = rank->job->options->command; *word; word++)
+        used = append(text, used, sizeof text, *word);
+    job_say(rank->job, "rank %d (pid %d) on %s:%s", rank->rank, rank->pid, rank->job->hosts->name, text);
+}
+
+void report_rank_end(struct rank *rank)
+{
+    char text[64];
+    if (rank->job->options->verbose)
+        job_say(rank->job, "rank %d (pid %d) %s after %.3f s", rank->rank, rank->pid,
+                outcome(rank, text, sizeof text), seconds(rank));
+}
+
+static const char *hint(const struct rank *rank)
+{
+    return rank->signal == SIGKILL ? " (by somebody, or by the kernel if memory ran out: see dmesg)" : "";
+}
+
+void report_failure(struct rank *rank)
+{
+    char text[64], others[96] = "";
+    if (rank->job->size > 1)
+        snprintf(others, sizeof others, "; the others get %g s to end by themselves",
+                 rank->job->settings->grace_seconds);
+    job_say(rank->job, "rank %d (pid %d) %s%s%s", rank->rank, rank->pid, outcome(rank, text, sizeof text),
+            hint(rank), others);
+}
+
+static void report_others(struct job *job)
+{
+    char line[1024] = "", text[64];
+    size_t used = 0;
+    int failed = 0;
+    for (int i = 0; i < job->size; i++) {
+        const struct rank *rank = &job->ranks[i];
+        if (i == job->failed || !rank->pid || rank->exit_code == 0)
+            continue;
+        if (failed++ < NAMED_OTHERS)
+            used += (size_t)snprintf(line + used, sizeof line - used, "%srank %d %s", used ? ", " : "", i,
+                                     outcome(rank, text, sizeof text));
+    }
+    if (failed > NAMED_OTHERS)
+        snprintf(line + used, sizeof line - used, ", and %d more failed", failed - NAMED_OTHERS);
+    if (failed)
+        job_say(job, "after it: %s", line);
+}
+
+void report_failure_again(struct job *job)
+{
+    if (job->failed < 0 || job->size == 1)
+        return;
+    const struct rank *rank = &job->ranks[job->failed];
+    char text[64];
+    report_others(job);
+    job_say(job, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s%s", rank->rank, rank->pid,
+            job->hosts->name, outcome(rank, text, sizeof text), seconds(rank),
+            rank->err.lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
+    const char *line;
+    for (unsigned i = 0; (line = output_last_line(&rank->err, i)); i++)
+        job_say(job, "  %s", line);
+}

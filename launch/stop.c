@@ -1,0 +1,172 @@
+/* stop.c - see stop.h. All signals go to process groups. */
+#include "stop.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "report.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define TICK_MILLISECONDS 10
+#define REST_SECONDS      1.0 /* for what a rank leaves behind, and for its last output */
+#define KILL_SECONDS      5.0 /* for SIGKILL to work; only the kernel can delay it */
+#define SAME_INTERRUPT    0.2 /* `timeout` and make send SIGINT to the group and to the process */
+
+static void watch(struct job *job)
+{
+    if (!uv_is_active((uv_handle_t *)&job->clock))
+        uv_timer_start(&job->clock, stop_tick, TICK_MILLISECONDS, TICK_MILLISECONDS);
+}
+
+static void rank_signal(struct rank *rank, int signal)
+{
+    if (!rank->gone)
+        kill(-rank->pid, signal);
+}
+
+static void rank_step_to(struct rank *rank, enum rank_step step, double seconds)
+{
+    rank->step = step;
+    rank->deadline = clock_after(seconds);
+    if (step == STEP_TERM || step == STEP_KILL)
+        rank_signal(rank, step == STEP_TERM ? SIGTERM : SIGKILL);
+    watch(rank->job);
+}
+
+void stop_all(struct job *job, enum rank_step step)
+{
+    for (int i = 0; i < job->size; i++) {
+        struct rank *rank = &job->ranks[i];
+        if (!rank->gone && rank->step < step)
+            rank_step_to(rank, step, step == STEP_KILL ? KILL_SECONDS : job->settings->grace_seconds);
+    }
+}
+
+/* The launcher adopts orphans of its ranks, so it must bury them before their group is empty. */
+static bool group_is_empty(const struct rank *rank)
+{
+    while (waitpid(-rank->pid, NULL, WNOHANG) > 0)
+        ;
+    return kill(-rank->pid, 0) != 0 && errno == ESRCH;
+}
+
+void stop_rest(struct rank *rank)
+{
+    rank->gone = group_is_empty(rank);
+    if (!rank->gone && rank->step <= STEP_OWN)
+        rank_step_to(rank, STEP_OWN, REST_SECONDS);
+    watch(rank->job);
+}
+
+static void rank_tick(struct rank *rank)
+{
+    if (rank->gone || rank->step == STEP_NONE)
+        return;
+    if (!rank->running && group_is_empty(rank)) {
+        rank->gone = true;
+        return;
+    }
+    if (clock_now() < rank->deadline)
+        return;
+    if (rank->step == STEP_OWN) {
+        rank_step_to(rank, STEP_TERM, rank->job->settings->grace_seconds);
+    } else if (rank->step == STEP_TERM) {
+        rank_step_to(rank, STEP_KILL, KILL_SECONDS);
+    } else {
+        job_say(rank->job, "rank %d (pid %d) does not end, even after SIGKILL; giving up on it", rank->rank,
+                rank->pid);
+        rank->gone = true;
+    }
+}
+
+static bool all_gone(const struct job *job)
+{
+    for (int i = 0; i < job->size; i++) {
+        if (!job->ranks[i].gone)
+            return false;
+    }
+    return true;
+}
+
+static bool output_open_somewhere(const struct job *job)
+{
+    for (int i = 0; i < job->size; i++) {
+        if (job->ranks[i].out.open || job->ranks[i].err.open)
+            return true;
+    }
+    return false;
+}
+
+void stop_tick(uv_timer_t *clock)
+{
+    struct job *job = clock->data;
+    bool waiting = false;
+    for (int i = 0; i < job->size; i++) {
+        rank_tick(&job->ranks[i]);
+        waiting = waiting || (!job->ranks[i].gone && job->ranks[i].step != STEP_NONE);
+    }
+    if (!waiting && !all_gone(job))
+        uv_timer_stop(clock);
+}
+
+/* A process that left its rank's group may hold the output open for ever. */
+bool stop_finished(struct job *job)
+{
+    if (job->abandoned)
+        return true;
+    if (!all_gone(job))
+        return false;
+    if (!output_open_somewhere(job))
+        return true;
+    if (!job->drained)
+        job->drained = clock_after(REST_SECONDS);
+    if (sink_full(job->out) || sink_full(job->err))
+        job->drained = clock_after(REST_SECONDS); /* there is more, and a slow reader */
+    watch(job);
+    return clock_now() >= job->drained;
+}
+
+static void on_interrupt(struct job *job)
+{
+    if (job->interrupts++ == 0) {
+        job->interrupted = clock_now();
+    } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
+        stop_all(job, STEP_KILL);
+        job->abandoned =
+            !sink_idle(job->out) || !sink_idle(job->err); /* nobody reads; the guard ends the ranks */
+    }
+}
+
+static void on_signal(uv_signal_t *handle, int signal)
+{
+    struct job *job = handle->data;
+    bool first = !(signal == SIGINT && job->interrupts > 0);
+    if (first) {
+        job_say(job, "got %s; ending the job", report_signal_name(signal));
+        for (int i = 0; i < job->size && signal != SIGTERM; i++)
+            rank_signal(&job->ranks[i], signal);
+        job_decide(job, 128 + signal);
+        stop_all(job, signal == SIGTERM ? STEP_TERM : STEP_OWN);
+    }
+    if (signal == SIGINT)
+        on_interrupt(job);
+}
+
+hvd_code stop_watch_signals(struct job *job, hvd_status *status)
+{
+    static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        struct sigaction before;
+        uv_signal_init(&job->loop, &job->signals[i]);
+        job->signals[i].data = job;
+        sigaction(watched[i], NULL, &before);
+        if (before.sa_handler == SIG_IGN) /* nohup, a script's background job: it stays ignored */
+            continue;
+        int error = uv_signal_start(&job->signals[i], on_signal, watched[i]);
+        if (error)
+            return status_set_errno(status, -error, "can't watch for signals");
+    }
+    return HVD_OK;
+}
