@@ -1,5 +1,9 @@
 /* execute.h - the one executor: advances the schedules of all running jobs over their links, a bit of each at
- * a time. No call blocks. One thread at a time, the one that drives progress. */
+ * a time. No call blocks. One thread at a time, the one that drives progress.
+ *
+ * A job's `done` is called from executor_progress or executor_abort; it may call executor_start and
+ * executor_abort. A job that failed for a reason of this rank alone (no memory, no link) leaves its peers
+ * waiting: the jobs behind it in its channel do not start any more, and the owner must abort. */
 #ifndef HVD_COLL_EXECUTE_H
 #define HVD_COLL_EXECUTE_H
 
@@ -14,12 +18,14 @@ typedef struct link *(*link_lookup_fn)(void *owner, int rank, int channel);
 hvd_code executor_create(link_lookup_fn lookup, void *owner, struct executor **executor, hvd_status *status);
 void executor_destroy(struct executor *executor); /* after all jobs are done; NULL is fine */
 
-/* Queues a job. Jobs of a channel start in this order on every rank: the next one starts when the one before
- * has planned its last phase. */
+/* Queues a job; not after an abort. Jobs of a channel start in this order, which must be equal on all ranks:
+ * the next one starts when the one before has planned its last phase, so that all ranks queue the steps of a
+ * link in one order, and still several jobs are under way at once. */
 void executor_start(struct executor *executor, struct job *job);
 
-/* Moves what can be moved; true when anything moved or a job ended. Sets want_read and want_write of the
- * links to what the waiting steps need. */
+/* Moves what can be moved without waiting; true when anything moved or a job ended: call it again. Sets
+ * want_read and want_write of the links to what the waiting steps need. A broken link is left alone: the mesh
+ * reports the loss, and the owner aborts. */
 bool executor_progress(struct executor *executor);
 
 bool executor_idle(const struct executor *executor);

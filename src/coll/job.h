@@ -10,8 +10,8 @@
 struct job {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype; /* of all elements; bytes for operations that don't reduce */
-    double prescale, postscale;
+    hvd_dtype dtype;            /* of all elements; bytes for operations that don't reduce */
+    double prescale, postscale; /* allreduce; 1 when there is nothing to scale */
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
@@ -29,8 +29,9 @@ struct job {
     void (*done)(struct job *job, const hvd_status *status);
     void *owner;
 
-    void *scratch;    /* the algorithm's, freed with free() at the end */
-    struct job *next; /* the executor's */
+    void *scratch;     /* the algorithm's, freed with free() at the end */
+    struct job *next;  /* the executor's */
+    hvd_status status; /* the executor's: how the job ended */
 };
 
 /* One algorithm: a constant of this type in a file of its own, and a row in algorithms.def. */

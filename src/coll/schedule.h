@@ -18,7 +18,7 @@ enum step_kind {
     STEP_SEND,    /* buffer[range] to the peer */
     STEP_RECEIVE, /* output[range] = what the peer sent */
     STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the job's factor if `last` */
-    STEP_COPY     /* output[range] = input[range], prescaled */
+    STEP_COPY /* output[range] = input[from, from + length), prescaled, times the job's factor if `last` */
 };
 
 enum step_buffer { BUFFER_INPUT, BUFFER_OUTPUT };
@@ -28,10 +28,11 @@ enum step_buffer { BUFFER_INPUT, BUFFER_OUTPUT };
 struct step {
     enum step_kind kind;
     enum step_buffer buffer;
-    bool last; /* the final sum of this range: apply the average and the postscale factor */
+    bool last; /* the final value of this range: apply the average and the postscale factor */
     int peer;
     int gate;              /* index of the gating step or STEP_NO_GATE */
     size_t offset, length; /* bytes of the vector; whole elements */
+    size_t from;           /* STEP_COPY: where in the input */
 };
 
 struct schedule {

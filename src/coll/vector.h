@@ -3,6 +3,7 @@
 #ifndef HVD_COLL_VECTOR_H
 #define HVD_COLL_VECTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/uio.h>
 
@@ -18,8 +19,14 @@ struct vector {
     size_t length; /* bytes in all */
 };
 
-/* Index of the span that holds `offset` (< length); `hint` is where to look first. */
-int vector_find(const struct vector *vector, size_t offset, int hint);
+/* Fills in starts and length from spans and count. */
+void vector_measure(struct vector *vector);
+
+/* Whether both are the same pieces of memory: the operation is in place. */
+bool vector_same(const struct vector *a, const struct vector *b);
+
+/* Index of the span that holds `offset` (< length). */
+int vector_find(const struct vector *vector, size_t offset);
 
 /* Up to `limit` parts that cover [offset, offset + length); returns how many parts were filled. They cover
  * less when `limit` is too small. */

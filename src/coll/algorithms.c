@@ -1,0 +1,55 @@
+/* algorithms.c - the table of all algorithms and the choice among them; see job.h. Constant; any thread. */
+#include "base/status.h"
+#include "base/types.h"
+#include "coll/job.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ALGORITHM(name) extern const struct algorithm name;
+#include "coll/algorithms.def"
+#undef ALGORITHM
+
+#define ALGORITHM(name) &name,
+const struct algorithm *const algorithm_table[] = {
+#include "coll/algorithms.def"
+};
+#undef ALGORITHM
+
+const int algorithm_count = sizeof algorithm_table / sizeof *algorithm_table;
+
+uint16_t algorithm_choose(hvd_operation operation, uint64_t bytes, int size, const char *forced,
+                          uint64_t latency_threshold)
+{
+    int choice = -1;
+    for (int i = 0; i < algorithm_count; i++) {
+        const struct algorithm *row = algorithm_table[i];
+        if (row->operation != operation)
+            continue;
+        if (strcmp(row->name, forced) == 0)
+            return (uint16_t)i;
+        if (choice < 0 && row->fits(bytes, size, latency_threshold))
+            choice = i;
+    }
+    assert(choice >= 0); /* the last row of every operation fits always */
+    return (uint16_t)choice;
+}
+
+hvd_code algorithm_check_name(const char *name, hvd_status *status)
+{
+    char names[256] = "auto";
+    size_t used = strlen(names);
+    if (strcmp(name, "auto") == 0)
+        return HVD_OK;
+    for (int i = 0; i < algorithm_count; i++) {
+        const struct algorithm *row = algorithm_table[i];
+        if (strcmp(row->name, name) == 0)
+            return HVD_OK;
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, ", %s (%s)", row->name,
+                                     operation_name(row->operation));
+    }
+    return status_set(status, HVD_INVALID_ARGUMENT, "there is no algorithm '%s'; use one of: %s", name,
+                      names);
+}

@@ -1,0 +1,27 @@
+/* allreduce.c - see allreduce.h. */
+#include "coll/allreduce.h"
+
+static int copy_add(struct range range, bool last, struct schedule *schedule)
+{
+    return schedule_add(schedule, (struct step){.kind = STEP_COPY,
+                                                .last = last,
+                                                .gate = STEP_NO_GATE,
+                                                .offset = range.offset,
+                                                .length = range.length,
+                                                .from = range.offset});
+}
+
+struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule)
+{
+    if (job->prescale == 1)
+        return (struct contribution){BUFFER_INPUT, STEP_NO_GATE};
+    return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule)};
+}
+
+hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule)
+{
+    bool scales = job->prescale != 1 || job->postscale != 1;
+    if (scales || !vector_same(&job->input, &job->output))
+        copy_add((struct range){0, job->output.length}, true, schedule);
+    return HVD_OK;
+}

@@ -1,0 +1,20 @@
+/* allreduce.h - what all algorithms of allreduce start with. */
+#ifndef HVD_COLL_ALLREDUCE_H
+#define HVD_COLL_ALLREDUCE_H
+
+#include "coll/job.h"
+#include "coll/pattern.h"
+
+/* Where this rank's own contribution to a range lies, and the step after which it is there. */
+struct contribution {
+    enum step_buffer buffer;
+    int gate;
+};
+
+/* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
+struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule);
+
+/* A set of one rank: the result is the scaled input. */
+hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule);
+
+#endif

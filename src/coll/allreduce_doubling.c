@@ -1,0 +1,74 @@
+/* allreduce_doubling.c - for short vectors: every rank exchanges the whole vector with partners at a distance
+ * that doubles; ranks beyond a power of two fold in before and get the result after.
+ *
+ *   5 ranks               rank 0   rank 1   rank 2   rank 3   rank 4
+ *   fold                  0+4  <---------------------------- sends
+ *   round 0, distance 1   0+4+1 <-> same    2+3 <-> same
+ *   round 1, distance 2   all      all      all      all          0 <-> 2, 1 <-> 3
+ *   unfold                sends ---------------------------> all
+ *
+ *   cost: log2(n) steps, 2 more with folding; each rank sends log2(n) times the vector.
+ *
+ * Partners add the same two operands, the lower rank's first, so all ranks get the same bits. A sum
+ * overwrites what is being sent, so each reduction is gated by the send of its round. */
+#include "coll/allreduce.h"
+
+static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+{
+    (void)size;
+    return bytes <= latency_threshold;
+}
+
+static int add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
+               struct contribution source)
+{
+    return schedule_add(schedule, (struct step){.kind = kind,
+                                                .buffer = source.buffer,
+                                                .peer = peer,
+                                                .gate = source.gate,
+                                                .length = job->output.length});
+}
+
+/* A rank beyond the power of two gives its part away and waits for the result. */
+static void plan_folded(const struct job *job, struct schedule *schedule, int partner,
+                        struct contribution value)
+{
+    int send = add(job, schedule, STEP_SEND, partner, value);
+    add(job, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
+}
+
+static struct contribution exchange(const struct job *job, struct schedule *schedule, int partner,
+                                    struct contribution value)
+{
+    value.gate = add(job, schedule, STEP_SEND, partner, value);
+    int reduce = add(job, schedule, STEP_REDUCE, partner, value);
+    return (struct contribution){BUFFER_OUTPUT, reduce};
+}
+
+static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    (void)phase, (void)status;
+    *more = false;
+    if (job->size == 1)
+        return allreduce_plan_alone(job, schedule);
+    int power = pattern_power(job->size);
+    struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
+    if (job->rank >= power) {
+        plan_folded(job, schedule, job->rank - power, value);
+        return HVD_OK;
+    }
+    int folded = job->rank + power < job->size ? job->rank + power : -1;
+    if (folded >= 0) {
+        int reduce = add(job, schedule, STEP_REDUCE, folded, value);
+        value = (struct contribution){BUFFER_OUTPUT, reduce};
+    }
+    for (int distance = 1; distance < power; distance *= 2)
+        value = exchange(job, schedule, job->rank ^ distance, value);
+    if (!schedule->failed)
+        schedule->steps[value.gate].last = true;
+    if (folded >= 0)
+        add(job, schedule, STEP_SEND, folded, value);
+    return HVD_OK;
+}
+
+const struct algorithm allreduce_doubling = {"doubling", HVD_ALLREDUCE, fits, plan};

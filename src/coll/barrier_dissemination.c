@@ -1,0 +1,60 @@
+/* barrier_dissemination.c - in round k every rank tells the rank 2^k further that it has heard of 2^k ranks.
+ *
+ *   5 ranks     rank 0 has heard of   tells
+ *   round 0     0                     1
+ *   round 1     4 0                   2
+ *   round 2     2 3 4 0               4          then also of 1, by way of 1 and 2: all are there
+ *
+ *   cost: ceil(log2(n)) steps of one byte.
+ *
+ * The byte is always the same one; it only makes the steps wait for each other. */
+#include "base/status.h"
+#include "coll/job.h"
+#include "coll/pattern.h"
+
+#include <stdlib.h>
+
+static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+{
+    (void)bytes, (void)size, (void)latency_threshold;
+    return true;
+}
+
+/* The job's scratch: a vector of one byte. */
+struct token {
+    struct span span;
+    size_t start;
+    char byte;
+};
+
+static hvd_code token_make(struct job *job, hvd_status *status)
+{
+    struct token *token = calloc(1, sizeof *token);
+    if (!token)
+        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for a barrier");
+    token->span = (struct span){&token->byte, 1};
+    job->scratch = token;
+    job->output = (struct vector){&token->span, &token->start, 1, 1};
+    return HVD_OK;
+}
+
+static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    (void)phase;
+    *more = false;
+    if (token_make(job, status) != HVD_OK)
+        return HVD_OUT_OF_MEMORY;
+    struct step send = {.kind = STEP_SEND, .buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE, .length = 1};
+    struct step receive = {.kind = STEP_RECEIVE, .gate = STEP_NO_GATE, .length = 1};
+    for (int round = 0; round < pattern_rounds(job->size); round++) {
+        int distance = 1 << round;
+        send.peer = pattern_shift(job->rank, distance, job->size);
+        receive.peer = pattern_shift(job->rank, -distance, job->size);
+        schedule_add(schedule, send);
+        /* Both of the next round wait for this one, and so for all rounds before. */
+        send.gate = receive.gate = schedule_add(schedule, receive);
+    }
+    return HVD_OK;
+}
+
+const struct algorithm barrier_dissemination = {"dissemination", HVD_BARRIER, fits, plan};

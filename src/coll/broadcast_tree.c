@@ -1,0 +1,46 @@
+/* broadcast_tree.c - down a binomial tree.
+ *
+ *   5 ranks, root 0:   0 ---> 4        the largest subtree is served first
+ *                      0 ---> 2 ---> 3
+ *                      0 ---> 1
+ *
+ *   cost: log2(n) steps; every rank but the root receives the vector once, and sends it to each child.
+ *
+ * A rank passes on every byte as soon as it has it, so a long vector flows through all levels at once. */
+#include "coll/job.h"
+#include "coll/pattern.h"
+
+static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+{
+    (void)bytes, (void)size, (void)latency_threshold;
+    return true;
+}
+
+static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    (void)phase, (void)status;
+    *more = false;
+    int children[PATTERN_CHILD_LIMIT];
+    int count = pattern_tree_children(job->rank, job->root, job->size, children);
+    int parent = pattern_tree_parent(job->rank, job->root, job->size);
+    struct step step = {.gate = STEP_NO_GATE, .length = job->output.length};
+    int receive = STEP_NO_GATE;
+    if (parent >= 0) {
+        step.kind = STEP_RECEIVE;
+        step.peer = parent;
+        receive = schedule_add(schedule, step);
+    } else if (!vector_same(&job->input, &job->output)) {
+        step.kind = STEP_COPY;
+        schedule_add(schedule, step);
+    }
+    step.kind = STEP_SEND;
+    step.buffer = parent >= 0 ? BUFFER_OUTPUT : BUFFER_INPUT;
+    step.gate = receive;
+    for (int i = 0; i < count; i++) {
+        step.peer = children[i];
+        schedule_add(schedule, step);
+    }
+    return HVD_OK;
+}
+
+const struct algorithm broadcast_tree = {"tree", HVD_BROADCAST, fits, plan};

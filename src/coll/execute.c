@@ -1,0 +1,129 @@
+/* execute.c - see execute.h. Sorts the jobs into their lanes, turns the lanes over, and calls done, which is
+ * the only way back to the owner and may start jobs or abort. */
+#include "coll/execute.h"
+
+#include "base/status.h"
+#include "coll/lane.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct executor {
+    link_lookup_fn lookup;
+    void *owner;
+    struct job_queue started;  /* not yet in a lane */
+    struct job_queue finished; /* done is still to be called */
+    struct lane **lanes;       /* by channel; NULL: none yet */
+    int count;
+    bool aborted;
+};
+
+hvd_code executor_create(link_lookup_fn lookup, void *owner, struct executor **executor, hvd_status *status)
+{
+    struct executor *created = calloc(1, sizeof *created);
+    if (!created)
+        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the executor of collectives");
+    created->lookup = lookup;
+    created->owner = owner;
+    *executor = created;
+    return HVD_OK;
+}
+
+void executor_destroy(struct executor *executor)
+{
+    if (!executor)
+        return;
+    assert(executor_idle(executor));
+    for (int i = 0; i < executor->count; i++)
+        if (executor->lanes[i])
+            lane_free(executor->lanes[i]);
+    free(executor->lanes);
+    free(executor);
+}
+
+void executor_start(struct executor *executor, struct job *job)
+{
+    assert(!executor->aborted);
+    job_queue_push(&executor->started, job);
+}
+
+static bool lanes_reserve(struct executor *executor, int count)
+{
+    if (count <= executor->count)
+        return true;
+    struct lane **lanes = realloc(executor->lanes, (size_t)count * sizeof *lanes);
+    if (!lanes)
+        return false;
+    for (int i = executor->count; i < count; i++)
+        lanes[i] = NULL;
+    executor->lanes = lanes;
+    executor->count = count;
+    return true;
+}
+
+static struct lane *lane_of(struct executor *executor, int channel)
+{
+    if (!lanes_reserve(executor, channel + 1))
+        return NULL;
+    struct lane **lane = &executor->lanes[channel];
+    if (!*lane && (*lane = calloc(1, sizeof **lane)))
+        **lane = (struct lane){.channel = channel,
+                               .lookup = executor->lookup,
+                               .owner = executor->owner,
+                               .finished = &executor->finished};
+    return *lane;
+}
+
+static void lanes_fill(struct executor *executor)
+{
+    for (struct job *job; (job = job_queue_pop(&executor->started));) {
+        struct lane *lane = lane_of(executor, job->channel);
+        if (lane) {
+            job_queue_push(&lane->waiting, job);
+            continue;
+        }
+        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", job->channel);
+        job_queue_push(&executor->finished, job);
+    }
+}
+
+static bool finished_report(struct executor *executor)
+{
+    bool any = false;
+    for (struct job *job; (job = job_queue_pop(&executor->finished)); any = true) {
+        hvd_status status = job->status; /* done may free the job */
+        job->done(job, &status);
+    }
+    return any;
+}
+
+bool executor_progress(struct executor *executor)
+{
+    bool moved = false;
+    lanes_fill(executor);
+    for (int i = 0; i < executor->count; i++)
+        if (executor->lanes[i])
+            moved |= lane_progress(executor->lanes[i]);
+    return finished_report(executor) || moved;
+}
+
+bool executor_idle(const struct executor *executor)
+{
+    for (int i = 0; i < executor->count; i++)
+        if (executor->lanes[i] && !lane_idle(executor->lanes[i]))
+            return false;
+    return !executor->started.head && !executor->finished.head;
+}
+
+void executor_abort(struct executor *executor, const hvd_status *cause)
+{
+    executor->aborted = true;
+    for (int i = 0; i < executor->count; i++)
+        if (executor->lanes[i])
+            lane_abort(executor->lanes[i], cause);
+    for (struct job *job; (job = job_queue_pop(&executor->started));) {
+        status_copy(&job->status, cause);
+        job_queue_push(&executor->finished, job);
+    }
+    finished_report(executor);
+}

@@ -1,0 +1,52 @@
+/* lane.h - the jobs of one channel: which of them are under way, and the queues of their steps at each link.
+ * One thread at a time, as execute.h. */
+#ifndef HVD_COLL_LANE_H
+#define HVD_COLL_LANE_H
+
+#include "coll/execute.h"
+#include "coll/task.h"
+
+struct task_queue {
+    struct task *head, *tail;
+};
+
+/* The steps that wait for one link. */
+struct endpoint {
+    struct link *link;
+    int peer;
+    bool broken;
+    struct task_queue sends, receives;
+};
+
+struct job_queue {
+    struct job *head, *tail;
+};
+
+void job_queue_push(struct job_queue *queue, struct job *job);
+struct job *job_queue_pop(struct job_queue *queue); /* NULL when empty */
+
+struct lane {
+    int channel;
+    link_lookup_fn lookup;
+    void *owner;                /* of lookup */
+    struct job_queue *finished; /* the executor's; done is still to be called */
+    struct job_queue waiting;
+    struct run *running; /* under way, the newest first */
+    struct run *planner; /* the one that has phases to plan; the waiting jobs wait for it */
+    struct run *spare;   /* for reuse */
+    struct task_queue copies;
+    struct endpoint *endpoints;
+    int count, capacity; /* of endpoints */
+    bool stopped;        /* a job failed here: no further one may start */
+};
+
+/* As executor_progress, for this lane; jobs that end go to `finished`. */
+bool lane_progress(struct lane *lane);
+
+/* Takes all jobs off the lane without touching links or tensors; they go to `finished` with this cause. */
+void lane_abort(struct lane *lane, const hvd_status *cause);
+
+bool lane_idle(const struct lane *lane);
+void lane_free(struct lane *lane); /* its memory, and the struct itself */
+
+#endif

@@ -1,0 +1,88 @@
+/* pattern.c - see pattern.h. */
+#include "coll/pattern.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LINE           64
+#define LINES_PER_PART 4 /* below this, uneven parts cost more than shared cache lines */
+
+struct range pattern_block(size_t bytes, size_t element, int parts, int index)
+{
+    size_t ranks = (size_t)parts, at = (size_t)index;
+    size_t unit = bytes / LINE >= ranks * LINES_PER_PART ? LINE : element;
+    size_t units = bytes / unit + (bytes % unit != 0);
+    size_t each = units / ranks, larger = units % ranks; /* the first `larger` parts get one unit more */
+    size_t start = (at * each + (at < larger ? at : larger)) * unit;
+    size_t end = start + (each + (at < larger)) * unit;
+    start = start < bytes ? start : bytes;
+    end = end < bytes ? end : bytes;
+    return (struct range){start, end - start};
+}
+
+int pattern_shift(int rank, int distance, int size)
+{
+    int64_t place = ((int64_t)rank + distance) % size;
+    return (int)(place < 0 ? place + size : place);
+}
+
+int pattern_rounds(int size)
+{
+    int rounds = 0;
+    while (((int64_t)1 << rounds) < size)
+        rounds++;
+    return rounds;
+}
+
+int pattern_power(int size)
+{
+    int power = 1;
+    while (power <= size / 2)
+        power *= 2;
+    return power;
+}
+
+/* Seen from the root the tree is the same for every root: place 0 has the children 1, 2, 4, ...; the parent
+ * of a place is that place without its lowest bit. */
+int pattern_tree_parent(int rank, int root, int size)
+{
+    int place = pattern_shift(rank, -root, size);
+    return place == 0 ? -1 : pattern_shift(place & (place - 1), root, size);
+}
+
+int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHILD_LIMIT])
+{
+    int place = pattern_shift(rank, -root, size);
+    int count = 0;
+    for (int bit = pattern_power(size); bit > 0; bit /= 2) {
+        bool below_lowest_bit = (place & (2 * bit - 1)) == 0;
+        if (below_lowest_bit && bit < size - place)
+            children[count++] = pattern_shift(place + bit, root, size);
+    }
+    return count;
+}
+
+/* Inserts into an ascending list without repeats. */
+static int insert(int *list, int count, int value)
+{
+    int at = 0;
+    while (at < count && list[at] < value)
+        at++;
+    if (at < count && list[at] == value)
+        return count;
+    for (int i = count; i > at; i--)
+        list[i] = list[i - 1];
+    list[at] = value;
+    return count + 1;
+}
+
+int pattern_peers(int rank, int size, int peers[PATTERN_PEER_LIMIT])
+{
+    int count = 0;
+    for (int round = 0; round < pattern_rounds(size); round++) {
+        int distance = (int)(1u << round);
+        count = insert(peers, count, pattern_shift(rank, distance, size));
+        count = insert(peers, count, pattern_shift(rank, -distance, size));
+    }
+    return count;
+}

@@ -1,0 +1,39 @@
+/* pattern.h - who talks to whom about which block, as arithmetic: no link, no memory, no state.
+ *
+ * All algorithms stay on one graph: rank +- 2^k modulo size. Ring, recursive doubling with folding, binomial
+ * trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) links at most. */
+#ifndef HVD_COLL_PATTERN_H
+#define HVD_COLL_PATTERN_H
+
+#include <stddef.h>
+
+struct range {
+    size_t offset, length; /* bytes */
+};
+
+/* Part `index` of `bytes` cut into `parts` of nearly equal length: on 64-byte lines where every part gets
+ * several, else between elements. The parts are in order and leave nothing out; some may be empty. */
+struct range pattern_block(size_t bytes, size_t element, int parts, int index);
+
+/* (rank + distance) modulo size, also for negative distances. */
+int pattern_shift(int rank, int distance, int size);
+
+/* Rounds in which a distance that doubles from 1 reaches all ranks: ceil(log2(size)). */
+int pattern_rounds(int size);
+
+/* The largest power of two that is not above size (>= 1). */
+int pattern_power(int size);
+
+#define PATTERN_CHILD_LIMIT 32
+
+/* Binomial tree: the parent of a rank, -1 for the root; and its children, the largest subtree first. */
+int pattern_tree_parent(int rank, int root, int size);
+int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHILD_LIMIT]);
+
+#define PATTERN_PEER_LIMIT 64
+
+/* Every rank that an algorithm on so many ranks may talk to, ascending, without `rank` itself; returns how
+ * many. Symmetric: a is a peer of b exactly if b is one of a. */
+int pattern_peers(int rank, int size, int peers[PATTERN_PEER_LIMIT]);
+
+#endif

@@ -1,0 +1,37 @@
+/* schedule.c - see schedule.h. */
+#include "coll/schedule.h"
+
+#include <stdlib.h>
+
+void schedule_clear(struct schedule *schedule)
+{
+    schedule->count = 0;
+    schedule->failed = false;
+}
+
+void schedule_free(struct schedule *schedule)
+{
+    free(schedule->steps);
+    *schedule = (struct schedule){0};
+}
+
+static bool grow(struct schedule *schedule)
+{
+    int capacity = schedule->capacity ? schedule->capacity * 2 : 16;
+    struct step *steps = realloc(schedule->steps, (size_t)capacity * sizeof *steps);
+    if (!steps)
+        return false;
+    schedule->steps = steps;
+    schedule->capacity = capacity;
+    return true;
+}
+
+int schedule_add(struct schedule *schedule, struct step step)
+{
+    if (schedule->count == schedule->capacity && !grow(schedule))
+        schedule->failed = true;
+    if (schedule->failed)
+        return STEP_NO_GATE;
+    schedule->steps[schedule->count] = step;
+    return schedule->count++;
+}

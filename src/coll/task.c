@@ -1,0 +1,158 @@
+/* task.c - see task.h. Data go straight between the tensors and the link; what is computed on is worked
+ * through in pieces that stay in the processor's cache. */
+#include "coll/task.h"
+
+#include <string.h>
+
+#define PARTS_PER_CALL 64
+#define CHUNK          ((size_t)128 << 10) /* bytes computed on between two looks at the other links; fits L2 */
+#define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void run_begin(struct run *run, struct job *job)
+{
+    bool reduces = job->operation == HVD_ALLREDUCE;
+    run->job = job;
+    run->left = run->phase = 0;
+    run->more = true;
+    run->element = hvd_dtype_size(job->dtype);
+    run->combine = reduces ? reduce_combine(job->dtype, job->reduction) : NULL;
+    run->scale = reduces ? reduce_scale(job->dtype) : NULL;
+    run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
+    run->prescales = reduces && job->prescale != 1;
+    run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
+}
+
+size_t task_open(const struct task *task)
+{
+    const struct step *step = task->step;
+    size_t limit = step->gate == STEP_NO_GATE ? step->length : task->run->tasks[step->gate].done;
+    size_t open = limit - task->done;
+    bool computes = step->kind == STEP_REDUCE || step->kind == STEP_COPY;
+    return computes ? open - open % task->run->element : open;
+}
+
+static int buffer_parts(const struct task *task, size_t length, struct iovec *parts, int limit)
+{
+    const struct job *job = task->run->job;
+    const struct vector *vector = task->step->buffer == BUFFER_INPUT ? &job->input : &job->output;
+    return vector_parts(vector, task->step->offset + task->done, length, parts, limit);
+}
+
+static ssize_t move_send(const struct task *task, struct link *link, size_t open)
+{
+    struct iovec parts[PARTS_PER_CALL];
+    int count = buffer_parts(task, open, parts, PARTS_PER_CALL);
+    return link_send(link, parts, count);
+}
+
+static ssize_t move_receive(const struct task *task, struct link *link, size_t open)
+{
+    struct iovec parts[PARTS_PER_CALL];
+    size_t offset = task->step->offset + task->done;
+    int count = vector_parts(&task->run->job->output, offset, open, parts, PARTS_PER_CALL);
+    return link_receive(link, parts, count);
+}
+
+/* The place of output byte `offset` and of byte `from` of another vector: one piece of both, at most `length`
+ * bytes. */
+struct piece {
+    char *to;
+    const char *from;
+    size_t length;
+};
+
+static struct piece piece_at(const struct vector *output, size_t offset, const struct vector *other,
+                             size_t from, size_t length)
+{
+    struct iovec to = {0}, source = {0};
+    vector_parts(output, offset, length, &to, 1);
+    vector_parts(other, from, to.iov_len, &source, 1);
+    return (struct piece){to.iov_base, source.iov_base, source.iov_len};
+}
+
+static void finish(const struct run *run, char *data, size_t length)
+{
+    run->scale(data, data, length / run->element, run->job->postscale, run->divisor);
+}
+
+/* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
+ * bits, also for -0 and NaN. */
+static void reduce_piece(const struct task *task, const struct piece *piece, const char *received)
+{
+    const struct run *run = task->run;
+    bool received_first = task->step->peer < run->job->rank;
+    const char *a = received_first ? received : piece->from;
+    const char *b = received_first ? piece->from : received;
+    run->combine(piece->to, a, b, piece->length / run->element);
+    if (task->step->last && run->finishes)
+        finish(run, piece->to, piece->length);
+}
+
+static ssize_t move_reduce(const struct task *task, struct link *link, size_t open)
+{
+    const struct step *step = task->step;
+    const struct run *run = task->run;
+    const struct job *job = run->job;
+    const void *received;
+    ssize_t viewed = link->operations->view(link, &received, smaller(open, CHUNK));
+    if (viewed < (ssize_t)run->element)
+        return viewed < 0 ? -1 : 0;
+    size_t length = (size_t)viewed - (size_t)viewed % run->element;
+    size_t limit = step->last && run->finishes ? PIECE : CHUNK;
+    const struct vector *buffer = step->buffer == BUFFER_INPUT ? &job->input : &job->output;
+    for (size_t at = 0; at < length;) {
+        size_t offset = step->offset + task->done + at;
+        struct piece piece = piece_at(&job->output, offset, buffer, offset, smaller(length - at, limit));
+        reduce_piece(task, &piece, (const char *)received + at);
+        at += piece.length;
+    }
+    link->operations->consume(link, length);
+    return (ssize_t)length;
+}
+
+static void copy_piece(const struct task *task, const struct piece *piece)
+{
+    const struct run *run = task->run;
+    if (run->prescales)
+        run->scale(piece->to, piece->from, piece->length / run->element, run->job->prescale, 1);
+    else if (piece->to != piece->from)
+        memcpy(piece->to, piece->from, piece->length);
+    if (task->step->last && run->finishes)
+        finish(run, piece->to, piece->length);
+}
+
+static ssize_t move_copy(const struct task *task, size_t open)
+{
+    const struct step *step = task->step;
+    const struct job *job = task->run->job;
+    size_t length = smaller(open, CHUNK);
+    size_t limit = step->last && task->run->finishes ? PIECE : CHUNK;
+    for (size_t at = 0; at < length;) {
+        size_t done = task->done + at;
+        struct piece piece = piece_at(&job->output, step->offset + done, &job->input, step->from + done,
+                                      smaller(length - at, limit));
+        copy_piece(task, &piece);
+        at += piece.length;
+    }
+    return (ssize_t)length;
+}
+
+ssize_t task_move(const struct task *task, struct link *link, size_t open)
+{
+    switch (task->step->kind) {
+    case STEP_SEND:
+        return move_send(task, link, open);
+    case STEP_RECEIVE:
+        return move_receive(task, link, open);
+    case STEP_REDUCE:
+        return move_reduce(task, link, open);
+    case STEP_COPY:
+        return move_copy(task, open);
+    }
+    return 0;
+}

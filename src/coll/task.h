@@ -1,0 +1,45 @@
+/* task.h - one step under way, and the job it belongs to: moves as many of its bytes as can move now. */
+#ifndef HVD_COLL_TASK_H
+#define HVD_COLL_TASK_H
+
+#include "coll/job.h"
+#include "device/reduce.h"
+#include "transport/transport.h"
+
+struct run;
+
+struct task {
+    struct run *run;
+    const struct step *step;
+    size_t done;       /* bytes of the step */
+    struct task *next; /* in its queue */
+};
+
+/* One job under way. Kept for reuse when the job is done. */
+struct run {
+    struct job *job;
+    struct schedule schedule; /* of the present phase */
+    struct task *tasks;       /* one for each step */
+    int capacity;             /* of tasks */
+    int left;                 /* steps of this phase not yet done */
+    int phase;                /* the next one to plan */
+    bool more;                /* whether there is a next one */
+    size_t element;           /* bytes */
+    combine_fn combine;
+    scale_fn scale;
+    bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
+    int64_t divisor;
+    struct run *previous, *next; /* in the lane */
+};
+
+/* Makes `run` ready for phase 0 of a job. */
+void run_begin(struct run *run, struct job *job);
+
+/* Bytes that the step may move now as far as its gate is concerned; whole elements where it computes. */
+size_t task_open(const struct task *task);
+
+/* Moves up to `open` > 0 bytes and returns how many; 0: nothing can move now; -1: the link is broken. A
+ * STEP_COPY has no link. */
+ssize_t task_move(const struct task *task, struct link *link, size_t open);
+
+#endif

@@ -1,0 +1,36 @@
+/* kernel.h - how the element kernels of this folder are compiled and found. Internal to src/device. */
+#ifndef HVD_DEVICE_KERNEL_H
+#define HVD_DEVICE_KERNEL_H
+
+#include "device/reduce.h"
+
+/* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
+ * it would ask before they are set up. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define KERNEL
+#endif
+
+/* KERNEL_LOOP: operands may be equal, but no element depends on another one. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define KERNEL_LOOP _Pragma("GCC ivdep")
+#else
+#define KERNEL_LOOP
+#endif
+
+struct kernels {
+    combine_fn sum, min, max, product;
+    scale_fn scale;
+};
+
+/* kernels_UINT8, kernels_FLOAT32, ... : the portable ones of each row of dtypes.def. */
+#define DTYPE(name, text, storage, compute, family) extern const struct kernels kernels_##name;
+#include "base/dtypes.def"
+#undef DTYPE
+
+/* The fastest float16 kernels that this processor has instructions for, NULL: none. */
+const struct kernels *kernels_float16_native(void);
+
+#endif

@@ -1,0 +1,41 @@
+/* reduce.c - see reduce.h: finds the kernel of an element type and a reduction. */
+#include "device/reduce.h"
+
+#include "device/kernel.h"
+
+#include <assert.h>
+
+static const struct kernels *kernels_of(hvd_dtype dtype)
+{
+    const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native() : NULL;
+    if (native)
+        return native;
+    switch (dtype) {
+#define DTYPE(name, text, storage, compute, family)                                                          \
+    case HVD_##name:                                                                                         \
+        return &kernels_##name;
+#include "base/dtypes.def"
+#undef DTYPE
+    }
+    assert(!"unknown element type");
+    return &kernels_UINT8;
+}
+
+combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction)
+{
+    const struct kernels *kernels = kernels_of(dtype);
+    switch (reduction) {
+#define REDUCTION(name, text, kernel)                                                                        \
+    case HVD_##name:                                                                                         \
+        return kernels->kernel;
+#include "base/reductions.def"
+#undef REDUCTION
+    }
+    assert(!"unknown reduction");
+    return kernels->sum;
+}
+
+scale_fn reduce_scale(hvd_dtype dtype)
+{
+    return kernels_of(dtype)->scale;
+}
