@@ -63,8 +63,10 @@ static void list_remove(struct list *list, const char *name)
 static void copy_inherited(struct list *list)
 {
     for (char **entry = environ; *entry; entry++) {
-        list->entries[list->count] = strdup(*entry);
-        if (!list->entries[list->count++])
+        char *copy = strdup(*entry);
+        if (copy)
+            list->entries[list->count++] = copy;
+        else
             list->failed = true;
     }
 }
@@ -86,6 +88,14 @@ static void put_place(struct list *list, const struct rank *rank)
     list_remove(list, "HOROVOD_SECRET_FILE"); /* the secret is the launcher's */
 }
 
+static void put_settings(struct list *list, const struct options *options)
+{
+    for (int i = 0; i < setting_count; i++) {
+        if (options->values[i])
+            list_put(list, setting_table[i].environment, "%s", options->values[i]);
+    }
+}
+
 char **environment_of(const struct rank *rank)
 {
     size_t inherited = 0;
@@ -95,20 +105,14 @@ char **environment_of(const struct rank *rank)
     if (!list.entries)
         return NULL;
     copy_inherited(&list);
-    for (int i = 0; !list.failed && i < setting_count; i++) {
-        if (rank->job->options->values[i])
-            list_put(&list, setting_table[i].environment, "%s", rank->job->options->values[i]);
-    }
-    if (!list.failed)
-        put_place(&list, rank);
-    if (!list.failed && !find(&list, "PYTHONUNBUFFERED"))
+    put_settings(&list, rank->job->options);
+    put_place(&list, rank);
+    if (!find(&list, "PYTHONUNBUFFERED"))
         list_put(&list, "PYTHONUNBUFFERED",
                  "1"); /* stdout is a pipe; lines shall come when they are printed */
     if (!list.failed)
         return list.entries;
-    for (size_t i = 0; i < list.count; i++)
-        free(list.entries[i]);
-    free(list.entries);
+    environment_free(list.entries);
     return NULL;
 }
 

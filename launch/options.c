@@ -113,23 +113,29 @@ static hvd_code unknown_option(const char *word, const char *name, hvd_status *s
                       flag_find(nearest).option && strlen(nearest) < 3 ? "-" : "--", nearest);
 }
 
+static bool flag_wants_value(const struct flag *flag)
+{
+    return flag->option ? flag->option->kind != OPTION_SWITCH : flag->setting->kind != SETTING_BOOLEAN;
+}
+
 /* Takes the option at *argv, and the next word when that is its value; leaves *argv behind them. */
 static hvd_code take_option(struct options *options, char ***argv, hvd_status *status)
 {
+    char *value = strchr(**argv, '=');
     char word[256];
-    snprintf(word, sizeof word, "%s", *(*argv)++);
-    char *value = strchr(word, '=') ? strchr((*argv)[-1], '=') + 1 : NULL;
-    word[strcspn(word, "=")] = '\0';
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(**argv, "="), **argv);
     const char *name = word + strspn(word, "-");
     struct flag flag = flag_find(name);
+    ++*argv;
     if (!flag.option && !flag.setting)
         return unknown_option(word, name, status);
-    bool wants_value =
-        flag.option ? flag.option->kind != OPTION_SWITCH : flag.setting->kind != SETTING_BOOLEAN;
+    bool wants_value = flag_wants_value(&flag);
     if (!wants_value && value)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
-    if (wants_value && !value)
-        value = **argv ? *(*argv)++ : NULL;
+    if (value)
+        value++;
+    else if (wants_value && **argv)
+        value = *(*argv)++;
     if (wants_value && !value)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s needs a value", word);
     if (flag.option)

@@ -1,0 +1,178 @@
+"""What horovodrun takes and refuses, and what it says then."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from conftest import Launcher
+
+SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']
+
+
+def test_help_lists_options_and_settings(launcher: Launcher) -> None:
+    result = launcher.run("--help")
+    assert result.returncode == 0
+    for text in ["-np, --num-proc N", "--hostfile FILE", "--fusion-threshold-mb N", "--[no-]log-hide-timestamp",
+                 "[HOROVOD_FUSION_THRESHOLD, default 128]"]:  # fmt: skip
+        assert text in result.stdout
+
+
+@pytest.mark.parametrize("flag", ["-v", "--version"])
+def test_version(launcher: Launcher, flag: str) -> None:
+    result = launcher.run(flag)
+    assert result.returncode == 0
+    assert result.stdout.strip().count(".") == 2
+
+
+@pytest.mark.parametrize("flag", ["-cb", "--check-build"])
+def test_check_build(launcher: Launcher, flag: str) -> None:
+    result = launcher.run(flag)
+    assert result.returncode == 0
+    assert result.stdout.startswith("Horovod v")
+    for line in [
+        "Available Frameworks",
+        "] PyTorch",
+        "    [X] horovod rendezvous",
+        "    [X] shared memory",
+        "    [X] TCP",
+    ]:
+        assert line in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "there is no command to run"),
+        (["-np", "2"], "there is no command to run"),
+        (["true"], "how many ranks? Say -np N or -H localhost:N"),
+        (["-np"], "-np needs a value"),
+        (["-np", "two", "true"], "-np=two must be a whole number"),
+        (["-np", "0", "true"], "-np=0 must be a whole number from 1"),
+        (["-np", "-3", "true"], "-np=-3 must be"),
+        (["--num-procs", "2", "true"], "there is no option --num-procs; did you mean --num-proc?"),
+        (["-nq", "2", "true"], "there is no option -nq; did you mean -np?"),
+        (["--cycle-time", "1", "true"], "did you mean --cycle-time-ms?"),
+        (["--xylophone-orchestra", "true"], "there is no option --xylophone-orchestra\n"),
+        (["--verbose=yes", "true"], "--verbose takes no value"),
+        (["-np", "2", "--cycle-time-ms", "-1", "true"], "--cycle-time-ms=-1 must be >= 0"),
+        (["-np", "2", "--cycle-time-ms", "soon", "true"], "--cycle-time-ms=soon is not a number"),
+        (["-np", "2", "--no-cycle-time-ms", "true"], "there is no option --no-cycle-time-ms"),
+        (["-np", "2", "--log-level", "LOUD", "true"], "log level 'LOUD' is unknown"),
+        (["-H", "localhost", "true"], "'localhost' is not of the form host:slots"),
+        (["-H", "localhost:x", "true"], "'x' is not a number of slots"),
+        (["-H", "localhost:2,", "true"], "'' is not of the form host:slots"),
+        (["-H", "far.example:2", "true"], "'far.example' is not this host; remote hosts are not supported"),
+        (
+            ["-np", "3", "-H", "localhost:2", "true"],
+            "-np 3 asks for more ranks than the hosts have slots (2)",
+        ),
+        (["-H", "localhost:2", "--hostfile", "x", "true"], "--hosts and --hostfile exclude each other"),
+        (["--hostfile", "absent", "true"], "can't read the host file absent: No such file"),
+        (["-np", "1", "--config-file", "absent", "true"], "can't read the config file absent: No such file"),
+    ],
+)
+def test_refusals(launcher: Launcher, arguments: list[str], problem: str) -> None:
+    result = launcher.run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert problem in result.stderr
+    assert result.stderr.startswith("horovodrun: ")
+    assert result.stderr.splitlines()[1:] == ["Try 'horovodrun --help'."]
+
+
+def test_bad_environment_is_said_once(launcher: Launcher) -> None:
+    result = launcher.run("-np", "2", "true", env=launcher.environment(HOROVOD_CYCLE_TIME="soon"))
+    assert result.returncode == 2
+    assert "HOROVOD_CYCLE_TIME=soon is not a number" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ranks"),
+    [
+        (["-np", "3"], 3),
+        (["--num-proc=3"], 3),
+        (["-H", "localhost:3"], 3),
+        (["-H", "localhost:1,127.0.0.1:2"], 3),
+        (["-np", "2", "--hosts", "localhost:3"], 2),
+        (["-H", f"{socket.gethostname()}:2"], 2),
+    ],
+)
+def test_number_of_ranks(launcher: Launcher, arguments: list[str], ranks: int) -> None:
+    result = launcher.run(*arguments, "bash", "-c", "echo $HOROVOD_RANK/$HOROVOD_SIZE")
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {i}/{ranks}" for i in range(ranks)]
+    assert result.returncode == 0
+
+
+def test_host_file(launcher: Launcher) -> None:
+    (launcher.folder / "hosts").write_text("# mine\n\nlocalhost slots=1  # one\n127.0.0.1\tslots=1\n")
+    for flag in ["-hostfile", "--hostfile"]:
+        assert launcher.run(flag, "hosts", "echo", "x").stdout.count("x") == 2
+
+
+@pytest.mark.parametrize("line", ["localhost", "localhost 4", "localhost slots=4 extra", "localhost slots="])
+def test_host_file_with_a_bad_line(launcher: Launcher, line: str) -> None:
+    (launcher.folder / "hosts").write_text(f"localhost slots=1\n{line}\n")
+    result = launcher.run("--hostfile", "hosts", "true")
+    assert result.returncode == 2
+    assert "hosts:2: " in result.stderr
+
+
+def test_options_after_the_command_are_the_commands(launcher: Launcher) -> None:
+    assert launcher.run("-np", "1", "echo", "-np", "--verbose").stdout == "[0]<stdout>: -np --verbose\n"
+    assert launcher.run("-np", "1", "--", "echo", "-v").stdout == "[0]<stdout>: -v\n"
+
+
+def test_flags_set_the_ranks_environment(launcher: Launcher) -> None:
+    flags = ["--fusion-threshold-mb", "32", "--cycle-time-ms=2.5", "--log-level", "DEBUG"]
+    assert launcher.run("-np", "1", *flags, *SHOW).stdout == "[0]<stdout>: 33554432 2.5 DEBUG\n"
+    show = ["bash", "-c", "echo $HOROVOD_LOG_HIDE_TIME"]
+    assert launcher.run("-np", "1", "--log-hide-timestamp", *show).stdout == "[0]<stdout>: 1\n"
+    assert launcher.run("-np", "1", "--no-log-hide-timestamp", *show).stdout == "[0]<stdout>: 0\n"
+
+
+def test_what_is_not_asked_for_stays(launcher: Launcher) -> None:
+    environment = launcher.environment(HOROVOD_CYCLE_TIME="7")
+    assert launcher.run("-np", "1", *SHOW, env=environment).stdout == "[0]<stdout>:  7 \n"
+    assert (
+        launcher.run("-np", "1", "--cycle-time-ms", "3", *SHOW, env=environment).stdout
+        == "[0]<stdout>:  3 \n"
+    )
+
+
+def test_config_file_over_environment_and_under_flags(launcher: Launcher) -> None:
+    (launcher.folder / "run.yaml").write_text(
+        "# settings\nparams:\n  fusion_threshold_mb: 16\n  cycle_time_ms: 3.5\nlogging:\n  level: INFO\n"
+    )
+    environment = launcher.environment(HOROVOD_CYCLE_TIME="7")
+    words = ["-np", "1", "--log-level", "ERROR", "--config-file", "run.yaml"]
+    assert launcher.run(*words, *SHOW, env=environment).stdout == "[0]<stdout>: 16777216 3.5 ERROR\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("params:\n  cycle_time_ms: 1\n  cycle_tim: 3\n", "run.yaml:3: params.cycle_tim is no setting"),
+        ("param:\n  cycle_time_ms: 1\n", "run.yaml:2: param.cycle_time_ms is no setting"),
+        ("params:\n  cycle_time_ms: soon\n", "run.yaml:2: params.cycle_time_ms=soon is not a number"),
+        ("params:\n  cycle_time_ms: [1, 2]\n", "run.yaml:2: params.cycle_time_ms must be a single value"),
+        (
+            "params:\n  cycle_time_ms: 99999999\n",
+            "run.yaml:2: params.cycle_time_ms=99999999 must be <= 60000",
+        ),
+        ("params: {a: {b: 1}}\n", "run.yaml:1: params.a is no setting"),
+        ("- a\n- b\n", "run.yaml:1: expected lines of the form 'name: value'"),
+        ("a: [1\n", "not YAML"),
+        ("? {a: 1}\n: 2\n", "run.yaml:1: a name must be a single word"),
+    ],
+)
+def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str) -> None:
+    (launcher.folder / "run.yaml").write_text(text)
+    result = launcher.run("-np", "1", "--config-file", "run.yaml", "true")
+    assert result.returncode == 2
+    assert problem in result.stderr
+
+
+def test_empty_config_file(launcher: Launcher) -> None:
+    (launcher.folder / "run.yaml").write_text("# nothing\n")
+    assert launcher.run("-np", "1", "--config-file", "run.yaml", "true").returncode == 0

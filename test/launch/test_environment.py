@@ -1,0 +1,106 @@
+"""What a rank finds when it starts."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from conftest import Launcher, wait_until
+
+
+def environments(output: str) -> list[dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for line in output.splitlines():
+        prefix, text = line.split("<stdout>: ")
+        name, _, value = text.partition("=")
+        found.setdefault(int(prefix[1:-1]), {})[name] = value
+    return [found[rank] for rank in sorted(found)]
+
+
+def test_place_and_rendezvous(launcher: Launcher) -> None:
+    ranks = environments(launcher.run("-np", "3", "env").stdout)
+    assert len(ranks) == 3
+    for rank, environment in enumerate(ranks):
+        place = {
+            "RANK": str(rank), "SIZE": "3", "LOCAL_RANK": str(rank), "LOCAL_SIZE": "3", "CROSS_RANK": "0",
+            "CROSS_SIZE": "1", "HOST_SIZES": "3", "HOSTNAME": "localhost",
+        }  # fmt: skip
+        assert {name: environment["HOROVOD_" + name] for name in place} == place
+        host, port = environment["HOROVOD_RENDEZVOUS"].split(":")
+        assert host == "127.0.0.1"
+        assert 0 < int(port) < 65536
+        assert environment["PYTHONUNBUFFERED"] == "1"
+    for name in ["HOROVOD_RENDEZVOUS", "HOROVOD_JOB", "HOROVOD_SECRET"]:
+        assert len({environment[name] for environment in ranks}) == 1
+    assert len(bytes.fromhex(ranks[0]["HOROVOD_SECRET"])) == 32
+
+
+def test_every_job_has_its_own_name_and_secret(launcher: Launcher) -> None:
+    jobs = [environments(launcher.run("-np", "1", "env").stdout)[0] for _ in range(2)]
+    for name in ["HOROVOD_JOB", "HOROVOD_SECRET"]:
+        assert jobs[0][name] != jobs[1][name]
+
+
+def test_inherited_variables(launcher: Launcher) -> None:
+    given = launcher.environment(
+        MINE="a=b c",
+        HOROVOD_RANK="9",
+        HOROVOD_SECRET="theirs",
+        HOROVOD_SECRET_FILE="/x",
+        PYTHONUNBUFFERED="0",
+    )
+    environment = environments(launcher.run("-np", "1", "env", env=given).stdout)[0]
+    assert environment["MINE"] == "a=b c"
+    assert environment["HOROVOD_RANK"] == "0"
+    assert environment["HOROVOD_SECRET"] != "theirs"
+    assert "HOROVOD_SECRET_FILE" not in environment
+    assert environment["PYTHONUNBUFFERED"] == "0"
+
+
+def test_the_secret_is_on_no_command_line(launcher: Launcher) -> None:
+    process = launcher.start("-np", "2", "--verbose", "bash", "-c", "echo $HOROVOD_SECRET; sleep 60 & wait")
+    assert process.stdout
+    secret = process.stdout.readline().split()[-1].encode()
+    assert len(secret) == 64
+    assert wait_until(lambda: len(launcher.alive()) >= 5)
+    for folder in Path("/proc").iterdir():
+        try:
+            assert not folder.name.isdigit() or secret not in (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+    assert secret not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert "HOROVOD_RANK=1" in err
+    assert secret.decode() not in err
+
+
+def test_only_rank_0_gets_stdin(launcher: Launcher) -> None:
+    result = launcher.run("-np", "3", "bash", "-c", "cat; readlink /proc/self/fd/0 >&2", give="one\ntwo\n")
+    assert result.stdout == "[0]<stdout>: one\n[0]<stdout>: two\n"
+    assert "[1]<stderr>: /dev/null" in result.stderr
+    assert "[2]<stderr>: /dev/null" in result.stderr
+    assert "[0]<stderr>: pipe:" in result.stderr
+
+
+def test_every_rank_leads_its_own_session(launcher: Launcher) -> None:
+    show = launcher.python("import os; print(os.getpid() == os.getsid(0) == os.getpgid(0))")
+    assert launcher.run("-np", "2", *show).stdout.count("True") == 2
+
+
+def test_ranks_inherit_no_file_of_the_launcher(launcher: Launcher) -> None:
+    show = launcher.python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])")
+    assert launcher.run("-np", "2", *show).stdout.count("[0, 1, 2]") == 2
+
+
+def test_ranks_start_with_the_usual_signals(launcher: Launcher) -> None:
+    for line in launcher.run(
+        "-np", "2", "bash", "-c", "grep -E 'SigBlk|SigIgn' /proc/self/status"
+    ).stdout.splitlines():
+        assert int(line.split()[-1], 16) == 0, line
+
+
+def test_closed_standard_files(launcher: Launcher) -> None:
+    script = f"{launcher.program} -np 2 bash -c 'echo hi' 0<&- 2>&-"
+    result = launcher.run("-c", script, program="bash")
+    assert result.stdout.count("hi") == 2

@@ -1,0 +1,164 @@
+"""Signals to horovodrun reach every rank once; nothing of a job outlives it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import DEADLINE, Launcher, wait_until
+
+# Says which signals come, and ends after the one in ENDS_AFTER.
+LISTEN = """
+import os, signal, sys
+def heard(number, frame):
+    print("heard", signal.Signals(number).name, flush=True)
+    if signal.Signals(number).name == sys.argv[1]:
+        sys.exit(0)
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    signal.signal(getattr(signal, name), heard)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def start_listeners(
+    launcher: Launcher, ends_after: str, *options: str, ranks: int = 3
+) -> subprocess.Popen[str]:
+    process = launcher.start("-np", str(ranks), *options, *launcher.python(LISTEN), ends_after)
+    assert process.stdout
+    for _ in range(ranks):
+        assert process.stdout.readline().endswith("ready\n")
+    return process
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_forwarded_once_to_all(launcher: Launcher, name: str) -> None:
+    process = start_listeners(launcher, name)
+    number = getattr(signal, name)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 128 + number
+    assert sorted(out.splitlines()) == [f"[{rank}]<stdout>: heard {name}" for rank in range(3)]
+    assert err == f"horovodrun: got {name}; ending the job\n"
+    assert not launcher.alive()
+
+
+def test_interrupt_goes_on_to_sigterm_and_sigkill(launcher: Launcher) -> None:
+    process = start_listeners(launcher, "never", "--grace-seconds", "0.3")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130
+    assert out.count("heard SIGINT") == out.count("heard SIGTERM") == 3
+    assert not launcher.alive()
+
+
+def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
+    process = start_listeners(launcher, "never", "--grace-seconds", "3600")
+    assert process.stdout
+    process.send_signal(signal.SIGINT)
+    for _ in range(3):
+        assert process.stdout.readline().endswith("heard SIGINT\n")
+    time.sleep(0.3)  # closer together they count as one
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 130
+    assert not launcher.alive()
+
+
+def test_second_interrupt_does_not_wait_for_a_reader(launcher: Launcher) -> None:
+    process = launcher.start("-np", "2", "--grace-seconds", "3600", "bash", "-c", "trap '' INT; yes")
+    assert wait_until(lambda: len(launcher.alive()) == 3)  # nobody reads, so `yes` soon stands still
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 130
+    assert not launcher.alive()
+
+
+def test_interrupt_during_the_grace_after_a_failure(launcher: Launcher) -> None:
+    script = "if [ $HOROVOD_RANK = 1 ]; then exit 7; fi; sleep 100"
+    process = launcher.start("-np", "2", "--grace-seconds", "3600", "bash", "-c", script)
+    assert process.stderr
+    assert "ended with exit code 7" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 7
+    assert not launcher.alive()
+
+
+def test_ctrl_c_of_a_terminal(launcher: Launcher) -> None:
+    """The key signals the whole foreground group; ranks are not in it and get theirs from horovodrun."""
+    process = launcher.start("-np", "2", *launcher.python(LISTEN), "SIGINT", process_group=0)
+    assert process.stdout
+    for _ in range(2):
+        assert process.stdout.readline().endswith("ready\n")
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130
+    assert out.count("heard SIGINT") == 2
+
+
+def test_nohup_is_respected(launcher: Launcher) -> None:
+    script = f"trap '' HUP; exec {launcher.program} -np 1 bash -c 'echo ready; until [ -e go ]; do sleep 0.01; done'"
+    process = launcher.start("-c", script, program="bash")
+    assert process.stdout
+    process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    (launcher.folder / "go").touch()
+    assert process.wait(DEADLINE) == 0
+
+
+TREES = {
+    "ranks": "echo ready; while true; do sleep 100; done",
+    "children": "sleep 100 & bash -c 'sleep 100 & sleep 100 & wait' & echo ready; wait",
+    "left the group": "setsid bash -c 'sleep 100 & wait' & setsid -f sleep 100; echo ready; wait",
+    "deaf": "trap '' INT TERM HUP; bash -c 'while true; do sleep 0.1; done' & echo ready; while true; do sleep 0.1; done",
+    "empty environment": "env -i sleep 100 & env -i bash -c 'sleep 100 & wait' & echo ready; wait",
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_nothing_survives_the_launchers_sigkill(launcher: Launcher, tree: str) -> None:
+    process = launcher.start("-np", "3", "bash", "-c", TREES[tree])
+    assert process.stdout
+    for _ in range(3):
+        assert process.stdout.readline().endswith("ready\n")
+    groups = [int(line) for line in subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], text=True,
+              capture_output=True, check=True).stdout.split()]  # fmt: skip
+    assert len(launcher.alive()) >= 4
+    process.kill()
+    process.wait(DEADLINE)
+    assert launcher.none_alive()
+
+    def group_ended(group: int) -> bool:
+        listed = subprocess.run(
+            ["ps", "-o", "stat=", "-g", str(group)], text=True, capture_output=True, check=False
+        )
+        return all(state.startswith("Z") for state in listed.stdout.split())
+
+    assert wait_until(lambda: all(map(group_ended, groups)))
+
+
+def test_sigkill_right_after_the_start(launcher: Launcher) -> None:
+    """At whatever point of its start the launcher dies."""
+    for delay in range(12):
+        process = launcher.start("-np", "8", "bash", "-c", "sleep 100 & wait")
+        time.sleep(delay * 0.001)
+        process.kill()
+        process.wait(DEADLINE)
+        assert launcher.none_alive()
+
+
+def test_a_job_inside_a_job(launcher: Launcher) -> None:
+    inner = [launcher.program, "-np", "2", "bash", "-c", "echo ready; sleep 100 & wait"]
+    process = launcher.start("-np", "2", *inner)
+    assert process.stdout
+    for _ in range(4):
+        assert process.stdout.readline().endswith("ready\n")
+    process.kill()
+    process.wait(DEADLINE)
+    assert launcher.none_alive()
