@@ -13,8 +13,13 @@ SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HORO
 def test_help_lists_options_and_settings(launcher: Launcher) -> None:
     result = launcher.run("--help")
     assert result.returncode == 0
-    for text in ["-np, --num-proc N", "--hostfile FILE", "--fusion-threshold-mb N", "--[no-]log-hide-timestamp",
-                 "[HOROVOD_FUSION_THRESHOLD, default 128]"]:  # fmt: skip
+    for text in (
+        "-np, --num-proc N",
+        "--hostfile FILE",
+        "--fusion-threshold-mb N",
+        "--[no-]log-hide-timestamp",
+        "[HOROVOD_FUSION_THRESHOLD, default 128]",
+    ):
         assert text in result.stdout
 
 
