@@ -4,6 +4,8 @@
 
 #include "device/reduce.h"
 
+#include <math.h>
+
 /* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
  * it would ask before they are set up. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
@@ -19,6 +21,11 @@
 #else
 #define KERNEL_LOOP
 #endif
+
+/* ONE_NAN: of two NaNs the processor returns the one that the compiler happens to put first, which may differ
+ * between the body and the end of a loop. Ranks that compute the same sum must get the same bits, so every
+ * NaN that is computed becomes this one. */
+#define ONE_NAN(value) ((value) == (value) ? (value) : NAN)
 
 struct kernels {
     combine_fn sum, min, max, product;

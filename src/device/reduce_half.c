@@ -24,12 +24,12 @@ INLINE uint32_t bits_of(float value)
 
 INLINE float sum(float a, float b)
 {
-    return a + b;
+    return ONE_NAN(a + b);
 }
 
 INLINE float product(float a, float b)
 {
-    return a * b;
+    return ONE_NAN(a * b);
 }
 
 INLINE float min(float a, float b)

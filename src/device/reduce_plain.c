@@ -69,10 +69,10 @@
     }
 
 #define KERNELS_real(name, type)                                                                             \
-    COMBINE(sum_##name, type, a + b)                                                                         \
+    COMBINE(sum_##name, type, ONE_NAN(a + b))                                                                \
     COMBINE(min_##name, type, (a < b) | (a != a) ? a : b)                                                    \
     COMBINE(max_##name, type, (a > b) | (a != a) ? a : b)                                                    \
-    COMBINE(product_##name, type, a *b)                                                                      \
+    COMBINE(product_##name, type, ONE_NAN(a *b))                                                             \
     SCALE_REAL(scale_##name, type)                                                                           \
     TABLE(name)
 

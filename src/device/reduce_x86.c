@@ -10,8 +10,7 @@
 
 #define INLINE(isa) static inline __attribute__((always_inline, target(isa)))
 
-/* One set of kernels for vectors of LANES floats: needs LOAD, STORE, ADD, MULTIPLY, SMALLER, LARGER, SPREAD.
- */
+/* One set of kernels for vectors of LANES_<set> floats, of type VECTOR_<set>. */
 #define COMBINE(function, isa, set, operation)                                                               \
     __attribute__((target(isa))) static void function##_##set(void *result, const void *first,               \
                                                               const void *second, size_t elements)           \
@@ -48,7 +47,26 @@
         }                                                                                                    \
     }
 
+#define VERB(isa, type, name, arguments, value)                                                              \
+    INLINE(isa) type name arguments                                                                          \
+    {                                                                                                        \
+        return value;                                                                                        \
+    }
+
+/* What `value` is, but `nan` in the lanes where `by` is a NaN: the processor's min and max yield the second
+ * operand where one is a NaN, ours yield the NaN; and see ONE_NAN. */
+#define VERBS(isa, set)                                                                                      \
+    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b),                                     \
+         or_nan_##set(a + b, a + b, spread_##set(NAN)))                                                      \
+    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b),                                \
+         or_nan_##set(a *b, a *b, spread_##set(NAN)))                                                        \
+    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b),                                 \
+         or_nan_##set(min_of_##set(a, b), a, a))                                                             \
+    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b),                                  \
+         or_nan_##set(max_of_##set(a, b), a, a))
+
 #define KERNELS(isa, set)                                                                                    \
+    VERBS(isa, set)                                                                                          \
     COMBINE(sum, isa, set, add)                                                                              \
     COMBINE(min, isa, set, smaller)                                                                          \
     COMBINE(max, isa, set, larger)                                                                           \
@@ -56,28 +74,18 @@
     SCALE(isa, set)                                                                                          \
     static const struct kernels kernels_##set = {sum_##set, min_##set, max_##set, product_##set, scale_##set};
 
-/* One function of a set: the name, its type and its arguments, and what it returns. */
-#define VERB(isa, type, name, arguments, value)                                                              \
-    INLINE(isa) type name arguments                                                                          \
-    {                                                                                                        \
-        return value;                                                                                        \
-    }
-
 /* ---- AVX with F16C: 8 at a time --------------------------------------------------------------------- */
 
 #define F16C        "avx,f16c"
 #define LANES_f16c  8
 #define VECTOR_f16c __m256
-
-/* The processor's min and max yield the second operand when one is NaN; ours yield the NaN. */
-#define OR_NAN_f16c(value, a) _mm256_blendv_ps(value, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q))
+#define min_of_f16c _mm256_min_ps
+#define max_of_f16c _mm256_max_ps
 
 VERB(F16C, __m256, load_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
 VERB(F16C, __m256, spread_f16c, (float value), _mm256_set1_ps(value))
-VERB(F16C, __m256, add_f16c, (__m256 a, __m256 b), _mm256_add_ps(a, b))
-VERB(F16C, __m256, multiply_f16c, (__m256 a, __m256 b), _mm256_mul_ps(a, b))
-VERB(F16C, __m256, smaller_f16c, (__m256 a, __m256 b), OR_NAN_f16c(_mm256_min_ps(a, b), a))
-VERB(F16C, __m256, larger_f16c, (__m256 a, __m256 b), OR_NAN_f16c(_mm256_max_ps(a, b), a))
+VERB(F16C, __m256, or_nan_f16c, (__m256 value, __m256 by, __m256 nan),
+     _mm256_blendv_ps(value, nan, _mm256_cmp_ps(by, by, _CMP_UNORD_Q)))
 
 INLINE(F16C) void store_f16c(uint16_t *to, __m256 value)
 {
@@ -91,16 +99,14 @@ KERNELS(F16C, f16c)
 #define AVX512        "avx512f"
 #define LANES_avx512  16
 #define VECTOR_avx512 __m512
-
-#define OR_NAN_avx512(value, a) _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a)
+#define min_of_avx512 _mm512_min_ps
+#define max_of_avx512 _mm512_max_ps
 
 VERB(AVX512, __m512, load_avx512, (const uint16_t *from),
      _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)))
 VERB(AVX512, __m512, spread_avx512, (float value), _mm512_set1_ps(value))
-VERB(AVX512, __m512, add_avx512, (__m512 a, __m512 b), _mm512_add_ps(a, b))
-VERB(AVX512, __m512, multiply_avx512, (__m512 a, __m512 b), _mm512_mul_ps(a, b))
-VERB(AVX512, __m512, smaller_avx512, (__m512 a, __m512 b), OR_NAN_avx512(_mm512_min_ps(a, b), a))
-VERB(AVX512, __m512, larger_avx512, (__m512 a, __m512 b), OR_NAN_avx512(_mm512_max_ps(a, b), a))
+VERB(AVX512, __m512, or_nan_avx512, (__m512 value, __m512 by, __m512 nan),
+     _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(by, by, _CMP_UNORD_Q), nan))
 
 INLINE(AVX512) void store_avx512(uint16_t *to, __m512 value)
 {

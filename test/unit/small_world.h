@@ -1,0 +1,448 @@
+/* small_world.h - up to eight ranks in one thread: their executors, fake links between them, and jobs of
+ * every kind with known data and a check of the result. Vectors lie in many pieces of memory of their own, so
+ * that a sanitizer sees a step outside. */
+#ifndef HVD_TEST_SMALL_WORLD_H
+#define HVD_TEST_SMALL_WORLD_H
+
+#include "fake_links.h"
+
+#include "base/status.h"
+#include "base/types.h"
+#include "coll/execute.h"
+#include "coll/pattern.h"
+
+#include <math.h>
+
+#define STALL_LIMIT 20000 /* turns in which nothing moved, however often links say "not now" */
+
+/* ---- numbers -------------------------------------------------------------------------------------- */
+
+static inline float half_value(uint16_t half, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = half >> fraction_bits & ((1 << exponent_bits) - 1);
+    double fraction = half & ((1 << fraction_bits) - 1);
+    double value = exponent ? ldexp(1 + ldexp(fraction, -fraction_bits), exponent - bias)
+                            : ldexp(fraction, 1 - bias - fraction_bits);
+    return (float)(half & 0x8000 ? -value : value);
+}
+
+/* Small integers only, so that every type holds them exactly. */
+static inline uint16_t half_of(double value, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, exponent;
+    double fraction = frexp(fabs(value), &exponent);
+    uint32_t sign = value < 0 ? 0x8000 : 0;
+    if (value == 0)
+        return 0;
+    uint32_t bits = (uint32_t)ldexp(2 * fraction - 1, fraction_bits);
+    return (uint16_t)(sign | (uint32_t)(exponent - 1 + bias) << fraction_bits | bits);
+}
+
+static inline double number_get(hvd_dtype dtype, const void *from)
+{
+    switch (dtype) {
+    case HVD_UINT8:
+        return *(const uint8_t *)from;
+    case HVD_INT8:
+        return *(const int8_t *)from;
+    case HVD_INT32:
+        return *(const int32_t *)from;
+    case HVD_INT64:
+        return (double)*(const int64_t *)from;
+    case HVD_FLOAT16:
+        return half_value(*(const uint16_t *)from, 5);
+    case HVD_FLOAT32:
+        return *(const float *)from;
+    case HVD_FLOAT64:
+        return *(const double *)from;
+    case HVD_BFLOAT16:
+        return half_value(*(const uint16_t *)from, 8);
+    }
+    return 0;
+}
+
+static inline void number_put(hvd_dtype dtype, void *to, double value)
+{
+    switch (dtype) {
+    case HVD_UINT8:
+        *(uint8_t *)to = (uint8_t)(int64_t)value;
+        break;
+    case HVD_INT8:
+        *(int8_t *)to = (int8_t)(int64_t)value;
+        break;
+    case HVD_INT32:
+        *(int32_t *)to = (int32_t)value;
+        break;
+    case HVD_INT64:
+        *(int64_t *)to = (int64_t)value;
+        break;
+    case HVD_FLOAT16:
+        *(uint16_t *)to = half_of(value, 5);
+        break;
+    case HVD_FLOAT32:
+        *(float *)to = (float)value;
+        break;
+    case HVD_FLOAT64:
+        *(double *)to = value;
+        break;
+    case HVD_BFLOAT16:
+        *(uint16_t *)to = half_of(value, 8);
+        break;
+    }
+}
+
+static inline bool is_integer(hvd_dtype dtype)
+{
+    return dtype == HVD_UINT8 || dtype == HVD_INT8 || dtype == HVD_INT32 || dtype == HVD_INT64;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+/* A vector of `spans` separate pieces of memory, some of them empty. */
+static inline struct vector vector_make(size_t elements, size_t element, int spans)
+{
+    struct vector vector = {calloc((size_t)spans, sizeof(struct span)), calloc((size_t)spans, sizeof(size_t)),
+                            spans, 0};
+    for (int i = 0; i < spans; i++) {
+        size_t here = i == spans - 1 ? elements : random_below(2 * elements / (size_t)(spans - i) + 1);
+        elements -= here;
+        vector.spans[i] = (struct span){malloc(here * element + 1), here * element};
+    }
+    vector_measure(&vector);
+    return vector;
+}
+
+/* The same layout, other memory. */
+static inline struct vector vector_like(const struct vector *from)
+{
+    struct vector vector = {calloc((size_t)from->count, sizeof(struct span)),
+                            calloc((size_t)from->count, sizeof(size_t)), from->count, 0};
+    for (int i = 0; i < from->count; i++) {
+        vector.spans[i] = (struct span){malloc(from->spans[i].length + 1), from->spans[i].length};
+        memset(vector.spans[i].data, 0xaa, from->spans[i].length);
+    }
+    vector_measure(&vector);
+    return vector;
+}
+
+static inline void vector_drop(struct vector *vector)
+{
+    for (int i = 0; i < vector->count; i++)
+        free(vector->spans[i].data);
+    free(vector->spans);
+    free(vector->starts);
+}
+
+static inline char *vector_at(const struct vector *vector, size_t offset)
+{
+    int span = vector_find(vector, offset);
+    return vector->spans[span].data + (offset - vector->starts[span]);
+}
+
+/* ---- the world ------------------------------------------------------------------------------------ */
+
+struct world {
+    int size;
+    struct links *links;
+    struct executor *executors[WORLD_RANKS];
+};
+
+struct rank_of_world {
+    struct world *world;
+    int rank;
+};
+
+static struct rank_of_world ranks[WORLD_RANKS];
+
+/* A test's own job; the struct stays until the world is done. */
+struct work {
+    struct job job;
+    int done;
+    hvd_code code;
+    char text[HVD_STATUS_TEXT];
+    struct vector input, output; /* what the test made; output also for allgather */
+    uint64_t own_sizes[4];
+    uint64_t sizes[4 * WORLD_RANKS];
+};
+
+static inline struct link *lookup(void *owner, int peer, int channel)
+{
+    struct rank_of_world *self = owner;
+    int peers[PATTERN_PEER_LIMIT];
+    int count = pattern_peers(self->rank, self->world->size, peers);
+    for (int i = 0; i < count; i++)
+        if (peers[i] == peer)
+            return &self->world->links->links[self->rank][peer][channel].head;
+    return NULL;
+}
+
+static inline struct world world_open(int size)
+{
+    size_t capacities[] = {16, 48, 256, PIPE_LIMIT};
+    struct world world = {.size = size, .links = links_create(size, capacities[random_below(4)])};
+    return world;
+}
+
+static inline void world_start(struct world *world)
+{
+    for (int rank = 0; rank < world->size; rank++) {
+        ranks[rank] = (struct rank_of_world){world, rank};
+        assert_int_equal(executor_create(lookup, &ranks[rank], &world->executors[rank], NULL), HVD_OK);
+    }
+}
+
+/* Turns all ranks over in changing order until `all` are idle; false when nothing moves any more. */
+static inline bool world_run(struct world *world)
+{
+    int stalled = 0;
+    while (stalled < STALL_LIMIT) {
+        bool idle = true, moved = false;
+        int first = (int)random_below((size_t)world->size);
+        for (int i = 0; i < world->size; i++) {
+            struct executor *executor = world->executors[(first + i) % world->size];
+            moved |= executor_progress(executor);
+            idle &= executor_idle(executor);
+        }
+        if (idle)
+            return true;
+        stalled = moved ? 0 : stalled + 1;
+    }
+    return false;
+}
+
+static inline void world_close(struct world *world)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        executor_destroy(world->executors[rank]);
+    links_free(world->links);
+}
+
+static inline void work_done(struct job *job, const hvd_status *status)
+{
+    struct work *work = job->owner;
+    work->done++;
+    work->code = status->code;
+    memcpy(work->text, status->text, sizeof work->text);
+}
+
+static inline const struct algorithm *algorithm_named(hvd_operation operation, const char *name)
+{
+    return algorithm_table[algorithm_choose(operation, 1 << 20, 4, name, 0)];
+}
+
+static inline void work_init(struct work *work, hvd_operation operation, const char *algorithm, int rank,
+                             int size)
+{
+    *work = (struct work){0};
+    work->job = (struct job){.operation = operation,
+                             .reduction = HVD_SUM,
+                             .dtype = HVD_UINT8,
+                             .prescale = 1,
+                             .postscale = 1,
+                             .rank = rank,
+                             .size = size,
+                             .channel = 1,
+                             .algorithm = algorithm_named(operation, algorithm),
+                             .done = work_done,
+                             .owner = work};
+}
+
+static inline void work_assert_done(const struct work *work)
+{
+    if (work->code != HVD_OK)
+        print_error("%s\n", work->text);
+    assert_int_equal(work->done, 1);
+    assert_int_equal(work->code, HVD_OK);
+    assert_null(work->job.scratch);
+}
+
+static inline void work_drop(struct work *work)
+{
+    if (work->output.spans != work->input.spans)
+        vector_drop(&work->output);
+    vector_drop(&work->input);
+}
+
+/* ---- allreduce ------------------------------------------------------------------------------------ */
+
+struct reduce_case {
+    const char *algorithm;
+    hvd_dtype dtype;
+    hvd_reduction reduction;
+    size_t elements;
+    int spans;
+    bool in_place;
+    double prescale, postscale;
+};
+
+static inline double contribution(const struct reduce_case *c, int rank, size_t i)
+{
+    int value = (int)((i * 7 + (size_t)rank * 5 + i / 11) % 9);
+    if (c->reduction == HVD_PRODUCT)
+        return value % 2 + 1;
+    return c->dtype == HVD_UINT8 ? value : value - 4;
+}
+
+static inline double in_type(const struct reduce_case *c, double value)
+{
+    return is_integer(c->dtype) ? trunc(value) : value;
+}
+
+static inline double expected(const struct reduce_case *c, int size, size_t i)
+{
+    double result = 0;
+    for (int rank = 0; rank < size; rank++) {
+        double value = in_type(c, contribution(c, rank, i) * c->prescale);
+        if (rank == 0)
+            result = value;
+        else if (c->reduction == HVD_MIN)
+            result = value < result ? value : result;
+        else if (c->reduction == HVD_MAX)
+            result = value > result ? value : result;
+        else
+            result = c->reduction == HVD_PRODUCT ? result * value : result + value;
+    }
+    return in_type(c, result * c->postscale / (c->reduction == HVD_AVERAGE ? size : 1));
+}
+
+static inline void reduce_init(struct work *work, const struct reduce_case *c, int rank, int size)
+{
+    size_t element = hvd_dtype_size(c->dtype);
+    work_init(work, HVD_ALLREDUCE, c->algorithm, rank, size);
+    work->input = vector_make(c->elements, element, c->spans);
+    work->output = c->in_place ? work->input : vector_like(&work->input);
+    for (size_t i = 0; i < c->elements; i++)
+        number_put(c->dtype, vector_at(&work->input, i * element), contribution(c, rank, i));
+    work->job.dtype = c->dtype;
+    work->job.reduction = c->reduction;
+    work->job.prescale = c->prescale;
+    work->job.postscale = c->postscale;
+    work->job.input = work->input;
+    work->job.output = work->output;
+}
+
+static inline void assert_close(const struct reduce_case *c, double is, double should)
+{
+    double tolerance = is_integer(c->dtype) ? 0 : c->reduction == HVD_AVERAGE ? 0.01 * fabs(should) : 0;
+    if (fabs(is - should) > tolerance)
+        fail_msg("%s %s %s of %zu: %g instead of %g", c->algorithm, hvd_dtype_name(c->dtype),
+                 reduction_name(c->reduction), c->elements, is, should);
+}
+
+static inline void reduce_check(const struct work *works, const struct reduce_case *c, int size)
+{
+    size_t element = hvd_dtype_size(c->dtype);
+    for (int rank = 0; rank < size; rank++) {
+        work_assert_done(&works[rank]);
+        for (size_t i = 0; i < c->elements; i++) {
+            const char *is = vector_at(&works[rank].output, i * element);
+            char should[8];
+            number_put(c->dtype, should, expected(c, size, i)); /* wraps integers */
+            if (is_integer(c->dtype))
+                assert_memory_equal(is, should, element);
+            else
+                assert_close(c, number_get(c->dtype, is), expected(c, size, i));
+            assert_memory_equal(is, vector_at(&works[0].output, i * element), element);
+            if (!c->in_place)
+                assert_true(number_get(c->dtype, vector_at(&works[rank].input, i * element)) ==
+                            contribution(c, rank, i));
+        }
+    }
+}
+
+static inline void reduce_run(const struct reduce_case *c, int size)
+{
+    struct world world = world_open(size);
+    struct work works[WORLD_RANKS];
+    world_start(&world);
+    for (int rank = 0; rank < size; rank++) {
+        reduce_init(&works[rank], c, rank, size);
+        executor_start(world.executors[rank], &works[rank].job);
+    }
+    assert_true(world_run(&world));
+    reduce_check(works, c, size);
+    links_assert_empty(world.links);
+    for (int rank = 0; rank < size; rank++)
+        work_drop(&works[rank]);
+    world_close(&world);
+}
+
+/* ---- allgather and broadcast ------------------------------------------------------------------------ */
+
+static inline char gather_byte(int rank, int tensor, size_t i)
+{
+    return (char)(rank * 37 + tensor * 11 + (int)(i % 101));
+}
+
+static inline hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *status)
+{
+    struct work *work = job->owner;
+    size_t total = 0;
+    (void)status;
+    for (int i = 0; i < job->size * job->tensors; i++) {
+        work->sizes[i] = sizes[i];
+        total += sizes[i];
+    }
+    work->output = vector_make(total, 1, 3);
+    job->output = work->output;
+    return HVD_OK;
+}
+
+static inline void gather_init(struct work *work, int tensors, int rank, int size)
+{
+    size_t total = 0, offset = 0;
+    work_init(work, HVD_ALLGATHER, "ring", rank, size);
+    for (int tensor = 0; tensor < tensors; tensor++) {
+        size_t choices[] = {0, 1, 17, 600};
+        work->own_sizes[tensor] = choices[random_below(4)];
+        total += work->own_sizes[tensor];
+    }
+    work->input = vector_make(total, 1, 3);
+    for (int tensor = 0; tensor < tensors; tensor++)
+        for (size_t i = 0; i < work->own_sizes[tensor]; i++)
+            *vector_at(&work->input, offset++) = gather_byte(rank, tensor, i);
+    work->job.tensors = tensors;
+    work->job.own_sizes = work->own_sizes;
+    work->job.gathered = gathered;
+    work->job.input = work->input;
+}
+
+static inline void gather_check(const struct work *works, int tensors, int size)
+{
+    for (int self = 0; self < size; self++) {
+        size_t offset = 0;
+        work_assert_done(&works[self]);
+        for (int tensor = 0; tensor < tensors; tensor++)
+            for (int rank = 0; rank < size; rank++) {
+                assert_int_equal(works[self].sizes[rank * tensors + tensor], works[rank].own_sizes[tensor]);
+                for (size_t i = 0; i < works[rank].own_sizes[tensor]; i++)
+                    assert_int_equal(*vector_at(&works[self].output, offset++), gather_byte(rank, tensor, i));
+            }
+        assert_int_equal(offset, works[self].output.length);
+    }
+}
+
+static inline void broadcast_init(struct work *work, int root, size_t bytes, bool in_place, int rank,
+                                  int size)
+{
+    work_init(work, HVD_BROADCAST, "tree", rank, size);
+    work->input = vector_make(bytes, 1, 4);
+    work->output = in_place ? work->input : vector_like(&work->input);
+    for (size_t i = 0; i < bytes; i++)
+        *vector_at(&work->input, i) = gather_byte(rank, 0, i);
+    work->job.root = root;
+    work->job.input = work->input;
+    work->job.output = work->output;
+}
+
+static inline void broadcast_check(const struct work *works, int root, int size)
+{
+    for (int rank = 0; rank < size; rank++) {
+        work_assert_done(&works[rank]);
+        for (size_t i = 0; i < works[rank].output.length; i++)
+            assert_int_equal(*vector_at(&works[rank].output, i), gather_byte(root, 0, i));
+    }
+}
+
+#endif

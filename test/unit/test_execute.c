@@ -1,0 +1,193 @@
+/* test_execute.c - the executor with several jobs at once, and when something breaks. */
+#include "small_world.h"
+
+#define JOBS 7
+
+static const struct reduce_case flight_cases[2] = {
+    {"ring", HVD_FLOAT32, HVD_SUM, 300, 3, true, 1, 1},
+    {"doubling", HVD_INT32, HVD_AVERAGE, 50, 2, false, 2, 1},
+};
+
+static void flight_init(struct work *work, int number, int rank, int size)
+{
+    switch (number) {
+    case 0:
+    case 3:
+        gather_init(work, 2, rank, size);
+        break;
+    case 1:
+    case 4:
+        reduce_init(work, &flight_cases[number / 4], rank, size);
+        break;
+    case 2:
+        broadcast_init(work, size / 2, 500, false, rank, size);
+        break;
+    case 5:
+        work_init(work, HVD_BARRIER, "auto", rank, size);
+        break;
+    default:
+        broadcast_init(work, 0, 0, true, rank, size);
+    }
+}
+
+static void flight_check(const struct work *works, int number, int size)
+{
+    if (number == 0 || number == 3)
+        gather_check(works, 2, size);
+    else if (number == 1 || number == 4)
+        reduce_check(works, &flight_cases[number / 4], size);
+    else if (number == 2)
+        broadcast_check(works, size / 2, size);
+    else
+        work_assert_done(&works[0]);
+}
+
+/* All kinds under way at once on two channels, whose jobs the ranks start at different times. */
+static void test_jobs_in_flight(void **state)
+{
+    (void)state;
+    static struct work works[WORLD_CHANNEL][JOBS][WORLD_RANKS];
+    for (int turn = 0; turn < 40; turn++) {
+        int size = 1 + turn % WORLD_RANKS, started[WORLD_CHANNEL][WORLD_RANKS] = {{0}};
+        struct world world = world_open(size);
+        world_start(&world);
+        for (int channel = 1; channel < WORLD_CHANNEL; channel++)
+            for (int number = 0; number < JOBS; number++)
+                for (int rank = 0; rank < size; rank++) {
+                    flight_init(&works[channel][number][rank], number, rank, size);
+                    works[channel][number][rank].job.channel = channel;
+                }
+        for (int left = 2 * JOBS * size; left > 0;) {
+            int channel = 1 + (int)random_below(2), rank = (int)random_below((size_t)size);
+            if (started[channel][rank] < JOBS) {
+                executor_start(world.executors[rank], &works[channel][started[channel][rank]++][rank].job);
+                left--;
+            }
+            executor_progress(world.executors[random_below((size_t)size)]);
+        }
+        assert_true(world_run(&world));
+        links_assert_empty(world.links);
+        for (int channel = 1; channel < WORLD_CHANNEL; channel++)
+            for (int number = 0; number < JOBS; number++) {
+                flight_check(works[channel][number], number, size);
+                for (int rank = 0; rank < size; rank++)
+                    work_drop(&works[channel][number][rank]);
+            }
+        world_close(&world);
+    }
+}
+
+/* Takes all that is under way off one rank after another; nothing may be touched afterwards. */
+static void test_abort(void **state)
+{
+    (void)state;
+    static struct work works[JOBS][WORLD_RANKS];
+    hvd_status cause;
+    status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
+    for (int turns = 0; turns < 60; turns++) {
+        struct world world = world_open(4);
+        world_start(&world);
+        for (int number = 0; number < JOBS; number++)
+            for (int rank = 0; rank < 4; rank++) {
+                flight_init(&works[number][rank], number, rank, 4);
+                executor_start(world.executors[rank], &works[number][rank].job);
+            }
+        for (int turn = 0; turn < 4 * turns; turn++)
+            executor_progress(world.executors[random_below(4)]);
+        int ended = 0;
+        for (int rank = 0; rank < 4; rank++) {
+            executor_abort(world.executors[rank], &cause);
+            assert_true(executor_idle(world.executors[rank]));
+            long calls = links_calls(world.links);
+            assert_false(executor_progress(world.executors[rank]));
+            assert_int_equal(links_calls(world.links), calls);
+        }
+        for (int number = 0; number < JOBS; number++)
+            for (int rank = 0; rank < 4; rank++) {
+                assert_int_equal(works[number][rank].done, 1);
+                ended += works[number][rank].code == HVD_PEER_LOST;
+                if (works[number][rank].code != HVD_OK)
+                    assert_string_equal(works[number][rank].text, "rank 1 has died");
+                work_drop(&works[number][rank]);
+            }
+        assert_true(ended > 0 || turns > 20);
+        world_close(&world);
+    }
+}
+
+/* A broken link is left alone: its jobs wait for the abort, those of other channels go on. */
+static void test_broken_link(void **state)
+{
+    (void)state;
+    struct world world = world_open(2);
+    struct work broken[2], other[2];
+    hvd_status cause;
+    status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
+    world_start(&world);
+    world.links->links[0][1][1].broken = true;
+    for (int rank = 0; rank < 2; rank++) {
+        reduce_init(&broken[rank], &flight_cases[0], rank, 2);
+        reduce_init(&other[rank], &flight_cases[1], rank, 2);
+        other[rank].job.channel = 2;
+        executor_start(world.executors[rank], &broken[rank].job);
+        executor_start(world.executors[rank], &other[rank].job);
+    }
+    assert_false(world_run(&world));
+    long calls = world.links->links[0][1][1].calls;
+    assert_false(executor_progress(world.executors[0]));
+    assert_int_equal(world.links->links[0][1][1].calls, calls);
+    assert_false(world.links->links[0][1][1].head.want_read);
+    assert_true(world.links->links[1][0][1].head.want_read);
+    assert_int_equal(broken[0].done + broken[1].done, 0);
+    reduce_check(other, &flight_cases[1], 2);
+    for (int rank = 0; rank < 2; rank++) {
+        executor_abort(world.executors[rank], &cause);
+        assert_int_equal(broken[rank].done, 1);
+        assert_int_equal(broken[rank].code, HVD_PEER_LOST);
+        work_drop(&broken[rank]);
+        work_drop(&other[rank]);
+    }
+    world_close(&world);
+}
+
+static struct link *lookup_nothing(void *owner, int peer, int channel)
+{
+    (void)owner, (void)peer, (void)channel;
+    return NULL;
+}
+
+/* A job that cannot be planned ends with a text, and the one behind it waits for the abort. */
+static void test_no_link(void **state)
+{
+    (void)state;
+    struct executor *executor;
+    struct work works[2];
+    hvd_status cause;
+    status_set(&cause, HVD_SYSTEM, "the job before has failed");
+    assert_int_equal(executor_create(lookup_nothing, NULL, &executor, NULL), HVD_OK);
+    for (int i = 0; i < 2; i++) {
+        reduce_init(&works[i], &flight_cases[0], 1, 3);
+        executor_start(executor, &works[i].job);
+    }
+    assert_true(executor_progress(executor));
+    assert_int_equal(works[0].code, HVD_SYSTEM);
+    assert_non_null(strstr(works[0].text, "rank 1 has no link to rank 2 on channel 1"));
+    assert_false(executor_progress(executor));
+    assert_int_equal(works[1].done, 0);
+    executor_abort(executor, &cause);
+    assert_int_equal(works[1].code, HVD_SYSTEM);
+    for (int i = 0; i < 2; i++)
+        work_drop(&works[i]);
+    executor_destroy(executor);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_jobs_in_flight),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_broken_link),
+        cmocka_unit_test(test_no_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
