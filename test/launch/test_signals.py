@@ -143,7 +143,7 @@ def test_nothing_survives_the_launchers_sigkill(launcher: Launcher, tree: str) -
     for _ in range(3):
         assert process.stdout.readline().endswith("ready\n")
     sessions = {pid for pid, parent, _ in processes() if parent == process.pid}
-    assert len(sessions) == 4  # the ranks' and the guard's
+    assert len(sessions) >= 4  # the ranks, the guard, and orphans that horovodrun adopted
     process.kill()
     process.wait(DEADLINE)
     assert launcher.none_alive()
