@@ -47,7 +47,7 @@ static int run_command(struct options *options)
 {
     struct settings settings;
     struct hosts hosts = {.name = "localhost"};
-    int size, exit_code;
+    int size = 0, exit_code;
     hvd_status status;
     if (!options->command[0]) {
         status_set(&status, HVD_INVALID_ARGUMENT, "there is no command to run");
