@@ -96,6 +96,10 @@ static void free_results(struct hvd_handle *handle)
     free(handle->results);
 }
 
+/* For the outcome of an operation when there is no memory left to say it in. */
+static hvd_status no_memory = {HVD_OUT_OF_MEMORY,
+                               "the operation failed, and there is no memory to keep the reason"};
+
 void handle_release(struct hvd_handle *handle)
 {
     if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1)
@@ -103,18 +107,20 @@ void handle_release(struct hvd_handle *handle)
     struct hvd_context *context = handle->context;
     free_results(handle);
     free(handle->pending.signature.bytes);
-    free(handle->failure);
+    if (handle->failure != &no_memory)
+        free(handle->failure);
     free(handle);
     context_release(context);
 }
 
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
-    static hvd_status no_memory = {HVD_OUT_OF_MEMORY,
-                                   "the operation failed, and memory is out for the reason"};
     if (status->code) {
         handle->failure = malloc(sizeof *handle->failure);
-        status_copy(handle->failure ? handle->failure : &no_memory, handle->failure ? status : &no_memory);
+        if (handle->failure)
+            status_copy(handle->failure, status);
+        else
+            handle->failure = &no_memory;
     }
     struct hvd_context *context = handle->context;
     bool call = handle->request.done;
