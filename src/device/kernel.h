@@ -37,7 +37,8 @@ struct kernels {
 #include "base/dtypes.def"
 #undef DTYPE
 
-/* The fastest float16 kernels that this processor has instructions for, NULL: none. */
-const struct kernels *kernels_float16_native(void);
+/* The float16 kernels that this processor has instructions for, the fastest at place 0; NULL behind the last.
+ */
+const struct kernels *kernels_float16_native(int place);
 
 #endif

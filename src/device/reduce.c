@@ -7,7 +7,7 @@
 
 static const struct kernels *kernels_of(hvd_dtype dtype)
 {
-    const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native() : NULL;
+    const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native(0) : NULL;
     if (native)
         return native;
     switch (dtype) {

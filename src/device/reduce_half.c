@@ -117,7 +117,7 @@ KERNEL static void scale_bfloat16(void *result, const void *source, size_t eleme
     float by = (float)(factor / (double)divisor);
     KERNEL_LOOP
     for (size_t i = 0; i < elements; i++)
-        to[i] = bfloat16_of(bfloat16_value(from[i]) * by);
+        to[i] = bfloat16_of(product(bfloat16_value(from[i]), by));
 }
 
 const struct kernels kernels_BFLOAT16 = {sum_bfloat16, min_bfloat16, max_bfloat16, product_bfloat16,
@@ -175,7 +175,7 @@ KERNEL static void scale_float16(void *result, const void *source, size_t elemen
     float by = (float)(factor / (double)divisor);
     KERNEL_LOOP
     for (size_t i = 0; i < elements; i++)
-        to[i] = float16_of(float16_value(from[i]) * by);
+        to[i] = float16_of(product(float16_value(from[i]), by));
 }
 
 const struct kernels kernels_FLOAT16 = {sum_float16, min_float16, max_float16, product_float16,

@@ -117,17 +117,22 @@ KERNELS(AVX512, avx512)
 
 /* -------------------------------------------------------------------------------------------------- */
 
-const struct kernels *kernels_float16_native(void)
+const struct kernels *kernels_float16_native(int place)
 {
+    const struct kernels *found[3] = {NULL};
+    int count = 0;
     if (__builtin_cpu_supports("avx512f"))
-        return &kernels_avx512;
-    return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c") ? &kernels_f16c : NULL;
+        found[count++] = &kernels_avx512;
+    if (__builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"))
+        found[count++] = &kernels_f16c;
+    return place < count ? found[place] : NULL;
 }
 
 #else
 
-const struct kernels *kernels_float16_native(void)
+const struct kernels *kernels_float16_native(int place)
 {
+    (void)place;
     return NULL;
 }
 

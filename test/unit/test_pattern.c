@@ -1,0 +1,243 @@
+/* test_pattern.c - the arithmetic of who talks to whom, and that every algorithm keeps to it: each step of
+ * every plan goes to a listed peer, and what one rank sends the other expects. */
+#include "coll/job.h"
+#include "coll/pattern.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SIZES 64
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    size_t lengths[] = {0, 8, 24, 1000, 4096, 65536, 1000008};
+    for (int parts = 1; parts <= SIZES; parts++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            for (size_t element = 1; element <= 8; element *= 2) {
+                size_t next = 0, longest = 0, shortest = SIZE_MAX;
+                for (int part = 0; part < parts; part++) {
+                    struct range block = pattern_block(lengths[i], element, parts, part);
+                    assert_int_equal(block.offset, next);
+                    assert_int_equal(block.length % element, 0);
+                    next += block.length;
+                    longest = block.length > longest ? block.length : longest;
+                    shortest = block.length < shortest ? block.length : shortest;
+                }
+                assert_int_equal(next, lengths[i]);
+                assert_true(longest - shortest <= 2 * 64);
+                if (lengths[i] > (size_t)parts * 1024)
+                    assert_int_equal(pattern_block(lengths[i], element, parts, parts - 1).offset % 64, 0);
+            }
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    assert_int_equal(pattern_shift(0, -1, 5), 4);
+    assert_int_equal(pattern_shift(4, 1, 5), 0);
+    assert_int_equal(pattern_shift(3, -13, 5), 0);
+    int rounds[] = {0, 1, 2, 2, 3, 3, 3, 3, 4}, powers[] = {1, 2, 2, 4, 4, 4, 4, 8, 8};
+    for (int size = 1; size <= 9; size++) {
+        assert_int_equal(pattern_rounds(size), rounds[size - 1]);
+        assert_int_equal(pattern_power(size), powers[size - 1]);
+    }
+    assert_int_equal(pattern_rounds(16777216), 24);
+    assert_int_equal(pattern_power(16777216), 16777216);
+}
+
+/* Every rank but the root has one parent, whose children name it, and all hang under the root. */
+static void test_tree(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= SIZES; size++)
+        for (int root = 0; root < size; root++) {
+            int edges = 0;
+            for (int rank = 0; rank < size; rank++) {
+                int children[PATTERN_CHILD_LIMIT], depth = 0;
+                int count = pattern_tree_children(rank, root, size, children);
+                for (int i = 0; i < count; i++)
+                    assert_int_equal(pattern_tree_parent(children[i], root, size), rank);
+                edges += count;
+                for (int up = rank; up != root; depth++)
+                    up = pattern_tree_parent(up, root, size);
+                assert_true(depth <= pattern_rounds(size));
+            }
+            assert_int_equal(pattern_tree_parent(root, root, size), -1);
+            assert_int_equal(edges, size - 1);
+        }
+}
+
+static bool is_peer(int rank, int other, int size)
+{
+    int peers[PATTERN_PEER_LIMIT];
+    int count = pattern_peers(rank, size, peers);
+    for (int i = 0; i < count; i++)
+        if (peers[i] == other)
+            return true;
+    return false;
+}
+
+static void test_peers(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= SIZES; size++)
+        for (int rank = 0; rank < size; rank++) {
+            int peers[PATTERN_PEER_LIMIT];
+            int count = pattern_peers(rank, size, peers);
+            assert_true(count <= 2 * pattern_rounds(size));
+            for (int i = 0; i < count; i++) {
+                assert_in_range(peers[i], 0, size - 1);
+                assert_int_not_equal(peers[i], rank);
+                assert_true(i == 0 || peers[i - 1] < peers[i]);
+                assert_true(is_peer(peers[i], rank, size));
+            }
+        }
+}
+
+/* ---- the plans of all algorithms ---------------------------------------------------------------------- */
+
+/* What goes from one rank to another and what is expected there: a running hash of the lengths in order. */
+static uint64_t sent[SIZES][SIZES], expected[SIZES][SIZES];
+
+static hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *status)
+{
+    (void)sizes, (void)status;
+    job->output = (struct vector){0};
+    return HVD_OK;
+}
+
+static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
+                         const struct vector *vector, double prescale)
+{
+    static uint64_t own_sizes[2];
+    own_sizes[0] = (uint64_t)rank * 3 + 1;
+    own_sizes[1] = rank % 3 ? 4 : 0;
+    return (struct job){.operation = algorithm->operation,
+                        .reduction = HVD_SUM,
+                        .dtype = HVD_FLOAT32,
+                        .prescale = prescale,
+                        .postscale = 1,
+                        .root = root,
+                        .rank = rank,
+                        .size = size,
+                        .input = *vector,
+                        .output = *vector,
+                        .tensors = 2,
+                        .own_sizes = own_sizes,
+                        .gathered = gathered};
+}
+
+/* Gates are earlier steps of the same range. */
+static void check_step(const struct schedule *schedule, int index)
+{
+    const struct step *step = &schedule->steps[index];
+    if (step->gate == STEP_NO_GATE)
+        return;
+    assert_in_range(step->gate, 0, index - 1);
+    assert_int_equal(schedule->steps[step->gate].offset, step->offset);
+    assert_int_equal(schedule->steps[step->gate].length, step->length);
+}
+
+static void record(const struct schedule *schedule, int rank, int size)
+{
+    for (int i = 0; i < schedule->count; i++) {
+        const struct step *step = &schedule->steps[i];
+        check_step(schedule, i);
+        if (step->kind == STEP_COPY || !step->length)
+            continue;
+        assert_true(is_peer(rank, step->peer, size));
+        uint64_t *hash = step->kind == STEP_SEND ? &sent[rank][step->peer] : &expected[step->peer][rank];
+        *hash = *hash * 1000003 + step->length;
+    }
+}
+
+/* Allgather's later phases need the lengths of all ranks, as its first ones would have brought them. */
+static void fill_lengths(const struct job *job)
+{
+    if (job->operation != HVD_ALLGATHER)
+        return;
+    uint64_t *lengths = (uint64_t *)(void *)job->output.spans[0].data;
+    for (int rank = 0; rank < job->size; rank++) {
+        lengths[2 * rank] = (uint64_t)rank * 3 + 1;
+        lengths[2 * rank + 1] = rank % 3 ? 4 : 0;
+    }
+}
+
+static void check_plans(const struct algorithm *algorithm, int root, int size, double prescale)
+{
+    static char memory[4 * 333];
+    struct span span = {memory, sizeof memory};
+    size_t start;
+    struct vector vector = {&span, &start, 1, 0};
+    struct schedule schedule = {0};
+    vector_measure(&vector);
+    memset(sent, 0, sizeof sent);
+    memset(expected, 0, sizeof expected);
+    for (int rank = 0; rank < size; rank++) {
+        struct job job = job_of(algorithm, root, rank, size, &vector, prescale);
+        bool more = true;
+        for (int phase = 0; more; phase++) {
+            schedule_clear(&schedule);
+            assert_int_equal(algorithm->plan(&job, phase, &schedule, &more, NULL), HVD_OK);
+            assert_false(schedule.failed);
+            record(&schedule, rank, size);
+            if (more)
+                fill_lengths(&job);
+        }
+        free(job.scratch);
+    }
+    schedule_free(&schedule);
+    assert_memory_equal(sent, expected, sizeof sent);
+}
+
+static void test_plans(void **state)
+{
+    (void)state;
+    for (int i = 0; i < algorithm_count; i++)
+        for (int size = 1; size <= SIZES; size++) {
+            bool rooted = algorithm_table[i]->operation == HVD_BROADCAST;
+            for (int root = 0; root < (rooted ? size : 1); root++)
+                check_plans(algorithm_table[i], root, size, 1);
+            check_plans(algorithm_table[i], 0, size, 0.5);
+        }
+}
+
+static const char *chosen(hvd_operation operation, uint64_t bytes, const char *forced)
+{
+    const struct algorithm *row = algorithm_table[algorithm_choose(operation, bytes, 4, forced, 1000)];
+    assert_int_equal(row->operation, operation);
+    return row->name;
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    hvd_status status;
+    assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
+    assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
+    assert_string_equal(chosen(HVD_ALLREDUCE, 1, "ring"), "ring");
+    assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
+    assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
+#define OPERATION(name, ...) chosen(HVD_##name, 0, "auto");
+#include "base/operations.def"
+#undef OPERATION
+    assert_int_equal(algorithm_check_name("auto", &status), HVD_OK);
+    assert_int_equal(algorithm_check_name("ring", &status), HVD_OK);
+    assert_int_equal(algorithm_check_name("rings", &status), HVD_INVALID_ARGUMENT);
+    assert_non_null(strstr(status.text, "'rings'"));
+    assert_non_null(strstr(status.text, "doubling (allreduce)"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks), cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_peers),  cmocka_unit_test(test_plans),   cmocka_unit_test(test_choice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

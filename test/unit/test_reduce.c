@@ -1,0 +1,329 @@
+/* test_reduce.c - every element kernel against a plain loop in the type it computes in, for every length
+ * around the widths of registers, in place and out of place; and the corners of each family. */
+#include "base/types.h"
+#include "device/kernel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LIMIT 300 /* elements */
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* ---- the reference: the compiler's own conversions --------------------------------------------------- */
+
+__extension__ typedef _Float16 native_half;
+
+static float from_FLOAT16(uint16_t bits)
+{
+    native_half half;
+    memcpy(&half, &bits, sizeof half);
+    return (float)half;
+}
+
+static uint16_t to_FLOAT16(float value)
+{
+    native_half half = (native_half)value;
+    uint16_t bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+
+static float from_BFLOAT16(uint16_t bits)
+{
+    uint32_t word = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+/* The nearer of the two neighbours; of two equally near ones the even. */
+static uint16_t to_BFLOAT16(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    uint16_t below = (uint16_t)(word >> 16);
+    uint32_t rest = word & 0xffff;
+    if (value != value)
+        return below | 0x40;
+    return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
+}
+
+#define LOAD_integer(name, value) (value)
+#define LOAD_real(name, value)    (value)
+#define LOAD_half(name, value)    from_##name(value)
+
+#define STORE_integer(name, value) (value)
+#define STORE_real(name, value)    (value)
+#define STORE_half(name, value)    to_##name(value)
+
+#define SUM_integer(a, b)     ((uint64_t)(a) + (uint64_t)(b))
+#define SUM_real(a, b)        ((a) + (b))
+#define SUM_half(a, b)        ((a) + (b))
+#define PRODUCT_integer(a, b) ((uint64_t)(a) * (uint64_t)(b))
+#define PRODUCT_real(a, b)    ((a) * (b))
+#define PRODUCT_half(a, b)    ((a) * (b))
+
+#define DTYPE(name, text, storage, compute, family)                                                          \
+    static void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)           \
+    {                                                                                                        \
+        compute x = LOAD_##family(name, *(const storage *)a), y = LOAD_##family(name, *(const storage *)b);  \
+        compute z = reduction == HVD_PRODUCT ? (compute)PRODUCT_##family(x, y)                               \
+                    : reduction == HVD_MIN   ? (x != x || x < y ? x : y)                                     \
+                    : reduction == HVD_MAX   ? (x != x || x > y ? x : y)                                     \
+                                             : (compute)SUM_##family(x, y);                                    \
+        *(storage *)result = (storage)STORE_##family(name, z);                                               \
+    }                                                                                                        \
+    static bool is_nan_##name(const void *element)                                                           \
+    {                                                                                                        \
+        compute value = LOAD_##family(name, *(const storage *)element);                                      \
+        return value != value;                                                                               \
+    }
+#include "base/dtypes.def"
+#undef DTYPE
+
+struct type {
+    hvd_dtype dtype;
+    void (*expect)(hvd_reduction reduction, void *result, const void *a, const void *b);
+    bool (*is_nan)(const void *element);
+};
+
+static const struct type types[] = {
+#define DTYPE(name, text, storage, compute, family) {HVD_##name, expect_##name, is_nan_##name},
+#include "base/dtypes.def"
+#undef DTYPE
+};
+
+#define TYPES (sizeof types / sizeof *types)
+
+static const hvd_reduction reductions[] = {
+#define REDUCTION(name, text, kernel) HVD_##name,
+#include "base/reductions.def"
+#undef REDUCTION
+};
+
+#define REDUCTIONS (sizeof reductions / sizeof *reductions)
+
+/* ---- combine --------------------------------------------------------------------------------------- */
+
+/* Random bits, so that all exponents, subnormals, infinities and NaNs occur; some operands are equal. */
+static void fill(char *a, char *b, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        a[i] = (char)random_next();
+        b[i] = random_next() % 16 ? (char)random_next() : a[i];
+    }
+}
+
+static void check_combined(const struct type *type, hvd_reduction reduction, const char *is, const char *a,
+                           const char *b, size_t elements)
+{
+    size_t element = hvd_dtype_size(type->dtype);
+    for (size_t i = 0; i < elements; i++, is += element, a += element, b += element) {
+        _Alignas(8) char should[8];
+        type->expect(reduction, should, a, b);
+        if (type->is_nan(should) && type->is_nan(is))
+            continue;
+        if (memcmp(is, should, element) != 0)
+            fail_msg("%s %s, element %zu of %zu", hvd_dtype_name(type->dtype), reduction_name(reduction), i,
+                     elements);
+    }
+}
+
+/* Operands start anywhere an element may start; where: 0 out of place, 1 onto a, 2 onto b. */
+static void check_combine(const struct type *type, hvd_reduction reduction, size_t elements, int where)
+{
+    static _Alignas(64) char a[8 * LIMIT], b[8 * LIMIT], result[8 * LIMIT], old_a[8 * LIMIT],
+        old_b[8 * LIMIT];
+    size_t element = hvd_dtype_size(type->dtype), bytes = elements * element;
+    size_t at_a = (1 + random_next() % 4) * element, at_b = (1 + random_next() % 4) * element;
+    char *to = where == 1 ? a + at_a : where == 2 ? b + at_b : result + element;
+    fill(a, b, sizeof a);
+    memset(result, 0x5a, sizeof result);
+    memcpy(old_a, a, sizeof a);
+    memcpy(old_b, b, sizeof b);
+    char before = to[-1], after = to[bytes];
+    reduce_combine(type->dtype, reduction)(to, a + at_a, b + at_b, elements);
+    check_combined(type, reduction, to, old_a + at_a, old_b + at_b, elements);
+    assert_int_equal(to[-1], before);
+    assert_int_equal(to[bytes], after);
+}
+
+static void test_combine(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TYPES; t++)
+        for (size_t r = 0; r < REDUCTIONS; r++)
+            for (size_t elements = 0; elements < LIMIT - 8; elements += elements < 70 ? 1 : 37)
+                for (int where = 0; where < 3; where++)
+                    check_combine(&types[t], reductions[r], elements, where);
+}
+
+static void test_wrap(void **state)
+{
+    (void)state;
+    uint8_t u = 200, u_sum;
+    int32_t i = INT32_MAX, one = 1, i_sum;
+    int64_t l = INT64_MIN, minus = -1, l_sum, l_product;
+    reduce_combine(HVD_UINT8, HVD_SUM)(&u_sum, &u, &u, 1);
+    reduce_combine(HVD_INT32, HVD_SUM)(&i_sum, &i, &one, 1);
+    reduce_combine(HVD_INT64, HVD_SUM)(&l_sum, &l, &minus, 1);
+    reduce_combine(HVD_INT64, HVD_PRODUCT)(&l_product, &l, &minus, 1);
+    assert_int_equal(u_sum, 144);
+    assert_int_equal(i_sum, INT32_MIN);
+    assert_true(l_sum == INT64_MAX);
+    assert_true(l_product == INT64_MIN);
+}
+
+/* One result for any two NaNs, wherever in the vector they stand and whichever comes first; and a NaN wins
+ * against any number. */
+static void test_nan(void **state)
+{
+    (void)state;
+    static const uint16_t nans[] = {0x7fc1, 0xffc2, 0x7fff, 0xfff1}; /* the upper half of a float32, too */
+    hvd_dtype dtypes[] = {HVD_FLOAT16, HVD_BFLOAT16};
+    uint16_t a[41], b[41], there[41], back[41];
+    for (int d = 0; d < 2; d++)
+        for (size_t r = 0; r < REDUCTIONS; r++) {
+            for (int i = 0; i < 41; i++) {
+                a[i] = nans[i % 4];
+                b[i] = i % 8 < 4 ? nans[(i + 1) % 4] : 0x3c00;
+            }
+            combine_fn combine = reduce_combine(dtypes[d], reductions[r]);
+            combine(there, a, b, 41);
+            combine(back, b, a, 41);
+            for (int i = 0; i < 41; i++) {
+                float x = d ? from_BFLOAT16(there[i]) : from_FLOAT16(there[i]);
+                float y = d ? from_BFLOAT16(back[i]) : from_FLOAT16(back[i]);
+                assert_true(x != x && y != y);
+                if (reductions[r] == HVD_SUM || reductions[r] == HVD_PRODUCT)
+                    assert_int_equal(there[i], back[i]);
+            }
+        }
+}
+
+/* ---- scale ------------------------------------------------------------------------------------------ */
+
+#define SCALED(dtype, type, value, factor, divisor)                                                          \
+    (*(type *)scaled(dtype, &(type){value}, sizeof(type), factor, divisor))
+
+/* The same in every place of a vector, in place and out of place. */
+static void *scaled(hvd_dtype dtype, const void *value, size_t element, double factor, int64_t divisor)
+{
+    static _Alignas(64) char vector[8 * 37], result[8 * 37];
+    for (size_t i = 0; i < 37; i++)
+        memcpy(vector + i * element, value, element);
+    reduce_scale(dtype)(result, vector, 37, factor, divisor);
+    reduce_scale(dtype)(vector, vector, 37, factor, divisor);
+    for (size_t i = 0; i < 37; i++) {
+        assert_memory_equal(result + i * element, result, element);
+        assert_memory_equal(vector + i * element, result, element);
+    }
+    return result;
+}
+
+static void test_scale(void **state)
+{
+    (void)state;
+    assert_int_equal(SCALED(HVD_INT8, int8_t, -7, 1, 2), -3);
+    assert_int_equal(SCALED(HVD_UINT8, uint8_t, 255, 1, 4), 63);
+    assert_int_equal(SCALED(HVD_INT32, int32_t, INT32_MIN, 1, 3), INT32_MIN / 3);
+    assert_int_equal(SCALED(HVD_INT32, int32_t, INT32_MAX, 1, 1), INT32_MAX);
+    assert_true(SCALED(HVD_INT64, int64_t, INT64_MAX, 1, 7) == INT64_MAX / 7);
+    assert_true(SCALED(HVD_INT64, int64_t, INT64_MIN, 1, 7) == INT64_MIN / 7);
+    assert_int_equal(SCALED(HVD_INT32, int32_t, 7, 0.5, 1), 3);
+    assert_int_equal(SCALED(HVD_INT32, int32_t, -6, 0.5, 3), -1);
+    assert_true(SCALED(HVD_FLOAT32, float, 3, 1, 3) == 3 * (1.0f / 3));
+    assert_true(SCALED(HVD_FLOAT64, double, 3, 0.5, 3) == 3 * (0.5 / 3));
+    assert_int_equal(SCALED(HVD_FLOAT16, uint16_t, to_FLOAT16(3), 1, 7), to_FLOAT16(3 * (1.0f / 7)));
+    assert_int_equal(SCALED(HVD_BFLOAT16, uint16_t, to_BFLOAT16(3), 1, 7), to_BFLOAT16(3 * (1.0f / 7)));
+}
+
+static void test_scale_saturates(void **state)
+{
+    (void)state;
+    assert_int_equal(SCALED(HVD_INT8, int8_t, 100, 2, 1), 127);
+    assert_int_equal(SCALED(HVD_INT8, int8_t, -100, 2, 1), -128);
+    assert_int_equal(SCALED(HVD_UINT8, uint8_t, 200, 2, 1), 255);
+    assert_int_equal(SCALED(HVD_UINT8, uint8_t, 200, -2, 1), 0);
+    assert_int_equal(SCALED(HVD_INT32, int32_t, INT32_MAX, 1.5, 1), INT32_MAX);
+    assert_true(SCALED(HVD_INT64, int64_t, INT64_MAX, 2, 1) == INT64_MAX);
+    assert_true(SCALED(HVD_INT64, int64_t, INT64_MIN, 2, 1) == INT64_MIN);
+}
+
+/* ---- halves, exhaustively ---------------------------------------------------------------------------- */
+
+#define HALVES 65536
+
+static uint16_t all[HALVES], scaled_all[HALVES], other[HALVES], portable_all[HALVES];
+
+static void test_half_identity(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        reduce_scale(d ? HVD_BFLOAT16 : HVD_FLOAT16)(scaled_all, all, HALVES, 1, 1);
+        for (int i = 0; i < HALVES; i++) {
+            float value = d ? from_BFLOAT16(scaled_all[i]) : from_FLOAT16(scaled_all[i]);
+            float before = d ? from_BFLOAT16(all[i]) : from_FLOAT16(all[i]);
+            assert_true(before != before ? value != value : scaled_all[i] == i);
+        }
+    }
+}
+
+static void check_portable(combine_fn native, combine_fn portable)
+{
+    for (int turn = 0; turn < 10; turn++) {
+        for (int i = 0; i < HALVES; i++)
+            other[i] = (uint16_t)random_next();
+        native(scaled_all, all, other, HALVES - (size_t)turn);
+        portable(portable_all, all, other, HALVES - (size_t)turn);
+        assert_memory_equal(scaled_all, portable_all, (HALVES - (size_t)turn) * sizeof *all);
+    }
+}
+
+/* The kernels with float16 instructions and those without give the same bits. */
+static void test_half_portable(void **state)
+{
+    (void)state;
+    const struct kernels *native, *portable = &kernels_FLOAT16;
+    double factors[] = {1, 3, 1.0 / 3, 1e-3, 6e4, 1e-7};
+    for (int place = 0; (native = kernels_float16_native(place)); place++) {
+        for (int f = 0; f < 6; f++) {
+            native->scale(scaled_all, all, HALVES, factors[f], 1);
+            portable->scale(portable_all, all, HALVES, factors[f], 1);
+            assert_memory_equal(scaled_all, portable_all, sizeof all);
+        }
+        check_portable(native->sum, portable->sum);
+        check_portable(native->min, portable->min);
+        check_portable(native->max, portable->max);
+        check_portable(native->product, portable->product);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_scale_saturates),
+        cmocka_unit_test(test_half_identity),
+        cmocka_unit_test(test_half_portable),
+    };
+    for (int i = 0; i < HALVES; i++)
+        all[i] = (uint16_t)i;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
