@@ -305,8 +305,3 @@ hvd_code hvd_health(const hvd_context *context, hvd_status *status)
         code = status_copy(status, &context->failure);
     return code ? code : status_ok(status);
 }
-
-const char *hvd_version(void)
-{
-    return HVD_VERSION;
-}
