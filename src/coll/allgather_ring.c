@@ -1,5 +1,4 @@
-/* allgather_ring.c - blocks of any length: first the lengths by dissemination, then the blocks around the
- * ring.
+/* allgather_ring.c - blocks of any length: first the lengths go around, then the blocks.
  *
  *   lengths, 4 ranks: round k gives the 2^k latest ones on to the rank 2^k further; a phase for each round
  *              rank 0    rank 1    rank 2    rank 3
@@ -9,11 +8,9 @@
  *
  *   blocks, turn t: send block r - t to r + 1, receive block r - t - 1 from r - 1
  *
- *   cost: log2(n) + n - 1 steps; each rank sends all blocks but its right neighbour's, and 8(n-1) bytes for
- * each tensor.
+ *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
  *
- * While the lengths go around, the job's output is the table of lengths; `gathered` then sets the real one.
- */
+ * While the lengths go around, the job's output is the table of lengths. */
 #include "base/status.h"
 #include "coll/job.h"
 #include "coll/pattern.h"
@@ -31,10 +28,11 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
 
 /* The job's scratch: two tables of [rank * tensors + tensor], in bytes. */
 struct lengths {
-    struct span span; /* of the first table, as a vector */
+    struct span span; /* of bytes[], which is the job's output meanwhile */
     size_t start;
-    uint64_t *offsets; /* in the output: where the block lies */
-    uint64_t bytes[];  /* how long it is */
+    struct vector output; /* the job's own */
+    uint64_t *offsets;    /* in the output: where the block lies */
+    uint64_t bytes[];     /* how long it is */
 };
 
 static hvd_code lengths_begin(struct job *job, hvd_status *status)
@@ -48,6 +46,7 @@ static hvd_code lengths_begin(struct job *job, hvd_status *status)
     lengths->offsets = lengths->bytes + entries;
     lengths->span = (struct span){(char *)lengths->bytes, entries * sizeof(uint64_t)};
     memcpy(lengths->bytes + (size_t)job->rank * tensors, job->own_sizes, tensors * sizeof(uint64_t));
+    lengths->output = job->output;
     job->scratch = lengths;
     job->output = (struct vector){&lengths->span, &lengths->start, 1, 0};
     vector_measure(&job->output);
@@ -159,6 +158,7 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
         return HVD_OK;
     }
     struct lengths *lengths = job->scratch;
+    job->output = lengths->output;
     hvd_code code = blocks_lay_out(job, status);
     if (code == HVD_OK)
         code = job->gathered(job, lengths->bytes, status);

@@ -1,9 +1,9 @@
-/* execute.c - see execute.h. Sorts the jobs into their lanes, turns the lanes over, and calls done, which is
- * the only way back to the owner and may start jobs or abort. */
+/* execute.c - see execute.h. Sorts the jobs into their tracks, turns the tracks over, and calls done, which
+ * is the only way back to the owner and may start jobs or abort. */
 #include "coll/execute.h"
 
 #include "base/status.h"
-#include "coll/lane.h"
+#include "coll/track.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 struct executor {
     link_lookup_fn lookup;
     void *owner;
-    struct job_queue started;  /* not yet in a lane */
+    struct job_queue started;  /* not yet in a track */
     struct job_queue finished; /* done is still to be called */
-    struct lane **lanes;       /* by channel; NULL: none yet */
+    struct track **tracks;     /* by channel; NULL: none yet */
     int count;
     bool aborted;
 };
@@ -35,9 +35,9 @@ void executor_destroy(struct executor *executor)
         return;
     assert(executor_idle(executor));
     for (int i = 0; i < executor->count; i++)
-        if (executor->lanes[i])
-            lane_free(executor->lanes[i]);
-    free(executor->lanes);
+        if (executor->tracks[i])
+            track_free(executor->tracks[i]);
+    free(executor->tracks);
     free(executor);
 }
 
@@ -47,39 +47,39 @@ void executor_start(struct executor *executor, struct job *job)
     job_queue_push(&executor->started, job);
 }
 
-static bool lanes_reserve(struct executor *executor, int count)
+static bool tracks_reserve(struct executor *executor, int count)
 {
     if (count <= executor->count)
         return true;
-    struct lane **lanes = realloc(executor->lanes, (size_t)count * sizeof *lanes);
-    if (!lanes)
+    struct track **tracks = realloc(executor->tracks, (size_t)count * sizeof *tracks);
+    if (!tracks)
         return false;
     for (int i = executor->count; i < count; i++)
-        lanes[i] = NULL;
-    executor->lanes = lanes;
+        tracks[i] = NULL;
+    executor->tracks = tracks;
     executor->count = count;
     return true;
 }
 
-static struct lane *lane_of(struct executor *executor, int channel)
+static struct track *track_of(struct executor *executor, int channel)
 {
-    if (!lanes_reserve(executor, channel + 1))
+    if (!tracks_reserve(executor, channel + 1))
         return NULL;
-    struct lane **lane = &executor->lanes[channel];
-    if (!*lane && (*lane = calloc(1, sizeof **lane)))
-        **lane = (struct lane){.channel = channel,
-                               .lookup = executor->lookup,
-                               .owner = executor->owner,
-                               .finished = &executor->finished};
-    return *lane;
+    struct track **track = &executor->tracks[channel];
+    if (!*track && (*track = calloc(1, sizeof **track)))
+        **track = (struct track){.channel = channel,
+                                 .lookup = executor->lookup,
+                                 .owner = executor->owner,
+                                 .finished = &executor->finished};
+    return *track;
 }
 
-static void lanes_fill(struct executor *executor)
+static void tracks_fill(struct executor *executor)
 {
     for (struct job *job; (job = job_queue_pop(&executor->started));) {
-        struct lane *lane = lane_of(executor, job->channel);
-        if (lane) {
-            job_queue_push(&lane->waiting, job);
+        struct track *track = track_of(executor, job->channel);
+        if (track) {
+            job_queue_push(&track->waiting, job);
             continue;
         }
         status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", job->channel);
@@ -100,17 +100,17 @@ static bool finished_report(struct executor *executor)
 bool executor_progress(struct executor *executor)
 {
     bool moved = false;
-    lanes_fill(executor);
+    tracks_fill(executor);
     for (int i = 0; i < executor->count; i++)
-        if (executor->lanes[i])
-            moved |= lane_progress(executor->lanes[i]);
+        if (executor->tracks[i])
+            moved |= track_progress(executor->tracks[i]);
     return finished_report(executor) || moved;
 }
 
 bool executor_idle(const struct executor *executor)
 {
     for (int i = 0; i < executor->count; i++)
-        if (executor->lanes[i] && !lane_idle(executor->lanes[i]))
+        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
             return false;
     return !executor->started.head && !executor->finished.head;
 }
@@ -119,8 +119,8 @@ void executor_abort(struct executor *executor, const hvd_status *cause)
 {
     executor->aborted = true;
     for (int i = 0; i < executor->count; i++)
-        if (executor->lanes[i])
-            lane_abort(executor->lanes[i], cause);
+        if (executor->tracks[i])
+            track_abort(executor->tracks[i], cause);
     for (struct job *job; (job = job_queue_pop(&executor->started));) {
         status_copy(&job->status, cause);
         job_queue_push(&executor->finished, job);

@@ -29,7 +29,7 @@ struct run {
     scale_fn scale;
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
-    struct run *previous, *next; /* in the lane */
+    struct run *previous, *next; /* in the track */
 };
 
 /* Makes `run` ready for phase 0 of a job. */

@@ -44,12 +44,12 @@ INLINE float max(float a, float b)
 
 /* ---- bfloat16: the upper half of a float32 --------------------------------------------------------- */
 
-/* The upper half of the result is the bfloat16, the lower half is to be ignored. */
+/* The upper half of the result is the bfloat16, the lower half is to be ignored. No NaN is rounded away: the
+ * lower half of every NaN here is zero, as it is ONE_NAN or comes from a bfloat16. */
 INLINE uint32_t bfloat16_round(float value)
 {
     uint32_t bits = bits_of(value);
-    uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-    return value != value ? bits | 0x400000 : rounded;
+    return bits + 0x7fff + (bits >> 16 & 1);
 }
 
 INLINE uint32_t load_pair(const char *from)

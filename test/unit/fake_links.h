@@ -147,8 +147,12 @@ static inline void fake_end_receive(struct link *link)
     pipe->start = pipe->read;
 }
 
-static const struct link_operations fake_operations = {fake_send, fake_end_send, fake_receive,
-                                                       fake_view, fake_consume,  fake_end_receive};
+static const struct link_operations fake_operations = {.send = fake_send,
+                                                       .end_send = fake_end_send,
+                                                       .receive = fake_receive,
+                                                       .view = fake_view,
+                                                       .consume = fake_consume,
+                                                       .end_receive = fake_end_receive};
 
 /* The links of every rank to every other one: links[rank][peer][channel]. */
 struct links {

@@ -384,6 +384,7 @@ static inline hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_stat
         work->sizes[i] = sizes[i];
         total += sizes[i];
     }
+    assert_int_equal(job->output.count, 0); /* as it was left at the start */
     work->output = vector_make(total, 1, 3);
     job->output = work->output;
     return HVD_OK;

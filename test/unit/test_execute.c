@@ -1,6 +1,8 @@
 /* test_execute.c - the executor with several jobs at once, and when something breaks. */
 #include "small_world.h"
 
+#include "coll/task.h"
+
 #define JOBS 7
 
 static const struct reduce_case flight_cases[2] = {
@@ -181,13 +183,31 @@ static void test_no_link(void **state)
     executor_destroy(executor);
 }
 
+/* A gate that opens in the middle of an element lets a send go on, and a reduction wait. */
+static void test_open_elements(void **state)
+{
+    (void)state;
+    struct step steps[] = {{.kind = STEP_SEND, .gate = STEP_NO_GATE, .length = 16},
+                           {.kind = STEP_REDUCE, .gate = 0, .length = 16},
+                           {.kind = STEP_SEND, .gate = 0, .length = 16}};
+    struct task tasks[3];
+    struct run run = {.tasks = tasks, .element = 4};
+    for (int i = 0; i < 3; i++)
+        tasks[i] = (struct task){.run = &run, .step = &steps[i]};
+    tasks[0].done = 7;
+    assert_int_equal(task_open(&tasks[0]), 9);
+    assert_int_equal(task_open(&tasks[1]), 4);
+    assert_int_equal(task_open(&tasks[2]), 7);
+    tasks[1].done = 4;
+    assert_int_equal(task_open(&tasks[1]), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jobs_in_flight),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_broken_link),
-        cmocka_unit_test(test_no_link),
+        cmocka_unit_test(test_jobs_in_flight), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_broken_link),    cmocka_unit_test(test_no_link),
+        cmocka_unit_test(test_open_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

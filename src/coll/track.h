@@ -1,7 +1,7 @@
-/* lane.h - the jobs of one channel: which of them are under way, and the queues of their steps at each link.
+/* track.h - the jobs of one channel: which of them are under way, and the queues of their steps at each link.
  * One thread at a time, as execute.h. */
-#ifndef HVD_COLL_LANE_H
-#define HVD_COLL_LANE_H
+#ifndef HVD_COLL_TRACK_H
+#define HVD_COLL_TRACK_H
 
 #include "coll/execute.h"
 #include "coll/task.h"
@@ -25,7 +25,7 @@ struct job_queue {
 void job_queue_push(struct job_queue *queue, struct job *job);
 struct job *job_queue_pop(struct job_queue *queue); /* NULL when empty */
 
-struct lane {
+struct track {
     int channel;
     link_lookup_fn lookup;
     void *owner;                /* of lookup */
@@ -40,13 +40,13 @@ struct lane {
     bool stopped;        /* a job failed here: no further one may start */
 };
 
-/* As executor_progress, for this lane; jobs that end go to `finished`. */
-bool lane_progress(struct lane *lane);
+/* As executor_progress, for this track; jobs that end go to `finished`. */
+bool track_progress(struct track *track);
 
-/* Takes all jobs off the lane without touching links or tensors; they go to `finished` with this cause. */
-void lane_abort(struct lane *lane, const hvd_status *cause);
+/* Takes all jobs off the track without touching links or tensors; they go to `finished` with this cause. */
+void track_abort(struct track *track, const hvd_status *cause);
 
-bool lane_idle(const struct lane *lane);
-void lane_free(struct lane *lane); /* its memory, and the struct itself */
+bool track_idle(const struct track *track);
+void track_free(struct track *track); /* its memory, and the struct itself */
 
 #endif

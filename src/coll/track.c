@@ -1,7 +1,7 @@
-/* lane.c - see lane.h. A job's steps are queued phase by phase, in the order of the schedule, at the link
+/* track.c - see track.h. A job's steps are queued phase by phase, in the order of the schedule, at the link
  * they need; only the head of a queue moves. As jobs are planned in one order on all ranks, both ends of a
  * link agree on which bytes come next. */
-#include "coll/lane.h"
+#include "coll/track.h"
 
 #include "base/status.h"
 #include "base/types.h"
@@ -40,72 +40,72 @@ static void task_queue_push(struct task_queue *queue, struct task *task)
 
 /* ---- jobs ----------------------------------------------------------------------------------------- */
 
-static struct run *run_start(struct lane *lane, struct job *job)
+static struct run *run_start(struct track *track, struct job *job)
 {
-    struct run *run = lane->spare;
+    struct run *run = track->spare;
     if (run)
-        lane->spare = run->next;
+        track->spare = run->next;
     else if (!(run = calloc(1, sizeof *run)))
         return NULL;
     run_begin(run, job);
     run->previous = NULL;
-    run->next = lane->running;
+    run->next = track->running;
     if (run->next)
         run->next->previous = run;
-    lane->running = run;
+    track->running = run;
     return run;
 }
 
-static void job_finish(struct lane *lane, struct job *job)
+static void job_finish(struct track *track, struct job *job)
 {
     free(job->scratch);
     job->scratch = NULL;
-    job_queue_push(lane->finished, job);
+    job_queue_push(track->finished, job);
 }
 
-static void run_finish(struct lane *lane, struct run *run)
+static void run_finish(struct track *track, struct run *run)
 {
     if (run->previous)
         run->previous->next = run->next;
     else
-        lane->running = run->next;
+        track->running = run->next;
     if (run->next)
         run->next->previous = run->previous;
-    job_finish(lane, run->job);
-    run->next = lane->spare;
-    lane->spare = run;
+    job_finish(track, run->job);
+    run->next = track->spare;
+    track->spare = run;
 }
 
-static struct endpoint *endpoint_add(struct lane *lane, const struct job *job, int peer, hvd_status *status)
+static struct endpoint *endpoint_add(struct track *track, const struct job *job, int peer, hvd_status *status)
 {
-    struct link *link = lane->lookup(lane->owner, peer, lane->channel);
+    struct link *link = track->lookup(track->owner, peer, track->channel);
     if (!link) {
         status_set(status, HVD_SYSTEM,
                    "rank %d has no link to rank %d on channel %d, which algorithm %s needs", job->rank, peer,
-                   lane->channel, job->algorithm->name);
+                   track->channel, job->algorithm->name);
         return NULL;
     }
-    if (lane->count == lane->capacity) {
-        int capacity = lane->capacity ? lane->capacity * 2 : 8;
-        struct endpoint *endpoints = realloc(lane->endpoints, (size_t)capacity * sizeof *endpoints);
+    if (track->count == track->capacity) {
+        int capacity = track->capacity ? track->capacity * 2 : 8;
+        struct endpoint *endpoints = realloc(track->endpoints, (size_t)capacity * sizeof *endpoints);
         if (!endpoints) {
             status_set(status, HVD_OUT_OF_MEMORY, "no memory for the list of links of channel %d",
-                       lane->channel);
+                       track->channel);
             return NULL;
         }
-        lane->endpoints = endpoints;
-        lane->capacity = capacity;
+        track->endpoints = endpoints;
+        track->capacity = capacity;
     }
-    struct endpoint *endpoint = &lane->endpoints[lane->count++];
+    struct endpoint *endpoint = &track->endpoints[track->count++];
     *endpoint = (struct endpoint){.link = link, .peer = peer};
     return endpoint;
 }
 
-static struct endpoint *endpoint_find(const struct lane *lane, int peer)
+static struct endpoint *endpoint_find(const struct track *track, int peer)
 {
-    for (int i = 0; i < lane->count; i++)
-        if (lane->endpoints[i].peer == peer)
-            return &lane->endpoints[i];
+    for (int i = 0; i < track->count; i++)
+        if (track->endpoints[i].peer == peer)
+            return &track->endpoints[i];
     return NULL;
 }
 
@@ -116,28 +116,28 @@ static bool step_needs_link(const struct step *step)
 }
 
 /* Finds all links first, so that nothing has to be taken back when one is missing. */
-static hvd_code endpoints_reserve(struct lane *lane, const struct schedule *schedule, struct job *job)
+static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule, struct job *job)
 {
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
-        if (step_needs_link(step) && !endpoint_find(lane, step->peer) &&
-            !endpoint_add(lane, job, step->peer, &job->status))
+        if (step_needs_link(step) && !endpoint_find(track, step->peer) &&
+            !endpoint_add(track, job, step->peer, &job->status))
             return job->status.code;
     }
     return HVD_OK;
 }
 
-static void task_submit(struct lane *lane, struct task *task)
+static void task_submit(struct track *track, struct task *task)
 {
     const struct step *step = task->step;
     if (step->length == 0)
         return;
     task->run->left++;
     if (step->kind == STEP_COPY) {
-        task_queue_push(&lane->copies, task);
+        task_queue_push(&track->copies, task);
         return;
     }
-    struct endpoint *endpoint = endpoint_find(lane, step->peer);
+    struct endpoint *endpoint = endpoint_find(track, step->peer);
     task_queue_push(step->kind == STEP_SEND ? &endpoint->sends : &endpoint->receives, task);
 }
 
@@ -154,7 +154,7 @@ static bool tasks_reserve(struct run *run, int count)
 }
 
 /* Plans the next phase and queues its steps. */
-static hvd_code run_plan(struct lane *lane, struct run *run)
+static hvd_code run_plan(struct track *track, struct run *run)
 {
     struct job *job = run->job;
     struct schedule *schedule = &run->schedule;
@@ -165,57 +165,57 @@ static hvd_code run_plan(struct lane *lane, struct run *run)
     if (schedule->failed || !tasks_reserve(run, schedule->count))
         return status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for the steps of %s %s on %d ranks",
                           operation_name(job->operation), job->algorithm->name, job->size);
-    code = endpoints_reserve(lane, schedule, job);
+    code = endpoints_reserve(track, schedule, job);
     for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
         run->tasks[i] = (struct task){.run = run, .step = &schedule->steps[i]};
-        task_submit(lane, &run->tasks[i]);
+        task_submit(track, &run->tasks[i]);
     }
     return code;
 }
 
 /* A job that fails while it is planned has no steps in any queue: those of its earlier phases are done. */
-static void job_fail(struct lane *lane, struct run *run)
+static void job_fail(struct track *track, struct run *run)
 {
-    lane->stopped = true;
-    lane->planner = NULL;
-    run_finish(lane, run);
+    track->stopped = true;
+    track->planner = NULL;
+    run_finish(track, run);
 }
 
-static bool planner_next(struct lane *lane)
+static bool planner_next(struct track *track)
 {
-    struct job *job = lane->stopped ? NULL : job_queue_pop(&lane->waiting);
+    struct job *job = track->stopped ? NULL : job_queue_pop(&track->waiting);
     if (!job)
         return false;
     status_ok(&job->status);
-    lane->planner = run_start(lane, job);
-    if (!lane->planner) {
+    track->planner = run_start(track, job);
+    if (!track->planner) {
         status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s", operation_name(job->operation));
-        lane->stopped = true;
-        job_finish(lane, job);
+        track->stopped = true;
+        job_finish(track, job);
     }
-    return lane->planner != NULL;
+    return track->planner != NULL;
 }
 
 /* Plans whatever can be planned: the planner's next phase once the one before is done, then the next job. */
-static void lane_plan(struct lane *lane)
+static void track_plan(struct track *track)
 {
-    while (lane->planner || planner_next(lane)) {
-        struct run *run = lane->planner;
+    while (track->planner || planner_next(track)) {
+        struct run *run = track->planner;
         if (run->left)
             return;
-        if (run_plan(lane, run) != HVD_OK) {
-            job_fail(lane, run);
+        if (run_plan(track, run) != HVD_OK) {
+            job_fail(track, run);
         } else if (!run->more) {
-            lane->planner = NULL;
+            track->planner = NULL;
             if (!run->left)
-                run_finish(lane, run);
+                run_finish(track, run);
         }
     }
 }
 
 /* ---- moving bytes --------------------------------------------------------------------------------- */
 
-static void task_finish(struct lane *lane, struct task_queue *queue, struct link *link)
+static void task_finish(struct track *track, struct task_queue *queue, struct link *link)
 {
     struct task *task = queue->head;
     struct run *run = task->run;
@@ -226,11 +226,11 @@ static void task_finish(struct lane *lane, struct task_queue *queue, struct link
         link->operations->end_receive(link);
     run->left--;
     if (!run->left && !run->more)
-        run_finish(lane, run);
+        run_finish(track, run);
 }
 
 /* Moves the head of a queue; 1 when it moved, 0 when not, -1 when the link is broken. */
-static int queue_move(struct lane *lane, struct task_queue *queue, struct link *link)
+static int queue_move(struct track *track, struct task_queue *queue, struct link *link)
 {
     struct task *task = queue->head;
     size_t open = task ? task_open(task) : 0;
@@ -241,15 +241,15 @@ static int queue_move(struct lane *lane, struct task_queue *queue, struct link *
         return moved < 0 ? -1 : 0;
     task->done += (size_t)moved;
     if (task->done == task->step->length)
-        task_finish(lane, queue, link);
+        task_finish(track, queue, link);
     return 1;
 }
 
-static bool endpoint_move(struct lane *lane, struct endpoint *endpoint, struct task_queue *queue)
+static bool endpoint_move(struct track *track, struct endpoint *endpoint, struct task_queue *queue)
 {
     if (endpoint->broken)
         return false;
-    int moved = queue_move(lane, queue, endpoint->link);
+    int moved = queue_move(track, queue, endpoint->link);
     endpoint->broken = moved < 0;
     return moved > 0;
 }
@@ -259,18 +259,18 @@ static bool queue_waits(const struct endpoint *endpoint, const struct task_queue
     return !endpoint->broken && queue->head && task_open(queue->head) > 0;
 }
 
-bool lane_progress(struct lane *lane)
+bool track_progress(struct track *track)
 {
-    lane_plan(lane);
+    track_plan(track);
     bool moved = false;
-    for (int i = 0; i < lane->count; i++)
-        moved |= endpoint_move(lane, &lane->endpoints[i], &lane->endpoints[i].receives);
-    moved |= queue_move(lane, &lane->copies, NULL) > 0;
-    for (int i = 0; i < lane->count; i++)
-        moved |= endpoint_move(lane, &lane->endpoints[i], &lane->endpoints[i].sends);
-    lane_plan(lane);
-    for (int i = 0; i < lane->count; i++) {
-        struct endpoint *endpoint = &lane->endpoints[i];
+    for (int i = 0; i < track->count; i++)
+        moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].receives);
+    moved |= queue_move(track, &track->copies, NULL) > 0;
+    for (int i = 0; i < track->count; i++)
+        moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].sends);
+    track_plan(track);
+    for (int i = 0; i < track->count; i++) {
+        struct endpoint *endpoint = &track->endpoints[i];
         endpoint->link->want_read = queue_waits(endpoint, &endpoint->receives);
         endpoint->link->want_write = queue_waits(endpoint, &endpoint->sends);
     }
@@ -279,39 +279,39 @@ bool lane_progress(struct lane *lane)
 
 /* ---- the end -------------------------------------------------------------------------------------- */
 
-void lane_abort(struct lane *lane, const hvd_status *cause)
+void track_abort(struct track *track, const hvd_status *cause)
 {
-    lane->stopped = true;
-    lane->planner = NULL;
-    lane->copies.head = NULL;
-    for (int i = 0; i < lane->count; i++) {
-        struct endpoint *endpoint = &lane->endpoints[i];
+    track->stopped = true;
+    track->planner = NULL;
+    track->copies.head = NULL;
+    for (int i = 0; i < track->count; i++) {
+        struct endpoint *endpoint = &track->endpoints[i];
         endpoint->sends.head = endpoint->receives.head = NULL;
     }
-    while (lane->running) {
-        status_copy(&lane->running->job->status, cause);
-        run_finish(lane, lane->running);
+    while (track->running) {
+        status_copy(&track->running->job->status, cause);
+        run_finish(track, track->running);
     }
-    for (struct job *job; (job = job_queue_pop(&lane->waiting));) {
+    for (struct job *job; (job = job_queue_pop(&track->waiting));) {
         status_copy(&job->status, cause);
-        job_finish(lane, job);
+        job_finish(track, job);
     }
 }
 
-bool lane_idle(const struct lane *lane)
+bool track_idle(const struct track *track)
 {
-    return !lane->running && !lane->waiting.head;
+    return !track->running && !track->waiting.head;
 }
 
-void lane_free(struct lane *lane)
+void track_free(struct track *track)
 {
-    while (lane->spare) {
-        struct run *run = lane->spare;
-        lane->spare = run->next;
+    while (track->spare) {
+        struct run *run = track->spare;
+        track->spare = run->next;
         schedule_free(&run->schedule);
         free(run->tasks);
         free(run);
     }
-    free(lane->endpoints);
-    free(lane);
+    free(track->endpoints);
+    free(track);
 }
