@@ -21,8 +21,7 @@ struct pending {
     const char
         *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
     struct signature signature;
-    void *owner;          /* the submitter's */
-    struct pending *next; /* the coordinator's, while it has the request */
+    void *owner; /* the submitter's */
 };
 
 /* One decision to run: this rank's requests in the agreed order. Valid during the call only. */

@@ -25,10 +25,14 @@ struct signature {
 struct signature_summary {
     hvd_operation operation;
     bool may_fuse;
-    uint64_t fusion_key; /* requests with equal keys may share a batch */
-    uint64_t bytes;      /* payload of one rank; 0 where it differs by rank */
+    const uint8_t
+        *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
+    uint64_t bytes;  /* payload of one rank; 0 where it differs by rank */
     int32_t priority;
+    int32_t root; /* broadcast; else 0 */
 };
+
+#define FUSION_KEY_LENGTH 24
 
 /* Checks the request (ranges, shapes, NULLs; text for the user) and encodes it. Free the bytes with free().
  */

@@ -1,0 +1,137 @@
+/* apply.c - every rank carries out the decisions of the root, in their order. Driver only. */
+#include "coordinate/state.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static hvd_code refuse(hvd_status *status, const char *what, uint64_t id)
+{
+    return status_set(status, HVD_REFUSED, "%s %" PRIu64, what, id);
+}
+
+static hvd_code apply_assign(struct coordinator *c, const struct decision *decision, hvd_status *status)
+{
+    struct entry *entry = table_entry(&c->table, decision->name, decision->name_length);
+    if (!entry)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
+    if (entry->agreed)
+        return refuse(status, "a second id for a name that has", entry->agreed->id);
+    struct form *form = entry->round.common;
+    if (form && signature_equal(&form->signature, &decision->signature)) {
+        form_share(form);
+    } else {
+        hvd_code code = form_create(&decision->signature, c->config.size, &form, status);
+        if (code)
+            return code;
+    }
+    return table_agree(&c->table, entry, c->seen, form, status);
+}
+
+static hvd_code apply_evict(struct coordinator *c, uint64_t id, hvd_status *status)
+{
+    struct agreement *agreement = table_agreement(&c->table, id);
+    if (!agreement || agreement->evicted)
+        return refuse(status, "an eviction of the unknown id", id);
+    table_evict(&c->table, agreement, c->seen);
+    c->evictions_unseen += !is_root(c);
+    return HVD_OK;
+}
+
+static bool reserve_members(struct coordinator *c, size_t count)
+{
+    if (count <= c->member_capacity)
+        return true;
+    struct pending **members = realloc(c->members, count * sizeof *members);
+    if (!members)
+        return false;
+    c->members = members;
+    c->member_capacity = count;
+    return true;
+}
+
+/* Members taken before a fault stay in `members`, where fail() finds them. */
+static hvd_code take_members(struct coordinator *c, struct decision *decision, hvd_status *status)
+{
+    if (!reserve_members(c, (size_t)decision->count))
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch of %d requests",
+                          decision->count);
+    for (int i = 0; i < decision->count; i++) {
+        uint64_t id = wire_get_u64(&decision->ids);
+        struct agreement *agreement = table_agreement(&c->table, id);
+        if (!agreement || agreement->evicted)
+            return refuse(status, "a batch with the unknown id", id);
+        struct entry *entry = agreement->entry;
+        if (!entry->mine || entry->round.missing)
+            return refuse(status, "a batch that not every rank asked for, with id", id);
+        c->members[c->member_count++] = entry_take_request(c, entry);
+        table_touch(&c->table, agreement);
+        end_round(c, entry);
+    }
+    return HVD_OK;
+}
+
+static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
+{
+    hvd_code code = take_members(c, decision, status);
+    if (code)
+        return code;
+    struct batch batch = {.sequence = c->seen,
+                          .requests = c->members,
+                          .count = decision->count,
+                          .algorithm = decision->algorithm};
+    c->member_count = 0;
+    c->running++;
+    c->config.output.run(c->config.output.owner, &batch);
+    return HVD_OK;
+}
+
+static hvd_code apply_fail(struct coordinator *c, const struct decision *decision, hvd_status *status)
+{
+    struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
+    if (!entry || !entry->mine || entry->round.missing)
+        return refuse(status, "a failure that not every rank asked for, as decision", c->seen);
+    hvd_status mismatch;
+    status_set(&mismatch, HVD_MISMATCH, "%s", decision->text);
+    struct pending *request = entry_take_request(c, entry);
+    end_round(c, entry);
+    c->config.output.finish(c->config.output.owner, request, &mismatch);
+    return HVD_OK;
+}
+
+static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_status *status)
+{
+    switch (decision->kind) {
+    case DECISION_ASSIGN:
+        return apply_assign(c, decision, status);
+    case DECISION_EVICT:
+        return apply_evict(c, decision->id, status);
+    case DECISION_BATCH:
+        return apply_batch(c, decision, status);
+    case DECISION_FAIL:
+        return apply_fail(c, decision, status);
+    case DECISION_CLOSE:
+        close_begin(c, decision->rank);
+    }
+    return HVD_OK;
+}
+
+hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_status *status)
+{
+    struct decision decision;
+    uint64_t number = wire_get_u64(reader);
+    if (number != c->seen + 1)
+        return refuse(status, "decisions out of order: number", number);
+    while (!wire_done(reader)) {
+        if (c->state != STATE_OPEN || !decision_get(reader, &decision))
+            return refuse(status, "a malformed decision after number", c->seen);
+        if (decision.kind == DECISION_CLOSE && decision.rank >= c->config.size)
+            return refuse(status, "the leaving of a rank that is not in the set:", (uint64_t)decision.rank);
+        c->seen++;
+        hvd_code code = apply(c, &decision, status);
+        if (code)
+            return code;
+    }
+    return HVD_OK;
+}

@@ -1,0 +1,119 @@
+/* close.c - how a coordinator ends: in order, when a rank leaves, or by a fault (docs/coordination.md,
+ * "Leaving", "Faults"). Driver only. */
+#include "coordinate/state.h"
+
+#include "base/status.h"
+
+static void end_requests(struct coordinator *c)
+{
+    const struct coordinator_output *output = &c->config.output;
+    for (size_t i = 0; i < c->member_count; i++)
+        output->finish(output->owner, c->members[i], &c->cause);
+    c->member_count = 0;
+    while (c->oldest)
+        output->finish(output->owner, entry_take_request(c, c->oldest), &c->cause);
+    c->complete.count = 0;
+    c->root.ready.count = 0;
+}
+
+void close_begin(struct coordinator *c, int leaver)
+{
+    c->state = STATE_CLOSING;
+    status_set(&c->cause, HVD_SHUT_DOWN,
+               "rank %d has left the job (shutdown or exit); operations that had not started on all ranks by "
+               "then can't run any more",
+               leaver);
+    end_requests(c);
+}
+
+void close_end(struct coordinator *c)
+{
+    const uint8_t farewell = MESSAGE_FAREWELL;
+    send_to_children(c, &farewell, sizeof farewell);
+    c->state = STATE_CLOSED;
+    c->config.output.closed(c->config.output.owner);
+}
+
+static bool subtree_is_done(const struct coordinator *c)
+{
+    for (int i = 0; i < c->config.tree.child_count; i++) {
+        if (!c->children[i].goodbye)
+            return false;
+    }
+    return c->running == 0;
+}
+
+hvd_code close_advance(struct coordinator *c, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    int parent = c->config.tree.parent;
+    if (c->state == STATE_OPEN && c->leaver >= 0 && !c->leave_sent && !is_root(c)) {
+        c->leave_sent = true;
+        c->out.length = 0;
+        wire_put_u8(&c->out, MESSAGE_LEAVE);
+        wire_put_u32(&c->out, (uint32_t)c->leaver);
+        code = send_out(c, parent, status);
+    }
+    if (code || c->state != STATE_CLOSING || !subtree_is_done(c))
+        return code;
+    if (is_root(c)) {
+        close_end(c);
+        return HVD_OK;
+    }
+    c->state = STATE_GOODBYE;
+    c->out.length = 0;
+    wire_put_u8(&c->out, MESSAGE_GOODBYE);
+    return send_out(c, parent, status);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------ */
+
+void fail(struct coordinator *c, int except, const hvd_status *cause)
+{
+    const struct coordinator_output *output = &c->config.output;
+    const struct tree_node *tree = &c->config.tree;
+    if (c->state == STATE_FAILED || c->state == STATE_CLOSED)
+        return;
+    c->state = STATE_FAILED;
+    status_copy(&c->cause, cause);
+    struct wire_writer message = {0}; /* `out` may be in use further up */
+    wire_put_u8(&message, MESSAGE_ABORT);
+    wire_put_u8(&message, (uint8_t)cause->code);
+    wire_put_string(&message, cause->text);
+    for (int i = 0; !message.failed && i < tree->child_count; i++) {
+        if (tree->children[i] != except && !c->children[i].lost)
+            output->send(output->owner, tree->children[i], message.bytes, message.length);
+    }
+    if (!message.failed && tree->parent >= 0 && tree->parent != except)
+        output->send(output->owner, tree->parent, message.bytes, message.length);
+    wire_writer_free(&message);
+    end_requests(c);
+}
+
+/* Who has said goodbye needs nobody but its parent, which brings the farewell; without one it is free to go.
+ */
+static bool is_past_goodbye(struct coordinator *c, int lost_rank)
+{
+    const struct tree_node *tree = &c->config.tree;
+    bool harmless = c->state == STATE_GOODBYE;
+    for (int i = 0; i < tree->child_count; i++) {
+        if (tree->children[i] == lost_rank && c->children[i].goodbye)
+            harmless = c->children[i].lost = true;
+    }
+    if (harmless && c->state == STATE_GOODBYE && lost_rank == tree->parent)
+        close_end(c);
+    return harmless;
+}
+
+void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
+{
+    if (lost_rank < 0 || !is_past_goodbye(c, lost_rank))
+        fail(c, lost_rank, cause);
+}
+
+void coordinator_leave(struct coordinator *c)
+{
+    c->leaves = true;
+    if (c->leaver < 0)
+        c->leaver = c->config.rank;
+}

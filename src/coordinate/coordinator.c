@@ -1,0 +1,235 @@
+/* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Driver only. */
+#include "coordinate/state.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A silent child keeps evicted agreements alive at its parent; after so many it speaks up. */
+#define EVICTIONS_UNSEEN_LIMIT 64
+
+bool entry_list_push(struct entry_list *list, struct entry *entry)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 16;
+        struct entry **items = realloc(list->items, capacity * sizeof *items);
+        if (!items)
+            return false;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = entry;
+    return true;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------- */
+
+hvd_code coordinator_create(const struct coordinator_config *config, struct coordinator **coordinator,
+                            hvd_status *status)
+{
+    struct coordinator *c = calloc(1, sizeof *c);
+    struct child *children = calloc((size_t)config->tree.child_count + 1, sizeof *children);
+    if (!c || !children) {
+        free(c);
+        free(children);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the coordinator of rank %d",
+                          config->rank);
+    }
+    c->config = *config;
+    c->children = children;
+    c->table.reporters = config->tree.child_count + 1;
+    c->leaver = -1;
+    *coordinator = c;
+    return HVD_OK;
+}
+
+void coordinator_destroy(struct coordinator *c)
+{
+    if (!c)
+        return;
+    table_free(&c->table);
+    tree_node_free(&c->config.tree);
+    wire_writer_free(&c->out);
+    free(c->children);
+    free(c->complete.items);
+    free(c->members);
+    free(c->root.ready.items);
+    free(c->root.members.items);
+    free(c->root.ids);
+    free(c);
+}
+
+hvd_code coordinator_health(const struct coordinator *c, hvd_status *status)
+{
+    return c->state == STATE_OPEN ? status_ok(status) : status_copy(status, &c->cause);
+}
+
+int coordinator_pending_count(const struct coordinator *c)
+{
+    return c->pending;
+}
+
+/* ---- requests of this rank --------------------------------------------------------------------------- */
+
+static void put_request(struct coordinator *c, struct entry *entry, struct pending *request)
+{
+    entry->mine = request;
+    entry->previous = c->newest;
+    entry->next = NULL;
+    *(c->newest ? &c->newest->next : &c->oldest) = entry;
+    c->newest = entry;
+    c->pending++;
+}
+
+struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
+{
+    struct pending *request = entry->mine;
+    *(entry->previous ? &entry->previous->next : &c->oldest) = entry->next;
+    *(entry->next ? &entry->next->previous : &c->newest) = entry->previous;
+    entry->mine = NULL;
+    c->pending--;
+    return request;
+}
+
+static hvd_code check_submission(const struct coordinator *c, const struct pending *request, size_t length,
+                                 hvd_status *status)
+{
+    if (c->state != STATE_OPEN)
+        return status_copy(status, &c->cause);
+    if (c->leaves)
+        return status_set(status, HVD_SHUT_DOWN, "this rank (%d) has left the job: hvd_shutdown was called",
+                          c->config.rank);
+    if (length == 0 || length >= REQUEST_NAME_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "the name %.40s... has %zu bytes; it may have 1 to %d", request->name, length,
+                          REQUEST_NAME_LIMIT - 1);
+    return HVD_OK;
+}
+
+static hvd_code add_request(struct coordinator *c, struct entry *entry, struct pending *request,
+                            hvd_status *status)
+{
+    if (entry->mine)
+        return status_set(status, HVD_DUPLICATE_NAME,
+                          "%s is in flight on rank %d; wait for it, or give the second one another name",
+                          entry->name, c->config.rank);
+    struct form *form;
+    hvd_code code = HVD_OK;
+    if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
+        form = form_share(entry->agreed->form);
+    else
+        code = form_create(&request->signature, c->config.size, &form, status);
+    if (code)
+        return code;
+    code = round_add_own(entry, &c->config.tree, form, status);
+    form_release(form);
+    if (code)
+        return code;
+    put_request(c, entry, request);
+    return HVD_OK;
+}
+
+hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
+{
+    size_t length = strlen(request->name);
+    hvd_code code = check_submission(c, request, length, status);
+    if (code)
+        return code;
+    struct entry *entry = table_entry(&c->table, request->name, (uint32_t)length);
+    if (!entry)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %s", request->name);
+    code = add_request(c, entry, request, status);
+    if (code) {
+        table_tidy(&c->table, entry);
+        return code;
+    }
+    hvd_status problem;
+    if (note_if_complete(c, entry, &problem))
+        fail(c, -1, &problem);
+    return status_ok(status);
+}
+
+void coordinator_batch_done(struct coordinator *c, uint64_t sequence)
+{
+    (void)sequence;
+    if (c->running > 0)
+        c->running--;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------- */
+
+hvd_code send_out(struct coordinator *c, int rank, hvd_status *status)
+{
+    if (c->out.failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a message to rank %d", rank);
+    c->config.output.send(c->config.output.owner, rank, c->out.bytes, c->out.length);
+    c->out.length = 0;
+    return HVD_OK;
+}
+
+void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length)
+{
+    const struct tree_node *tree = &c->config.tree;
+    for (int i = 0; i < tree->child_count; i++) {
+        if (!c->children[i].lost)
+            c->config.output.send(c->config.output.owner, tree->children[i], bytes, length);
+    }
+}
+
+static void begin_report(struct coordinator *c)
+{
+    c->out.length = 0;
+    wire_put_u8(&c->out, MESSAGE_REPORT);
+    wire_put_u64(&c->out, c->seen);
+    c->evictions_unseen = 0;
+}
+
+static void put_report(struct coordinator *c, const struct entry *entry)
+{
+    const struct agreement *agreed = entry->agreed;
+    if (entry->round.variants)
+        report_put_variants(&c->out, entry);
+    else if (agreed && form_equal(agreed->form, entry->round.common))
+        report_put_agreed(&c->out, agreed->id);
+    else
+        report_put_common(&c->out, entry);
+}
+
+/* Tells the parent what the whole subtree has asked for since the last time. */
+static hvd_code report(struct coordinator *c, hvd_status *status)
+{
+    if (!c->complete.count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
+        return HVD_OK;
+    hvd_code code = HVD_OK;
+    begin_report(c);
+    for (size_t i = 0; !code && i < c->complete.count; i++) {
+        put_report(c, c->complete.items[i]);
+        if (c->out.length >= MESSAGE_SOFT_LIMIT && i + 1 < c->complete.count) {
+            code = send_out(c, c->config.tree.parent, status);
+            begin_report(c);
+        }
+    }
+    c->complete.count = 0;
+    return code ? code : send_out(c, c->config.tree.parent, status);
+}
+
+void coordinator_flush(struct coordinator *c, int64_t now)
+{
+    hvd_status problem;
+    hvd_code code = HVD_OK;
+    if (c->state == STATE_OPEN)
+        code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
+    if (!code)
+        code = close_advance(c, &problem);
+    if (!code)
+        return;
+    hvd_status cause;
+    status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+    fail(c, -1, &cause);
+}
+
+int64_t coordinator_next_flush(const struct coordinator *c)
+{
+    return c->state == STATE_OPEN && is_root(c) ? decide_next(c) : INT64_MAX;
+}

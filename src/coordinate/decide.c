@@ -1,0 +1,231 @@
+/* decide.c - the root's part: judges requests that every rank has submitted, composes batches, keeps the
+ * cache within its capacity. Decisions are written as a message, sent, and then carried out from it here as
+ * everywhere else (docs/coordination.md, "Batches"). Driver only. */
+#include "coordinate/state.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void begin_message(struct coordinator *c)
+{
+    c->out.length = 0;
+    wire_put_u8(&c->out, MESSAGE_DECISIONS);
+    wire_put_u64(&c->out, c->seen + 1);
+    c->root.unpublished = 0;
+}
+
+static hvd_code publish(struct coordinator *c, hvd_status *status)
+{
+    if (!c->root.unpublished)
+        return HVD_OK;
+    if (c->out.failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the root's decisions");
+    send_to_children(c, c->out.bytes, c->out.length);
+    struct wire_reader reader = wire_reader_of(c->out.bytes + 1, c->out.length - 1);
+    hvd_code code = apply_decisions(c, &reader, status);
+    begin_message(c);
+    return code;
+}
+
+/* After each decision: its number; the message goes out once it is long. */
+static hvd_code decided(struct coordinator *c, uint64_t *number, hvd_status *status)
+{
+    c->root.unpublished++;
+    *number = c->seen + (uint64_t)c->root.unpublished;
+    return c->out.length < MESSAGE_SOFT_LIMIT ? HVD_OK : publish(c, status);
+}
+
+/* ---- judging ----------------------------------------------------------------------------------------- */
+
+static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
+{
+    struct root *root = &c->root;
+    uint64_t number;
+    if (entry->round.variants) {
+        char text[HVD_STATUS_TEXT];
+        mismatch_text(entry, text, sizeof text);
+        decision_put_fail(&c->out, entry, text);
+        return decided(c, &number, status);
+    }
+    if (entry->agreed)
+        table_touch(&c->table, entry->agreed);
+    entry->order = root->next_order++;
+    entry->ready_since = now;
+    root->sorted = false;
+    if (!entry_list_push(&root->ready, entry))
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of ready requests");
+    return HVD_OK;
+}
+
+static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (size_t i = 0; !code && i < c->complete.count; i++)
+        code = judge(c, c->complete.items[i], now, status);
+    c->complete.count = 0;
+    return code;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------- */
+
+static const struct signature_summary *summary_of(const struct entry *entry)
+{
+    return &entry->round.common->summary;
+}
+
+/* Larger priority first, else what was ready first. */
+static int compare_ready(const void *a, const void *b)
+{
+    const struct entry *x = *(struct entry *const *)a;
+    const struct entry *y = *(struct entry *const *)b;
+    int32_t first = summary_of(x)->priority;
+    int32_t second = summary_of(y)->priority;
+    if (first != second)
+        return first > second ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static bool may_share(const struct signature_summary *a, const struct signature_summary *b)
+{
+    return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
+}
+
+/* Moves the members of the next batch from `ready` to `members`: the first, and whatever behind it fits in.
+ * Returns their bytes. */
+static bool pick_members(struct coordinator *c, uint64_t *bytes)
+{
+    struct root *root = &c->root;
+    const struct signature_summary *head = summary_of(root->ready.items[0]);
+    size_t kept = 0;
+    *bytes = 0;
+    root->members.count = 0;
+    for (size_t i = 0; i < root->ready.count; i++) {
+        struct entry *entry = root->ready.items[i];
+        const struct signature_summary *summary = summary_of(entry);
+        bool fits = i == 0 || (root->members.count < BATCH_LIMIT && *bytes <= c->config.fusion_threshold &&
+                               summary->bytes <= c->config.fusion_threshold - *bytes &&
+                               c->config.fusion_threshold && may_share(head, summary));
+        if (!fits) {
+            root->ready.items[kept++] = entry;
+            continue;
+        }
+        *bytes += summary->bytes;
+        if (!entry_list_push(&root->members, entry))
+            return false;
+    }
+    root->ready.count = kept;
+    return true;
+}
+
+/* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
+static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *id, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    struct agreement *agreed = entry->agreed;
+    if (agreed && form_equal(agreed->form, entry->round.common)) {
+        *id = agreed->id;
+        return HVD_OK;
+    }
+    if (agreed) {
+        decision_put_evict(&c->out, agreed->id);
+        code = decided(c, id, status);
+    }
+    if (!code) {
+        decision_put_assign(&c->out, entry, entry->round.common);
+        code = decided(c, id, status);
+    }
+    return code;
+}
+
+static hvd_code decide_batch(struct coordinator *c, hvd_status *status)
+{
+    struct root *root = &c->root;
+    uint64_t bytes;
+    if (!pick_members(c, &bytes))
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
+    size_t count = root->members.count;
+    uint64_t *ids = realloc(root->ids, count * sizeof *ids);
+    if (!ids)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch of %zu requests", count);
+    root->ids = ids;
+    hvd_operation operation = summary_of(root->members.items[0])->operation;
+    for (size_t i = 0; i < count; i++) {
+        hvd_code code = agreed_id(c, root->members.items[i], &ids[i], status);
+        if (code)
+            return code;
+    }
+    const struct coordinator_output *output = &c->config.output;
+    uint16_t algorithm = output->choose_algorithm(output->owner, operation, bytes);
+    decision_put_batch(&c->out, algorithm, ids, (int)count);
+    root->unpublished++;
+    return publish(c, status);
+}
+
+static int64_t oldest_ready(const struct root *root)
+{
+    int64_t oldest = INT64_MAX;
+    for (size_t i = 0; i < root->ready.count; i++) {
+        if (root->ready.items[i]->ready_since < oldest)
+            oldest = root->ready.items[i]->ready_since;
+    }
+    return oldest;
+}
+
+static bool batch_is_due(const struct coordinator *c, int64_t now)
+{
+    return c->root.ready.count && c->running < BATCHES_IN_FLIGHT &&
+           (!c->config.cycle_time || now - oldest_ready(&c->root) >= c->config.cycle_time);
+}
+
+int64_t decide_next(const struct coordinator *c)
+{
+    if (!c->config.cycle_time || !c->root.ready.count || c->running >= BATCHES_IN_FLIGHT)
+        return INT64_MAX;
+    return oldest_ready(&c->root) + c->config.cycle_time;
+}
+
+/* ---- the cache --------------------------------------------------------------------------------------- */
+
+/* The least recently used go; what some rank is asking for just now stays. */
+static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
+{
+    uint32_t count = c->table.recent.count;
+    uint32_t excess = count > c->config.cache_capacity ? count - c->config.cache_capacity : 0;
+    struct agreement *agreement = c->table.recent.tail;
+    while (excess && agreement) {
+        struct agreement *newer = agreement->previous;
+        if (agreement->entry->round.missing == c->table.reporters) {
+            uint64_t number;
+            decision_put_evict(&c->out, agreement->id);
+            excess--;
+            hvd_code code = decided(c, &number, status);
+            if (code)
+                return code;
+        }
+        agreement = newer;
+    }
+    return publish(c, status);
+}
+
+hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
+{
+    begin_message(c);
+    hvd_code code = judge_complete(c, now, status);
+    if (!code && c->leaver >= 0) {
+        uint64_t number;
+        decision_put_close(&c->out, c->leaver);
+        code = decided(c, &number, status);
+    }
+    if (!code)
+        code = publish(c, status);
+    if (code || c->state != STATE_OPEN)
+        return code;
+    if (!c->root.sorted && c->root.ready.count)
+        qsort(c->root.ready.items, c->root.ready.count, sizeof(struct entry *), compare_ready);
+    c->root.sorted = true;
+    while (!code && batch_is_due(c, now))
+        code = decide_batch(c, status);
+    return code ? code : decide_evictions(c, status);
+}

@@ -1,0 +1,103 @@
+/* difference.c - in what two signatures differ, in words; see request.h. No state; any thread. */
+#include "coordinate/signature.h"
+
+#include "base/types.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Where the words go. */
+struct words {
+    char *what, *a, *b;
+    size_t capacity;
+};
+
+static bool say_text(struct words *to, const char *what, const char *a, const char *b)
+{
+    if (strcmp(a, b) == 0)
+        return false;
+    snprintf(to->what, to->capacity, "%s", what);
+    snprintf(to->a, to->capacity, "%s", a);
+    snprintf(to->b, to->capacity, "%s", b);
+    return true;
+}
+
+static bool say_integer(struct words *to, const char *what, int a, int b)
+{
+    char texts[2][16];
+    snprintf(texts[0], sizeof texts[0], "%d", a);
+    snprintf(texts[1], sizeof texts[1], "%d", b);
+    return say_text(to, what, texts[0], texts[1]);
+}
+
+static bool say_real(struct words *to, const char *what, double a, double b)
+{
+    char texts[2][32];
+    snprintf(texts[0], sizeof texts[0], "%.17g", a);
+    snprintf(texts[1], sizeof texts[1], "%.17g", b);
+    return say_text(to, what, texts[0], texts[1]);
+}
+
+static bool heads_differ(const struct signature_head *a, const struct signature_head *b, struct words *to)
+{
+    return say_text(to, "the operation", operation_name(a->operation), operation_name(b->operation)) ||
+           say_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
+           say_real(to, "the prescale factor", a->prescale, b->prescale) ||
+           say_real(to, "the postscale factor", a->postscale, b->postscale) ||
+           say_integer(to, "the root rank", a->root, b->root) ||
+           say_integer(to, "the priority", a->priority, b->priority) ||
+           say_integer(to, "the type of device", a->device_type, b->device_type) ||
+           say_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
+                    b->grouped ? "a group" : "a single tensor") ||
+           say_integer(to, "the number of tensors", a->count, b->count);
+}
+
+/* "[2, 3]", or "[*, 3]" where the first extent is the rank's own. */
+static void write_shape(const struct signature_head *head, const struct signature_tensor *tensor, char *text,
+                        size_t capacity)
+{
+    if (!head->first_dimension) {
+        shape_text(tensor->shape, tensor->ndim, text, capacity);
+        return;
+    }
+    char rest[128];
+    shape_text(tensor->shape + 1, tensor->ndim - 1, rest, sizeof rest);
+    snprintf(text, capacity, "[*%s%s", tensor->ndim > 1 ? ", " : "", rest + 1);
+}
+
+static bool tensors_differ(const struct signature_head *head, const struct signature_tensor *a,
+                           const struct signature_tensor *b, int index, struct words *to)
+{
+    char what[48];
+    char texts[2][160];
+    snprintf(what, sizeof what, "the type of tensor %d", index);
+    if (say_text(to, what, hvd_dtype_name(a->dtype), hvd_dtype_name(b->dtype)))
+        return true;
+    snprintf(what, sizeof what, "the shape of tensor %d", index);
+    write_shape(head, a, texts[0], sizeof texts[0]);
+    write_shape(head, b, texts[1], sizeof texts[1]);
+    return say_text(to, what, texts[0], texts[1]);
+}
+
+void signature_difference(const struct signature *a, const struct signature *b, char *what, char *says_a,
+                          char *says_b, size_t capacity)
+{
+    struct words to = {what, says_a, says_b, capacity};
+    struct wire_reader readers[] = {wire_reader_of(a->bytes, a->length), wire_reader_of(b->bytes, b->length)};
+    struct signature_head heads[2];
+    if (!signature_read_head(&readers[0], &heads[0]) || !signature_read_head(&readers[1], &heads[1])) {
+        say_text(&to, "the request", "one form", "another");
+        return;
+    }
+    if (heads_differ(&heads[0], &heads[1], &to))
+        return;
+    for (int i = 0; i < heads[0].count; i++) {
+        struct signature_tensor tensors[2];
+        if (!signature_read_tensor(&readers[0], &heads[0], &tensors[0]) ||
+            !signature_read_tensor(&readers[1], &heads[1], &tensors[1]))
+            break;
+        if (tensors_differ(&heads[0], &tensors[0], &tensors[1], i, &to))
+            return;
+    }
+    say_text(&to, "the request", "one form", "another");
+}

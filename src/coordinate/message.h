@@ -1,0 +1,86 @@
+/* message.h - what coordinators say to each other, as bytes (docs/coordination.md has the table). Decoders
+ * check every bound; what they hand out points into the message. Numbers in little-endian, see base/wire.h.
+ *
+ * A message ends once it has passed MESSAGE_SOFT_LIMIT, and one item is at most 8 signatures of 1 MiB, so no
+ * message reaches MESSAGE_LIMIT. */
+#ifndef HVD_COORDINATE_MESSAGE_H
+#define HVD_COORDINATE_MESSAGE_H
+
+#include "base/wire.h"
+#include "coordinate/ranks.h"
+#include "coordinate/table.h"
+
+#define MESSAGE_SOFT_LIMIT (1u << 20)
+#define MESSAGE_LIMIT      (16u << 20)
+#define BATCH_LIMIT        65536 /* members of one batch */
+
+/* The first byte. */
+enum message_kind {
+    MESSAGE_REPORT = 1, /* up: seen (u64), then reports to the end */
+    MESSAGE_LEAVE,      /* up: the rank (u32) that leaves */
+    MESSAGE_GOODBYE,    /* up: after a close, this subtree has run all its batches */
+    MESSAGE_DECISIONS,  /* down: number of the first (u64), then decisions to the end */
+    MESSAGE_FAREWELL,   /* down: all have said goodbye */
+    MESSAGE_ABORT       /* any way: code (u8), text */
+};
+
+/* ---- reports: a whole subtree asks for a name -------------------------------------------------------- */
+
+enum report_kind {
+    REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
+    REPORT_COMMON,     /* name, signature: all mean the same */
+    REPORT_VARIANTS    /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
+};
+
+struct report_variant {
+    struct signature signature;
+    struct rank_set ranks;
+};
+
+struct report {
+    enum report_kind kind;
+    uint64_t id;
+    const char *name; /* not terminated */
+    uint32_t name_length;
+    bool others;
+    int count; /* of variants; 1 in a common report */
+    struct report_variant variants[VARIANT_LIMIT];
+};
+
+void report_put_agreed(struct wire_writer *writer, uint64_t id);
+void report_put_common(struct wire_writer *writer, const struct entry *entry);
+void report_put_variants(struct wire_writer *writer, const struct entry *entry);
+/* False when it is malformed, or names a rank outside [first, last]. */
+bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
+
+/* ---- decisions --------------------------------------------------------------------------------------- */
+
+enum decision_kind {
+    DECISION_ASSIGN = 1, /* name, signature: agreed on; the id is the decision's number */
+    DECISION_EVICT,      /* id (u64): agreed no more */
+    DECISION_BATCH,      /* algorithm (u16), count (u32), ids (u64 each) */
+    DECISION_FAIL,       /* name, text: the round ends with this mismatch */
+    DECISION_CLOSE       /* rank (u32) that leaves: nothing more runs */
+};
+
+struct decision {
+    enum decision_kind kind;
+    uint64_t id;
+    const char *name; /* not terminated */
+    uint32_t name_length;
+    struct signature signature;
+    uint16_t algorithm;
+    int count;
+    struct wire_reader ids;
+    int rank;
+    char text[HVD_STATUS_TEXT];
+};
+
+void decision_put_assign(struct wire_writer *writer, const struct entry *entry, const struct form *form);
+void decision_put_evict(struct wire_writer *writer, uint64_t id);
+void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const uint64_t *ids, int count);
+void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
+void decision_put_close(struct wire_writer *writer, int rank);
+bool decision_get(struct wire_reader *reader, struct decision *decision);
+
+#endif

@@ -1,0 +1,97 @@
+/* mismatch.c - the text of a round that failed because the ranks asked for different things. No state. */
+#include "coordinate/state.h"
+
+#include "base/types.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WORDS 256
+
+struct text {
+    char *bytes;
+    size_t capacity, used;
+};
+
+static void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void text_add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int added = vsnprintf(text->bytes + text->used, text->capacity - text->used, format, arguments);
+    va_end(arguments);
+    text->used += (size_t)added;
+    if (text->used >= text->capacity)
+        text->used = text->capacity - 1;
+}
+
+/* The name as the user gave it: "grouped_allreduce.grad" is what goes over the wire. */
+static const char *plain_name(const struct entry *entry, const char *operation)
+{
+    const char *name = entry->name;
+    const char *group = "grouped_";
+    if (strncmp(name, group, strlen(group)) == 0)
+        name += strlen(group);
+    size_t prefix = strlen(operation);
+    bool prefixed = strncmp(name, operation, prefix) == 0 && name[prefix] == '.' && name[prefix + 1];
+    return prefixed ? name + prefix + 1 : entry->name;
+}
+
+/* The lowest ranks first, so that the text does not depend on who was quick. */
+static int first_variant(const struct variants *variants)
+{
+    int first = 0;
+    for (int i = 1; i < variants->count; i++) {
+        if (variants->list[i].ranks.ranges[0].first < variants->list[first].ranks.ranges[0].first)
+            first = i;
+    }
+    return first;
+}
+
+static void add_says(struct text *text, char separator, const struct variant *variant, const char *says)
+{
+    char ranks[WORDS];
+    rank_set_text(&variant->ranks, ranks, sizeof ranks);
+    bool one = variant->ranks.count == 1 && !variant->ranks.others &&
+               variant->ranks.ranges[0].first == variant->ranks.ranges[0].last;
+    text_add(text, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
+}
+
+/* One respect: how variant `first` differs from the base, and all later ones that differ in the same. Returns
+ * the variants told. */
+static unsigned add_respect(struct text *text, const struct variants *variants, int base, int first,
+                            unsigned told)
+{
+    char what[2][WORDS], base_says[WORDS], says[WORDS];
+    const struct signature *form = &variants->list[base].form->signature;
+    signature_difference(form, &variants->list[first].form->signature, what[0], base_says, says, WORDS);
+    text_add(text, "%s on %s", told == 1u << base ? "" : "; and", what[0]);
+    add_says(text, ':', &variants->list[base], base_says);
+    for (int i = first; i < variants->count; i++) {
+        if (told >> i & 1)
+            continue;
+        signature_difference(form, &variants->list[i].form->signature, what[1], base_says, says, WORDS);
+        if (strcmp(what[0], what[1]))
+            continue;
+        add_says(text, ',', &variants->list[i], says);
+        told |= 1u << i;
+    }
+    return told;
+}
+
+void mismatch_text(const struct entry *entry, char *bytes, size_t capacity)
+{
+    const struct variants *variants = entry->round.variants;
+    int base = first_variant(variants);
+    const char *operation = operation_name(variants->list[base].form->summary.operation);
+    struct text text = {bytes, capacity, 0};
+    unsigned told = 1u << base;
+    text_add(&text, "%s \"%.200s\": the ranks disagree", operation, plain_name(entry, operation));
+    for (int i = 0; i < variants->count; i++) {
+        if (!(told >> i & 1))
+            told = add_respect(&text, variants, base, i, told);
+    }
+    text_add(&text, "%s. This round ran nowhere; the job can go on", variants->others ? ", and so on" : "");
+}

@@ -1,0 +1,243 @@
+/* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
+ * apply.c. Driver only. */
+#include "coordinate/state.h"
+
+#include "base/status.h"
+
+#include <string.h>
+
+hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status)
+{
+    if (!entry->round.missing && !entry_list_push(&c->complete, entry))
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of complete requests");
+    return HVD_OK;
+}
+
+void end_round(struct coordinator *c, struct entry *entry)
+{
+    round_reset(entry, c->table.reporters);
+    table_tidy(&c->table, entry);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------- */
+
+static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_status *status)
+{
+    struct agreement *agreement = table_agreement(&c->table, id);
+    if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
+        return status_set(status, HVD_REFUSED, "an unknown id");
+    struct entry *entry = agreement->entry;
+    if (round_has_child(entry, child))
+        return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
+    hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
+    return code ? code : note_if_complete(c, entry, status);
+}
+
+/* A form that is here already spares the copy. */
+static hvd_code find_form(struct coordinator *c, const struct entry *entry, const struct signature *signature,
+                          struct form **form, hvd_status *status)
+{
+    struct form *known[] = {entry->round.common, entry->agreed ? entry->agreed->form : NULL};
+    for (int i = 0; i < 2; i++) {
+        if (known[i] && signature_equal(&known[i]->signature, signature)) {
+            *form = form_share(known[i]);
+            return HVD_OK;
+        }
+    }
+    return form_create(signature, c->config.size, form, status);
+}
+
+static hvd_code count_common(struct coordinator *c, int child, struct entry *entry,
+                             const struct report *report, hvd_status *status)
+{
+    struct form *form;
+    hvd_code code = find_form(c, entry, &report->variants[0].signature, &form, status);
+    if (code)
+        return code;
+    code = round_add_child(entry, &c->config.tree, child, form, status);
+    form_release(form);
+    return code;
+}
+
+static bool has_form(const struct variants *variants, const struct form *form)
+{
+    for (int i = 0; i < variants->count; i++) {
+        if (form_equal(variants->list[i].form, form))
+            return true;
+    }
+    return false;
+}
+
+static hvd_code count_variants(struct coordinator *c, int child, struct entry *entry,
+                               const struct report *report, hvd_status *status)
+{
+    struct variants variants = {.others = report->others};
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < report->count; i++) {
+        struct form *form;
+        code = find_form(c, entry, &report->variants[i].signature, &form, status);
+        if (code)
+            break;
+        if (has_form(&variants, form))
+            code = status_set(status, HVD_REFUSED, "a difference where there is none");
+        variants.list[variants.count++] = (struct variant){form, report->variants[i].ranks};
+    }
+    if (!code)
+        code = round_add_variants(entry, &c->config.tree, child, &variants, status);
+    variants_release(&variants);
+    return code;
+}
+
+static hvd_code count_named(struct coordinator *c, int child, const struct report *report, hvd_status *status)
+{
+    struct entry *entry = table_entry(&c->table, report->name, report->name_length);
+    if (!entry)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
+    hvd_code code;
+    if (round_has_child(entry, child))
+        code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
+    else if (report->kind == REPORT_COMMON)
+        code = count_common(c, child, entry, report, status);
+    else
+        code = count_variants(c, child, entry, report, status);
+    return code ? code : note_if_complete(c, entry, status);
+}
+
+/* What all children have seen to be ended can be forgotten. */
+static void note_seen(struct coordinator *c, int child, uint64_t seen)
+{
+    const struct agreement *retired = c->table.retired.head;
+    bool held_up = retired && c->children[child].seen < retired->evicted && retired->evicted <= seen;
+    c->children[child].seen = seen;
+    if (!held_up)
+        return;
+    for (int i = 0; i < c->config.tree.child_count; i++) {
+        if (c->children[i].seen < seen)
+            seen = c->children[i].seen;
+    }
+    table_forget_retired(&c->table, seen);
+}
+
+static hvd_code receive_reports(struct coordinator *c, int child, struct wire_reader *reader,
+                                hvd_status *status)
+{
+    struct report report;
+    uint64_t seen = wire_get_u64(reader);
+    if (reader->failed || seen < c->children[child].seen || seen > c->seen || c->children[child].goodbye)
+        return status_set(status, HVD_REFUSED, "a report out of order");
+    note_seen(c, child, seen);
+    if (c->state != STATE_OPEN)
+        return HVD_OK; /* sent before it knew of the close; its requests have ended there, too */
+    int first = c->config.tree.children[child];
+    int last = tree_child_last(&c->config.tree, child);
+    hvd_code code = HVD_OK;
+    while (!code && !wire_done(reader)) {
+        if (!report_get(reader, first, last, &report))
+            return status_set(status, HVD_REFUSED, "a malformed report");
+        code = report.kind == REPORT_AGREED ? count_agreed(c, child, report.id, status)
+                                            : count_named(c, child, &report, status);
+    }
+    return code;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------- */
+
+static hvd_code receive_leave(struct coordinator *c, int child, struct wire_reader *reader,
+                              hvd_status *status)
+{
+    uint32_t rank = wire_get_u32(reader);
+    if (!wire_done(reader) || rank < (uint32_t)c->config.tree.children[child] ||
+        rank > (uint32_t)tree_child_last(&c->config.tree, child))
+        return status_set(status, HVD_REFUSED, "a malformed leave");
+    if (c->leaver < 0)
+        c->leaver = (int)rank;
+    return HVD_OK;
+}
+
+static hvd_code receive_from_child(struct coordinator *c, int child, uint8_t kind, struct wire_reader *reader,
+                                   hvd_status *status)
+{
+    if (kind == MESSAGE_REPORT)
+        return receive_reports(c, child, reader, status);
+    if (kind == MESSAGE_LEAVE)
+        return receive_leave(c, child, reader, status);
+    if (kind == MESSAGE_GOODBYE && wire_done(reader) && c->state == STATE_CLOSING &&
+        !c->children[child].goodbye) {
+        c->children[child].goodbye = true;
+        return HVD_OK;
+    }
+    return status_set(status, HVD_REFUSED, "a message that no child sends then");
+}
+
+static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const uint8_t *bytes, size_t length,
+                                    hvd_status *status)
+{
+    struct wire_reader reader = wire_reader_of(bytes + 1, length - 1);
+    if (kind == MESSAGE_DECISIONS && c->state == STATE_OPEN) {
+        hvd_code code = apply_decisions(c, &reader, status);
+        if (!code)
+            send_to_children(c, bytes, length);
+        return code;
+    }
+    if (kind == MESSAGE_FAREWELL && wire_done(&reader) && c->state == STATE_GOODBYE) {
+        close_end(c);
+        return HVD_OK;
+    }
+    return status_set(status, HVD_REFUSED, "a message that no parent sends then");
+}
+
+static hvd_code receive_abort(struct coordinator *c, int from, struct wire_reader *reader, hvd_status *status)
+{
+    hvd_status cause = {.code = (hvd_code)wire_get_u8(reader)};
+    bool known = cause.code > HVD_IN_PROGRESS && strcmp(hvd_code_name(cause.code), "unknown") != 0;
+    if (!known || !wire_get_string(reader, cause.text, sizeof cause.text) || !wire_done(reader))
+        return status_set(status, HVD_REFUSED, "a malformed abort");
+    fail(c, from, &cause);
+    return HVD_OK;
+}
+
+/* Index of a child; -1: the parent; -2: no neighbour. */
+static int neighbour(const struct coordinator *c, int rank)
+{
+    const struct tree_node *tree = &c->config.tree;
+    if (rank == tree->parent && rank >= 0)
+        return -1;
+    for (int low = 0, high = tree->child_count - 1; low <= high;) {
+        int middle = (low + high) / 2;
+        if (tree->children[middle] == rank)
+            return middle;
+        if (tree->children[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    return -2;
+}
+
+void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, size_t length)
+{
+    if (c->state == STATE_FAILED || c->state == STATE_CLOSED)
+        return;
+    hvd_status problem;
+    hvd_code code;
+    int child = neighbour(c, from);
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    uint8_t kind = wire_get_u8(&reader);
+    if (child < -1 || length > MESSAGE_LIMIT || reader.failed)
+        code = status_set(&problem, HVD_REFUSED, "a message of %zu bytes", length);
+    else if (kind == MESSAGE_ABORT)
+        code = receive_abort(c, from, &reader, &problem);
+    else if (child < 0)
+        code = receive_from_parent(c, kind, bytes, length, &problem);
+    else
+        code = receive_from_child(c, child, kind, &reader, &problem);
+    if (!code)
+        return;
+    hvd_status cause;
+    if (code == HVD_OUT_OF_MEMORY)
+        status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+    else
+        status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?", from,
+                   c->config.rank, problem.text);
+    fail(c, -1, &cause);
+}

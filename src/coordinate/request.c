@@ -1,0 +1,237 @@
+/* request.c - requests to signatures and back; see request.h. No state; any thread.
+ *
+ * Layout: operation, reduction, type, device (u8 each; type only where it is reduced), root (u32), prescale,
+ * postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32), and per tensor
+ * type, dimensions (u8 each) and extents (u64), the first left out where it may differ by rank. */
+#include "coordinate/signature.h"
+
+#include "base/status.h"
+#include "base/types.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum shape_rule { SHAPE_same_shape, SHAPE_same_rows, SHAPE_no_tensors };
+enum batching { BATCHING_fuse, BATCHING_alone };
+
+static const struct rule {
+    enum shape_rule shape;
+    enum batching batching;
+} rules[] = {
+#define OPERATION(name, text, shape, batching) [HVD_##name] = {SHAPE_##shape, BATCHING_##batching},
+#include "base/operations.def"
+#undef OPERATION
+};
+
+/* ---- checks ----------------------------------------------------------------------------------------- */
+
+static hvd_code check_operation(const hvd_request *request, hvd_status *status)
+{
+    if (!operation_known((int)request->operation))
+        return status_set(status, HVD_INVALID_ARGUMENT, "there is no operation number %d",
+                          (int)request->operation);
+    const char *text = operation_name(request->operation);
+    bool bare = rules[request->operation].shape == SHAPE_no_tensors;
+    if (bare ? request->count != 0 : request->count < 1 || request->count > REQUEST_TENSOR_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s of %d tensors; it takes %s", text,
+                          (int)request->count, bare ? "none" : "1 to 16384");
+    if (!bare && !request->inputs)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: inputs is NULL", text);
+    if (request->operation == HVD_ALLGATHER && request->outputs)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "allgather: outputs must be NULL; the results come from hvd_output");
+    if (request->operation == HVD_BROADCAST && request->root < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "broadcast from rank %d", (int)request->root);
+    if (request->operation != HVD_ALLREDUCE)
+        return HVD_OK;
+    if (!reduction_known((int)request->reduction))
+        return status_set(status, HVD_INVALID_ARGUMENT, "allreduce: there is no reduction number %d",
+                          (int)request->reduction);
+    if (!isfinite(request->prescale) || !isfinite(request->postscale))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "allreduce: prescale %g and postscale %g must be finite", request->prescale,
+                          request->postscale);
+    return HVD_OK;
+}
+
+static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tensor, int index,
+                             hvd_status *status)
+{
+    const char *text = operation_name(request->operation);
+    if (!dtype_known((int)tensor->dtype))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: tensor %d has type number %d, which does not exist", text, index,
+                          (int)tensor->dtype);
+    if (tensor->device_type != HVD_CPU)
+        return status_set(status, HVD_UNSUPPORTED,
+                          "%s: tensor %d is on a device of type %d; copy it to the CPU", text, index,
+                          (int)tensor->device_type);
+    int least = rules[request->operation].shape == SHAPE_same_rows;
+    if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: tensor %d has %d dimensions%s; it may have %d to %d", text, index,
+                          (int)tensor->ndim, tensor->shape ? "" : " and no shape", least, HVD_MAX_DIMENSIONS);
+    int64_t elements = shape_elements(tensor->shape, tensor->ndim, hvd_dtype_size(tensor->dtype));
+    char shape[128];
+    if (elements < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: tensor %d has the impossible shape %s", text,
+                          index, shape_text(tensor->shape, tensor->ndim, shape, sizeof shape));
+    if (elements > 0 && !tensor->data)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: tensor %d of shape %s has no data", text, index,
+                          shape_text(tensor->shape, tensor->ndim, shape, sizeof shape));
+    if (request->operation == HVD_ALLREDUCE && tensor->dtype != request->inputs[0].dtype)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "allreduce: tensor %d of the group is %s, tensor 0 is %s; make one group per type",
+                          index, hvd_dtype_name(tensor->dtype), hvd_dtype_name(request->inputs[0].dtype));
+    return HVD_OK;
+}
+
+static hvd_code check_output(const hvd_request *request, int index, hvd_status *status)
+{
+    const hvd_tensor *input = &request->inputs[index];
+    const hvd_tensor *output = &request->outputs[index];
+    hvd_code code = check_tensor(request, output, index, status);
+    if (code)
+        return code;
+    size_t extents = (size_t)input->ndim * sizeof *input->shape;
+    if (input->ndim != output->ndim || input->dtype != output->dtype ||
+        (extents && memcmp(input->shape, output->shape, extents)))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: output %d differs from its input in type or shape",
+                          operation_name(request->operation), index);
+    return HVD_OK;
+}
+
+static hvd_code check_request(const hvd_request *request, hvd_status *status)
+{
+    hvd_code code = check_operation(request, status);
+    for (int i = 0; !code && i < request->count; i++) {
+        code = check_tensor(request, &request->inputs[i], i, status);
+        if (!code && request->outputs)
+            code = check_output(request, i, status);
+    }
+    return code;
+}
+
+/* ---- to bytes --------------------------------------------------------------------------------------- */
+
+static void put_head(struct wire_writer *writer, const hvd_request *request)
+{
+    bool reduces = request->operation == HVD_ALLREDUCE;
+    bool scaled = reduces && request->prescale != 0;
+    bool unscaled = reduces && request->postscale != 0;
+    wire_put_u8(writer, (uint8_t)request->operation);
+    wire_put_u8(writer, reduces ? (uint8_t)request->reduction : 0);
+    wire_put_u8(writer, reduces ? (uint8_t)request->inputs[0].dtype : 0);
+    wire_put_u8(writer, HVD_CPU);
+    wire_put_u32(writer, request->operation == HVD_BROADCAST ? (uint32_t)request->root : 0);
+    wire_put_f64(writer, scaled ? request->prescale : 1);
+    wire_put_f64(writer, unscaled ? request->postscale : 1);
+    wire_put_u32(writer, (uint32_t)request->priority);
+    wire_put_u8(writer, request->grouped != 0);
+    wire_put_u32(writer, (uint32_t)request->count);
+}
+
+hvd_code signature_encode(const hvd_request *request, struct signature *signature, hvd_status *status)
+{
+    hvd_code code = check_request(request, status);
+    if (code)
+        return code;
+    struct wire_writer writer = {0};
+    wire_reserve(&writer, 64);
+    put_head(&writer, request);
+    int first = rules[request->operation].shape == SHAPE_same_rows;
+    for (int i = 0; i < request->count; i++) {
+        wire_put_u8(&writer, (uint8_t)request->inputs[i].dtype);
+        wire_put_u8(&writer, (uint8_t)request->inputs[i].ndim);
+        for (int d = first; d < request->inputs[i].ndim; d++)
+            wire_put_u64(&writer, (uint64_t)request->inputs[i].shape[d]);
+    }
+    if (writer.failed || writer.length > REQUEST_SIGNATURE_LIMIT) {
+        code = writer.failed
+                   ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the shapes of %d tensors",
+                                (int)request->count)
+                   : status_set(status, HVD_INVALID_ARGUMENT,
+                                "the shapes of a group of %d tensors need %zu bytes, at most %d are "
+                                "allowed; split the group",
+                                (int)request->count, writer.length, REQUEST_SIGNATURE_LIMIT);
+        wire_writer_free(&writer);
+        return code;
+    }
+    *signature = (struct signature){writer.bytes, (uint32_t)writer.length};
+    return HVD_OK;
+}
+
+bool signature_equal(const struct signature *a, const struct signature *b)
+{
+    return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
+}
+
+/* ---- from bytes ------------------------------------------------------------------------------------- */
+
+bool signature_read_head(struct wire_reader *reader, struct signature_head *head)
+{
+    head->operation = (hvd_operation)wire_get_u8(reader);
+    head->reduction = (hvd_reduction)wire_get_u8(reader);
+    uint8_t dtype = wire_get_u8(reader);
+    head->device_type = wire_get_u8(reader);
+    uint32_t root = wire_get_u32(reader);
+    head->prescale = wire_get_f64(reader);
+    head->postscale = wire_get_f64(reader);
+    head->priority = (int32_t)wire_get_u32(reader);
+    head->grouped = wire_get_u8(reader);
+    uint32_t count = wire_get_u32(reader);
+    if (reader->failed || !operation_known((int)head->operation) || root > INT32_MAX ||
+        count > REQUEST_TENSOR_LIMIT)
+        return false;
+    const struct rule *rule = &rules[head->operation];
+    bool reduces = head->operation == HVD_ALLREDUCE;
+    head->root = (int32_t)root;
+    head->count = (int)count;
+    head->may_fuse = rule->batching == BATCHING_fuse;
+    head->first_dimension = rule->shape == SHAPE_same_rows;
+    return (count == 0) == (rule->shape == SHAPE_no_tensors) &&
+           (!reduces || (reduction_known((int)head->reduction) && dtype_known(dtype)));
+}
+
+bool signature_read_tensor(struct wire_reader *reader, const struct signature_head *head,
+                           struct signature_tensor *tensor)
+{
+    tensor->dtype = (hvd_dtype)wire_get_u8(reader);
+    tensor->ndim = wire_get_u8(reader);
+    if (reader->failed || !dtype_known((int)tensor->dtype) || tensor->ndim > HVD_MAX_DIMENSIONS ||
+        tensor->ndim < head->first_dimension)
+        return false;
+    for (int d = head->first_dimension; d < tensor->ndim; d++)
+        tensor->shape[d] = (int64_t)wire_get_u64(reader);
+    return !reader->failed;
+}
+
+bool signature_summarize(const struct signature *signature, struct signature_summary *summary)
+{
+    struct wire_reader reader = wire_reader_of(signature->bytes, signature->length);
+    struct signature_head head;
+    if (!signature_read_head(&reader, &head))
+        return false;
+    *summary = (struct signature_summary){.operation = head.operation,
+                                          .may_fuse = head.may_fuse,
+                                          .fusion_key = signature->bytes,
+                                          .priority = head.priority,
+                                          .root = head.root};
+    for (int i = 0; i < head.count; i++) {
+        struct signature_tensor tensor;
+        if (!signature_read_tensor(&reader, &head, &tensor))
+            return false;
+        int skip = head.first_dimension;
+        size_t width = hvd_dtype_size(tensor.dtype);
+        int64_t elements = shape_elements(tensor.shape + skip, tensor.ndim - skip, width);
+        if (elements < 0)
+            return false;
+        if (!skip)
+            summary->bytes += (uint64_t)elements * width;
+        if (summary->bytes > INT64_MAX)
+            return false;
+    }
+    return wire_done(&reader);
+}

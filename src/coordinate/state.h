@@ -1,0 +1,102 @@
+/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c and close.c
+ * only.
+ *
+ * Inputs note what happened; coordinator_flush acts: non-roots report, the root decides. Every rank, the root
+ * included, carries out decisions from the bytes of the same message. */
+#ifndef HVD_COORDINATE_STATE_H
+#define HVD_COORDINATE_STATE_H
+
+#include "coordinate/coordinator.h"
+#include "coordinate/message.h"
+#include "coordinate/round.h"
+#include "coordinate/table.h"
+
+/* Batches that run at the root at the same time: one moves data while the next one starts. */
+#define BATCHES_IN_FLIGHT 2
+
+enum coordinator_state {
+    STATE_OPEN,
+    STATE_CLOSING, /* a rank left; batches decided before still run */
+    STATE_GOODBYE, /* this subtree is done and has told the parent */
+    STATE_CLOSED,
+    STATE_FAILED
+};
+
+struct child {
+    uint64_t seen; /* the last decision that it has processed, as far as it said */
+    bool goodbye;
+    bool lost; /* after its goodbye */
+};
+
+struct entry_list {
+    struct entry **items;
+    size_t count, capacity;
+};
+
+/* What only the root has. */
+struct root {
+    struct entry_list ready; /* asked for by every rank, in one form */
+    bool sorted;             /* `ready` is in the order in which it runs */
+    uint64_t next_order;
+    uint64_t *ids; /* of a batch in the making */
+    struct entry_list members;
+    int unpublished; /* decisions in `out` */
+};
+
+struct coordinator {
+    struct coordinator_config config;
+    enum coordinator_state state;
+    hvd_status cause; /* why requests are refused, once closing or failed */
+    struct table table;
+    struct child *children;
+    uint64_t seen;                 /* number of the last decision carried out */
+    struct entry *oldest, *newest; /* with requests of this rank */
+    int pending;                   /* how many */
+    struct entry_list complete;    /* the whole subtree asked, not yet reported or judged */
+    struct pending **members;      /* of the batch being carried out */
+    size_t member_count, member_capacity;
+    int running;             /* batches of this rank */
+    int evictions_unseen;    /* carried out since the last report */
+    int leaver;              /* -1; the first rank known to leave */
+    bool leaves, leave_sent; /* this rank leaves; the parent was told of `leaver` */
+    struct wire_writer out;  /* the message in the making */
+    struct root root;
+};
+
+static inline bool is_root(const struct coordinator *c)
+{
+    return c->config.tree.parent < 0;
+}
+
+bool entry_list_push(struct entry_list *list, struct entry *entry); /* false when memory is out */
+
+/* coordinator.c: takes this rank's request out of its entry. */
+struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
+/* Sends `out` and empties it. */
+hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
+void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
+
+/* receive.c: a report counts in its entry; a complete one is noted. */
+hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status);
+/* The round of an entry has ended; it may be freed. */
+void end_round(struct coordinator *c, struct entry *entry);
+
+/* apply.c: carries out all decisions of a message, from the byte after its kind. */
+hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_status *status);
+
+/* decide.c: the root judges what is complete, and sends and carries out what it decides. */
+hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
+int64_t decide_next(const struct coordinator *c);
+
+/* mismatch.c: who asked for what, in words. */
+void mismatch_text(const struct entry *entry, char *text, size_t capacity);
+
+/* close.c */
+void close_begin(struct coordinator *c, int leaver); /* the decision to close */
+hvd_code close_advance(struct coordinator *c,
+                       hvd_status *status); /* says what is due: leave, goodbye, farewell */
+void close_end(struct coordinator *c);      /* the farewell */
+/* Fails, and tells all neighbours but `except`. */
+void fail(struct coordinator *c, int except, const hvd_status *cause);
+
+#endif

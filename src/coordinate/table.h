@@ -1,0 +1,88 @@
+/* table.h - what one coordinator knows of each name: the agreed form with its id, this rank's own request,
+ * and the count of who asked for it in the present round. Driver only.
+ *
+ * An agreement that was evicted stays readable until all children have seen the eviction, because ids that
+ * they sent before may still be on their way (docs/coordination.md, "Crossing"). */
+#ifndef HVD_COORDINATE_TABLE_H
+#define HVD_COORDINATE_TABLE_H
+
+#include "base/map.h"
+#include "coordinate/coordinator.h"
+#include "coordinate/form.h"
+#include "coordinate/ranks.h"
+
+struct entry;
+
+struct agreement {
+    uint64_t id;      /* number of the decision that made it */
+    uint64_t evicted; /* number of the decision that ended it; 0: it holds */
+    struct entry *entry;
+    struct form *form;
+    struct agreement *previous, *next; /* in `recent` or `retired` */
+};
+
+struct agreement_list {
+    struct agreement *head, *tail;
+    uint32_t count;
+};
+
+#define VARIANT_LIMIT 8
+
+struct variant {
+    struct form *form;
+    struct rank_set ranks;
+};
+
+/* What the ranks asked for, when it is not one and the same. */
+struct variants {
+    int count;
+    bool others; /* there are more kinds */
+    struct variant list[VARIANT_LIMIT];
+};
+
+/* Who has asked for a name since it last ran: this rank and its children with their whole subtrees. */
+struct round {
+    int missing;               /* of the reporters */
+    bool own;                  /* this rank is not missing */
+    struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
+    struct variants *variants; /* they differ */
+};
+
+struct entry {
+    int agreements; /* that point here */
+    struct agreement *agreed;
+    struct pending *mine;
+    struct entry *previous, *next; /* those with `mine`, oldest first */
+    struct round round;
+    uint64_t order; /* at the root: when it became ready everywhere, as a number, and in time */
+    int64_t ready_since;
+    uint64_t *reported; /* a bit per child */
+    uint32_t name_length;
+    char name[];
+};
+
+struct table {
+    struct map names, ids;
+    int reporters;                         /* children and this rank */
+    struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
+};
+
+void table_free(struct table *table);
+
+/* Finds the entry, or makes one; NULL when memory is out. */
+struct entry *table_entry(struct table *table, const char *name, uint32_t length);
+/* Frees an entry that says nothing any more. */
+void table_tidy(struct table *table, struct entry *entry);
+
+/* Also one that is retired; NULL when there is none of this id. */
+struct agreement *table_agreement(const struct table *table, uint64_t id);
+/* Takes over the reference to the form. */
+hvd_code table_agree(struct table *table, struct entry *entry, uint64_t id, struct form *form,
+                     hvd_status *status);
+void table_touch(struct table *table, struct agreement *agreement); /* it was used just now */
+/* Ends an agreement, but keeps its id readable if there are children. */
+void table_evict(struct table *table, struct agreement *agreement, uint64_t decision);
+/* Every child has seen this decision: forgets what ended up to there. */
+void table_forget_retired(struct table *table, uint64_t seen_by_all);
+
+#endif
