@@ -7,7 +7,7 @@
  *   round 1, distance 2   all      all      all      all          0 <-> 2, 1 <-> 3
  *   unfold                sends ---------------------------> all
  *
- *   cost: log2(n) steps, 2 more with folding; each rank sends log2(n) times the vector.
+ *   cost: log2(n) steps, rounded down, and 2 more with folding; each rank sends the vector log2(n) times.
  *
  * Partners add the same two operands, the lower rank's first, so all ranks get the same bits. A sum
  * overwrites what is being sent, so each reduction is gated by the send of its round. */

@@ -3,7 +3,7 @@
  *   5 ranks     rank 0 has heard of   tells
  *   round 0     0                     1
  *   round 1     4 0                   2
- *   round 2     2 3 4 0               4          then also of 1, by way of 1 and 2: all are there
+ *   round 2     2 3 4 0               4          hears from 1 of 3 4 0 1: all are there
  *
  *   cost: ceil(log2(n)) steps of one byte.
  *
