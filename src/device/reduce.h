@@ -1,8 +1,9 @@
 /* reduce.h - element kernels on the host: combine and scale, for every element type and reduction.
  *
  * The best instruction set of this processor is chosen when first asked for. Half types compute in float32
- * and round to nearest even. Operands may be equal (in place) but must not overlap otherwise; alignment is
- * that of the element type. Pure functions; any thread. */
+ * and round to nearest even. A NaN on either side gives a NaN; one that was computed has always the same
+ * bits. Operands may be equal (in place) but must not overlap otherwise; alignment is that of the element
+ * type. Pure functions; any thread. */
 #ifndef HVD_DEVICE_REDUCE_H
 #define HVD_DEVICE_REDUCE_H
 
