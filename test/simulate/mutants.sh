@@ -1,0 +1,47 @@
+#!/bin/sh
+# mutants.sh - shows that the simulator finds bugs: each patch in mutants/ plants one in a copy of the
+# coordinator, and the simulator must find it within SEEDS seeds.
+#
+# usage: mutants.sh SOURCE_TREE WORK_FOLDER [SEEDS]      (CC: the compiler; needs patch)
+set -eu
+source=$1 work=$2 seeds=${3:-100}
+cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$work/src -I$work/simulate"
+
+rm -rf "$work"
+mkdir -p "$work/objects"
+cp -R "$source/src" "$source/test/simulate" "$work"
+for file in "$work"/src/base/wire.c "$work"/src/base/map.c "$work"/src/base/types.c "$work"/src/base/status.c \
+            "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
+    $cc -c "$file" -o "$work/objects/$(basename "$file" .c).o"
+done
+$cc "$work"/objects/*.o -lm -o "$work/sound"
+"$work/sound" --seeds "$seeds" --ranks 100 >"$work/sound.log" || {
+    cat "$work/sound.log"
+    echo "FAILED: without any mutant the simulator finds a violation"
+    exit 1
+}
+
+survivors=0
+for mutant in "$source"/test/simulate/mutants/*.patch; do
+    name=$(basename "$mutant" .patch)
+    file=$(sed -n 's|^+++ b/||p' "$mutant")
+    object="$work/objects/$(basename "$file" .c).o"
+    cp "$source/$file" "$work/$file"
+    (cd "$work" && patch -s -p1 --fuzz=2 <"$mutant") || {
+        echo "FAILED: $name does not apply any more; plant the bug anew"
+        exit 1
+    }
+    cp "$object" "$object.sound"
+    $cc -c "$work/$file" -o "$object"
+    $cc "$work"/objects/*.o -lm -o "$work/$name"
+    if timeout 60 "$work/$name" --seeds "$seeds" --ranks 100 >"$work/$name.log" 2>&1; then
+        echo "$name SURVIVED $seeds seeds"
+        survivors=$((survivors + 1))
+    else
+        echo "$name: $(sed -n 's/^VIOLATION in //p' "$work/$name.log" | cut -c1-110)"
+        grep -q '^VIOLATION' "$work/$name.log" || survivors=$((survivors + 1))
+    fi
+    cp "$source/$file" "$work/$file"
+    mv "$object.sound" "$object"
+done
+test "$survivors" -eq 0

@@ -1,0 +1,44 @@
+/* queue.h - events in the order of virtual time; equal times in the order in which they were added. */
+#ifndef SIMULATE_QUEUE_H
+#define SIMULATE_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum event_kind {
+    EVENT_SUBMIT,  /* rank, name */
+    EVENT_TURN,    /* rank: flush */
+    EVENT_TIMER,   /* rank: flush, as the coordinator asked */
+    EVENT_DELIVER, /* rank, peer (sender), message */
+    EVENT_DONE,    /* rank, batch */
+    EVENT_LEAVE,   /* rank */
+    EVENT_CUT,     /* rank (a child): its edge to its parent */
+    EVENT_LOST     /* rank, peer */
+};
+
+struct message {
+    size_t length;
+    uint8_t bytes[];
+};
+
+struct event {
+    int64_t time;
+    uint64_t number;
+    enum event_kind kind;
+    int rank;
+    int argument; /* name, peer, batch */
+    struct message *message;
+};
+
+struct queue {
+    struct event *heap;
+    size_t count, capacity;
+    uint64_t next_number;
+};
+
+void queue_free(struct queue *queue);
+void queue_push(struct queue *queue, struct event event);
+bool queue_pop(struct queue *queue, struct event *event); /* false when it is empty */
+
+#endif
