@@ -9,7 +9,7 @@
 #include "base/wire.h"
 #include "horovod.h"
 
-#define RENDEZVOUS_KEY_LIMIT   256
+#define RENDEZVOUS_KEY_LIMIT   256 /* with the NUL */
 #define RENDEZVOUS_VALUE_LIMIT 65536
 
 struct rendezvous_client;
@@ -28,7 +28,8 @@ hvd_code rendezvous_join(struct rendezvous_client *client, const char *job, int 
 hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const void *value, size_t length,
                         hvd_status *status);
 
-/* Waits until the key is there; the value is appended to `value`. */
+/* Waits until the key is there; the value is appended to `value`. A deadline that has passed: only looks.
+ * HVD_TIMED_OUT: it is not there. */
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,
                         struct wire_writer *value, hvd_status *status);
 

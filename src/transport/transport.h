@@ -37,7 +37,24 @@ struct link_operations {
     void (*consume)(struct link *link, size_t n);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
+    /* For the mesh: is there what want_read and want_write ask for? Called after the peers were told to ring,
+     * so what comes later rings. */
+    bool (*news)(struct link *link);
+    void (*close)(struct link *link); /* frees the link; its connection is closed already, or closed here */
+    /* In the child after fork: closes the descriptors only. */
+    void (*abandon)(struct link *link);
 };
+
+enum transport {
+#define TRANSPORT(name) TRANSPORT_##name,
+#include "transport/transports.def"
+#undef TRANSPORT
+    TRANSPORT_COUNT
+};
+
+#define TRANSPORT(name) extern const struct link_operations transport_##name;
+#include "transport/transports.def"
+#undef TRANSPORT
 
 /* Common head of every transport's own link struct. */
 struct link {

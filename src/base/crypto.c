@@ -1,0 +1,34 @@
+/* crypto.c - see crypto.h. No state of its own; any thread. */
+#include "base/crypto.h"
+
+#include "base/status.h"
+
+#include <sodium.h>
+
+hvd_code crypto_random(void *bytes, size_t length, hvd_status *status)
+{
+    if (sodium_init() < 0)
+        return status_set(status, HVD_SYSTEM, "the system gives no random numbers (getrandom, /dev/urandom)");
+    randombytes_buf(bytes, length);
+    return HVD_OK;
+}
+
+void crypto_mac(const void *key, size_t key_length, const void *bytes, size_t length,
+                uint8_t mac[CRYPTO_MAC_BYTES])
+{
+    crypto_auth_hmacsha256_state state;
+    crypto_auth_hmacsha256_init(&state, key, key_length);
+    crypto_auth_hmacsha256_update(&state, bytes, length);
+    crypto_auth_hmacsha256_final(&state, mac);
+    sodium_memzero(&state, sizeof state);
+}
+
+bool crypto_equal(const void *a, const void *b, size_t length)
+{
+    return sodium_memcmp(a, b, length) == 0;
+}
+
+void crypto_wipe(void *bytes, size_t length)
+{
+    sodium_memzero(bytes, length);
+}

@@ -1,0 +1,51 @@
+/* platform.h - what only this operating system has: memory files, local sockets that pass descriptors, and
+ * waiting for many descriptors. One implementation per system; all calls report faults by errno. */
+#ifndef HVD_BASE_PLATFORM_H
+#define HVD_BASE_PLATFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Nameless shared memory whose pages are there (lack of memory is an error here, not a crash later) and whose
+ * size can't change any more. -1 on failure. */
+int platform_memory_create(size_t bytes);
+/* Mapped for reading and writing, left out of the children of fork(); NULL on failure, also when the size is
+ * another or could still change. */
+void *platform_memory_map(int fd, size_t bytes);
+void platform_memory_unmap(void *memory, size_t bytes);
+
+/* A counter that makes its descriptor readable until it is cleared. */
+int platform_event_create(void);
+void platform_event_set(int fd);
+void platform_event_clear(int fd);
+
+/* Stream sockets with a name in the kernel only, gone with their process. Non-blocking, closed on exec. */
+int platform_local_listen(const char *name);
+int platform_local_connect(const char *name);
+/* Like send and recv, with a descriptor attached to the first byte; -1: none. */
+ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int fd);
+ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd);
+/* True when the process at the other end runs as this one's user. */
+bool platform_peer_is_same_user(int socket);
+
+/* Equal texts: the processes can reach each other's local sockets. */
+void platform_host_identity(char *text, size_t capacity);
+
+/* Waits for many descriptors. POLLER_EDGE: news are told once. */
+enum { POLLER_READ = 1, POLLER_WRITE = 2, POLLER_END = 4, POLLER_EDGE = 8 };
+struct poller_news {
+    void *tag;
+    unsigned what;
+};
+int platform_poller_create(void);
+bool platform_poller_add(int poller, int fd, unsigned what, void *tag);
+void platform_poller_remove(int poller, int fd);
+bool platform_poller_change(int poller, int fd, unsigned what, void *tag);
+/* What there is now, at most `limit`. */
+int platform_poller_take(int poller, struct poller_news *news, int limit);
+/* Blocks until the poller has news, or `deadline`. */
+void platform_poller_wait(int poller, int64_t deadline);
+
+#endif

@@ -1,0 +1,242 @@
+/* platform_linux.c - see platform.h: memfd, eventfd, abstract Unix sockets, SO_PEERCRED, epoll. No state; any
+ * thread. */
+#include "base/platform.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define NEWS_LIMIT 64
+
+static int close_and_fail(int fd, int error)
+{
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+int platform_memory_create(size_t bytes)
+{
+    int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -1;
+    int error;
+    do
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    while (error == EINTR);
+    if (error)
+        return close_and_fail(fd, error);
+    if (fcntl(fd, F_ADD_SEALS, SEALS))
+        return close_and_fail(fd, errno);
+    return fd;
+}
+
+/* Without the seals a peer could cut the file, and touching the lost pages would kill this process. */
+static bool size_is_final(int fd, size_t bytes)
+{
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &info) == 0 && (size_t)info.st_size == bytes;
+}
+
+void *platform_memory_map(int fd, size_t bytes)
+{
+    if (!size_is_final(fd, bytes)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    madvise(memory, bytes, MADV_DONTFORK);
+    return memory;
+}
+
+void platform_memory_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+
+/* ---- events ------------------------------------------------------------------------------------------ */
+
+int platform_event_create(void)
+{
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+void platform_event_set(int fd)
+{
+    eventfd_write(fd, 1);
+}
+
+void platform_event_clear(int fd)
+{
+    eventfd_t count;
+    eventfd_read(fd, &count);
+}
+
+/* ---- local sockets ------------------------------------------------------------------------------------ */
+
+static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
+{
+    size_t length = strnlen(name, sizeof address->sun_path - 1);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path + 1, name, length);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+int platform_local_listen(const char *name)
+{
+    struct sockaddr_un address;
+    socklen_t length = abstract_address(name, &address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && (bind(fd, (struct sockaddr *)&address, length) || listen(fd, SOMAXCONN)))
+        return close_and_fail(fd, errno);
+    return fd;
+}
+
+int platform_local_connect(const char *name)
+{
+    struct sockaddr_un address;
+    socklen_t length = abstract_address(name, &address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, length))
+        return close_and_fail(fd, errno);
+    return fd;
+}
+
+union fd_message {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr header; /* for its alignment */
+};
+
+ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int fd)
+{
+    struct iovec part = {(void *)bytes, length};
+    union fd_message control = {0};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    }
+    return sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd)
+{
+    struct iovec part = {bytes, length};
+    union fd_message control;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    *fd = -1;
+    ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *header = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof *fd))
+        memcpy(fd, CMSG_DATA(header), sizeof *fd);
+    return n;
+}
+
+bool platform_peer_is_same_user(int socket)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+void platform_host_identity(char *text, size_t capacity)
+{
+    char boot[64] = "";
+    struct stat network = {0};
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file) {
+        if (!fgets(boot, sizeof boot, file))
+            boot[0] = '\0';
+        fclose(file);
+    }
+    if (!boot[0]) /* no /proc: names of hosts are what remains */
+        gethostname(boot, sizeof boot - 1);
+    boot[strcspn(boot, "\n")] = '\0';
+    stat("/proc/self/ns/net", &network);
+    snprintf(text, capacity, "%s/%llu", boot, (unsigned long long)network.st_ino);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------ */
+
+int platform_poller_create(void)
+{
+    return epoll_create1(EPOLL_CLOEXEC);
+}
+
+static bool poller_set(int poller, int operation, int fd, unsigned what, void *tag)
+{
+    struct epoll_event event = {.data.ptr = tag};
+    if (what & POLLER_READ)
+        event.events |= EPOLLIN | EPOLLRDHUP;
+    if (what & POLLER_WRITE)
+        event.events |= EPOLLOUT;
+    if (what & POLLER_EDGE)
+        event.events |= EPOLLET;
+    return epoll_ctl(poller, operation, fd, &event) == 0;
+}
+
+bool platform_poller_add(int poller, int fd, unsigned what, void *tag)
+{
+    return poller_set(poller, EPOLL_CTL_ADD, fd, what, tag);
+}
+
+bool platform_poller_change(int poller, int fd, unsigned what, void *tag)
+{
+    return poller_set(poller, EPOLL_CTL_MOD, fd, what, tag);
+}
+
+void platform_poller_remove(int poller, int fd)
+{
+    epoll_ctl(poller, EPOLL_CTL_DEL, fd, NULL);
+}
+
+int platform_poller_take(int poller, struct poller_news *news, int limit)
+{
+    struct epoll_event events[NEWS_LIMIT];
+    int count = epoll_wait(poller, events, limit < NEWS_LIMIT ? limit : NEWS_LIMIT, 0);
+    for (int i = 0; i < count; i++) {
+        uint32_t what = events[i].events;
+        bool end = what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+        news[i] = (struct poller_news){events[i].data.ptr, 0};
+        news[i].what |= what & EPOLLIN || end ? POLLER_READ : 0;
+        news[i].what |= what & EPOLLOUT ? POLLER_WRITE : 0;
+        news[i].what |= end ? POLLER_END : 0;
+    }
+    return count < 0 ? 0 : count;
+}
+
+void platform_poller_wait(int poller, int64_t deadline)
+{
+    struct pollfd one = {poller, POLLIN, 0};
+    struct timespec left = {0};
+    int64_t nanoseconds = deadline == CLOCK_NEVER ? 0 : deadline - clock_now();
+    if (nanoseconds > 0)
+        left = (struct timespec){nanoseconds / CLOCK_SECOND, nanoseconds % CLOCK_SECOND};
+    ppoll(&one, 1, deadline == CLOCK_NEVER ? NULL : &left, NULL);
+}

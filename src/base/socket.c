@@ -1,0 +1,251 @@
+/* socket.c - see socket.h. No state; any thread. */
+#include "base/socket.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG    4096 /* the kernel cuts it to its own limit */
+#define SOCK_FLAGS (SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+
+void socket_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* ---- listening --------------------------------------------------------------------------------------- */
+
+/* A descriptor, or -1 with errno. */
+static int listen_on(const struct addrinfo *address)
+{
+    int off = 0;
+    int fd = socket(address->ai_family, SOCK_FLAGS, 0);
+    if (fd < 0)
+        return -1;
+    if (address->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int port_of(const struct sockaddr_storage *address)
+{
+    return ntohs(address->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)address)->sin_port);
+}
+
+static int find_numeric(const char *address, const char *port, struct addrinfo **found)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    return getaddrinfo(address, port, &hints, found);
+}
+
+hvd_code socket_listen(const char *address, int *fd, int *port, hvd_status *status)
+{
+    /* "::" takes IPv4 as well; where the kernel has no IPv6, "0.0.0.0" remains. */
+    const char *const everywhere[] = {"::", "0.0.0.0", NULL};
+    const char *const one[] = {address, NULL};
+    int listener = -1, error = 0;
+    for (const char *const *at = address ? one : everywhere; *at && listener < 0; at++) {
+        struct addrinfo *found;
+        int fault = find_numeric(*at, "0", &found);
+        if (fault)
+            return status_set(status, HVD_INVALID_ARGUMENT, "can't listen on '%s': %s", *at,
+                              gai_strerror(fault));
+        listener = listen_on(found);
+        error = errno;
+        freeaddrinfo(found);
+    }
+    if (listener < 0)
+        return status_set_errno(status, error, "can't listen on %s", address ? address : "any interface");
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof bound;
+    getsockname(listener, (struct sockaddr *)&bound, &length);
+    *port = port_of(&bound);
+    *fd = listener;
+    return HVD_OK;
+}
+
+int socket_accept(int listener)
+{
+    return accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------- */
+
+/* Splits at the last colon; brackets around an IPv6 address go. */
+static bool split(const char *address, char *host, size_t capacity, const char **port)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon || colon == address || !colon[1])
+        return false;
+    size_t length = (size_t)(colon - address);
+    if (address[0] == '[') {
+        if (length < 3 || colon[-1] != ']')
+            return false;
+        address++;
+        length -= 2;
+    }
+    if (length >= capacity)
+        return false;
+    memcpy(host, address, length);
+    host[length] = '\0';
+    *port = colon + 1;
+    return true;
+}
+
+hvd_code socket_resolve(const char *address, struct addrinfo **found, hvd_status *status)
+{
+    char host[256];
+    const char *port;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    if (!split(address, host, sizeof host, &port))
+        return status_set(status, HVD_INVALID_ARGUMENT, "'%s' is no address; write host:port or [::1]:port",
+                          address);
+    int fault = getaddrinfo(host, port, &hints, found);
+    if (fault)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the address of '%s' can't be found: %s", address,
+                          gai_strerror(fault));
+    return HVD_OK;
+}
+
+int socket_connect(const struct addrinfo *address)
+{
+    int fd = socket(address->ai_family, SOCK_FLAGS, 0);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS || errno == EINTR)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int socket_connect_numeric(const char *address, int port)
+{
+    char service[16];
+    struct addrinfo *found;
+    snprintf(service, sizeof service, "%d", port);
+    if (find_numeric(address, service, &found)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    int fd = socket_connect(found);
+    int error = errno;
+    freeaddrinfo(found);
+    errno = error;
+    return fd;
+}
+
+int socket_error(int fd)
+{
+    int error = 0;
+    socklen_t length = sizeof error;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) ? errno : error;
+}
+
+void socket_send_at_once(int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* ---- addresses in words ------------------------------------------------------------------------------- */
+
+static bool host_text(const struct sockaddr *address, socklen_t length, char text[SOCKET_TEXT])
+{
+    return getnameinfo(address, length, text, SOCKET_TEXT, NULL, 0, NI_NUMERICHOST) == 0;
+}
+
+const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    char host[SOCKET_TEXT];
+    if (getpeername(fd, (struct sockaddr *)&address, &length) ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
+        !host_text((struct sockaddr *)&address, length, host)) {
+        snprintf(text, SOCKET_TEXT, "an unknown address");
+        return text;
+    }
+    snprintf(text, SOCKET_TEXT, address.ss_family == AF_INET6 ? "[%.60s]:%d" : "%.60s:%d", host,
+             port_of(&address));
+    return text;
+}
+
+bool socket_local_address(int fd, char text[SOCKET_TEXT])
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    return getsockname(fd, (struct sockaddr *)&address, &length) == 0 &&
+           host_text((struct sockaddr *)&address, length, text);
+}
+
+static bool address_of_family(const struct ifaddrs *at, const char *interface, int family,
+                              char text[SOCKET_TEXT])
+{
+    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    for (; at; at = at->ifa_next) {
+        if (at->ifa_addr && at->ifa_addr->sa_family == family && strcmp(at->ifa_name, interface) == 0)
+            return host_text(at->ifa_addr, length, text);
+    }
+    return false;
+}
+
+hvd_code socket_interface_address(const char *interface, char text[SOCKET_TEXT], hvd_status *status)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all))
+        return status_set_errno(status, errno, "can't list the network interfaces");
+    bool found =
+        address_of_family(all, interface, AF_INET, text) || address_of_family(all, interface, AF_INET6, text);
+    freeifaddrs(all);
+    if (!found)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "network interface '%s' does not exist here or has no address; `ip address` lists "
+                          "what there is (HOROVOD_NETWORK_INTERFACE)",
+                          interface);
+    return HVD_OK;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------ */
+
+int socket_poll_timeout(int64_t deadline)
+{
+    if (deadline == CLOCK_NEVER)
+        return -1;
+    int64_t left = deadline - clock_now();
+    int64_t milliseconds = left <= 0 ? 0 : (left + 999999) / 1000000;
+    return milliseconds > INT_MAX ? INT_MAX : (int)milliseconds;
+}
+
+bool socket_wait(int fd, short events, int64_t deadline)
+{
+    struct pollfd one = {fd, events, 0};
+    for (;;) {
+        int count = poll(&one, 1, socket_poll_timeout(deadline));
+        if (count > 0)
+            return true;
+        if (count == 0 && clock_now() >= deadline)
+            return false;
+    }
+}

@@ -1,0 +1,292 @@
+/* client.c - a rank's connection to the key-value store; see rendezvous.h. Blocks, with deadlines; one thread
+ * at a time. */
+#include "base/clock.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "rendezvous/handshake.h"
+#include "rendezvous/protocol.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define RETRY_INTERVAL (CLOCK_SECOND / 20)
+#define HANDSHAKE_TIME (5 * CLOCK_SECOND) /* one attempt; a busy server may have dropped it */
+#define LOOK_TIME      CLOCK_SECOND       /* for an answer that the server gives at once */
+
+struct rendezvous_client {
+    int fd;
+    int64_t deadline; /* of everything but a get */
+    uint32_t last_id;
+    struct wire_writer in, out;
+    char who[HANDSHAKE_WHO_LIMIT];
+    char local[SOCKET_TEXT];
+};
+
+/* ---- connecting --------------------------------------------------------------------------------------- */
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static hvd_code connect_to(struct rendezvous_client *client, const struct addrinfo *address, int64_t deadline,
+                           hvd_status *status)
+{
+    client->fd = socket_connect(address);
+    int error = client->fd < 0 ? errno : 0;
+    if (!error)
+        error = socket_wait(client->fd, POLLOUT, deadline) ? socket_error(client->fd) : ETIMEDOUT;
+    if (!error)
+        return HVD_OK;
+    socket_close(&client->fd);
+    status_set_errno(status, error, "%s can't be reached", client->who);
+    return HVD_PEER_LOST;
+}
+
+static hvd_code shake_hands(struct rendezvous_client *client, const char *secret, int64_t deadline,
+                            hvd_status *status)
+{
+    struct handshake handshake;
+    struct handshake_claim claim = {.role = HANDSHAKE_RENDEZVOUS};
+    hvd_code code = handshake_initiate(&handshake, secret, &claim, client->who, status);
+    while (!code) {
+        code = handshake_advance(&handshake, client->fd, status);
+        if (code != HVD_IN_PROGRESS)
+            break;
+        if (!socket_wait(client->fd, handshake_events(&handshake), deadline))
+            code = status_set(status, HVD_PEER_LOST, "%s did not answer the handshake", client->who);
+        else
+            code = HVD_OK;
+    }
+    if (code)
+        socket_close(&client->fd);
+    return code;
+}
+
+/* HVD_PEER_LOST: another attempt may help. */
+static hvd_code attempt(struct rendezvous_client *client, const struct addrinfo *address, const char *secret,
+                        int64_t deadline, hvd_status *status)
+{
+    hvd_code code = HVD_PEER_LOST;
+    int64_t end = earlier(deadline, clock_now() + HANDSHAKE_TIME);
+    for (; address && code == HVD_PEER_LOST; address = address->ai_next) {
+        code = connect_to(client, address, end, status);
+        if (!code)
+            code = shake_hands(client, secret, end, status);
+    }
+    return code;
+}
+
+static hvd_code connect_until(struct rendezvous_client *client, const struct addrinfo *addresses,
+                              const char *secret, int64_t deadline, hvd_status *status)
+{
+    hvd_status last;
+    for (;;) {
+        hvd_code code = attempt(client, addresses, secret, deadline, &last);
+        if (code && code != HVD_PEER_LOST)
+            return status_copy(status, &last);
+        if (!code)
+            return HVD_OK;
+        if (clock_now() >= deadline)
+            return status_set(
+                status, HVD_TIMED_OUT,
+                "%.400s, and the time to start is over (HOROVOD_START_TIMEOUT); is the launcher "
+                "alive, and may this host reach it?",
+                last.text);
+        struct timespec pause = {0, RETRY_INTERVAL};
+        nanosleep(&pause, NULL);
+    }
+}
+
+hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
+                            struct rendezvous_client **client, hvd_status *status)
+{
+    struct addrinfo *found;
+    struct rendezvous_client *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    opened->fd = -1;
+    opened->deadline = deadline;
+    snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
+    hvd_code code = socket_resolve(address, &found, status);
+    if (!code) {
+        code = connect_until(opened, found, secret, deadline, status);
+        freeaddrinfo(found);
+    }
+    if (!code && !socket_local_address(opened->fd, opened->local))
+        code = status_set_errno(status, errno, "the address that reaches %s can't be found", opened->who);
+    if (code) {
+        rendezvous_close(opened);
+        return code;
+    }
+    socket_send_at_once(opened->fd);
+    *client = opened;
+    return HVD_OK;
+}
+
+void rendezvous_close(struct rendezvous_client *client)
+{
+    if (!client)
+        return;
+    socket_close(&client->fd);
+    wire_writer_free(&client->in);
+    wire_writer_free(&client->out);
+    free(client);
+}
+
+const char *rendezvous_local_address(const struct rendezvous_client *client)
+{
+    return client->local;
+}
+
+/* ---- question and answer ------------------------------------------------------------------------------ */
+
+static hvd_code broken(struct rendezvous_client *client, const char *why, hvd_status *status)
+{
+    socket_close(&client->fd);
+    return status_set(status, HVD_PEER_LOST, "%s %s; the launcher has probably ended, see its output",
+                      client->who, why);
+}
+
+static hvd_code out_of_memory(const struct rendezvous_client *client, hvd_status *status)
+{
+    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while talking to %s", client->who);
+}
+
+/* HVD_OK when the socket can go on, after EAGAIN. */
+static hvd_code wait_for(struct rendezvous_client *client, ssize_t n, short events, int64_t deadline,
+                         hvd_status *status)
+{
+    if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        return broken(client, "closed its connection", status);
+    if (!socket_wait(client->fd, events, deadline))
+        return status_set(status, HVD_TIMED_OUT, "%s did not answer in time", client->who);
+    return HVD_OK;
+}
+
+static hvd_code send_question(struct rendezvous_client *client, struct question *question, int64_t deadline,
+                              hvd_status *status)
+{
+    struct wire_writer *out = &client->out;
+    size_t sent = 0;
+    out->length = 0;
+    question->id = ++client->last_id;
+    question_encode(out, question);
+    if (out->failed)
+        return out_of_memory(client, status);
+    while (sent < out->length) {
+        ssize_t n = send(client->fd, out->bytes + sent, out->length - sent, MSG_NOSIGNAL);
+        if (n > 0) {
+            sent += (size_t)n;
+            continue;
+        }
+        hvd_code code = wait_for(client, n, POLLOUT, deadline, status);
+        if (code == HVD_TIMED_OUT)
+            return broken(client, "takes no more questions", status); /* half a frame is on its way */
+        if (code)
+            return code;
+    }
+    return HVD_OK;
+}
+
+/* One frame; a timeout in the middle keeps what has come for the next call. */
+static hvd_code receive_frame(struct rendezvous_client *client, int64_t deadline, hvd_status *status)
+{
+    struct wire_writer *in = &client->in;
+    int64_t missing;
+    while ((missing = frame_missing(in)) > 0) {
+        if (!wire_reserve(in, in->length + (size_t)missing))
+            return out_of_memory(client, status);
+        ssize_t n = recv(client->fd, in->bytes + in->length, (size_t)missing, 0);
+        hvd_code code = n > 0 ? HVD_OK : wait_for(client, n, POLLIN, deadline, status);
+        if (code)
+            return code;
+        in->length += n > 0 ? (size_t)n : 0;
+    }
+    return missing < 0 ? broken(client, "sent a malformed answer", status) : HVD_OK;
+}
+
+/* The answer lies in client->in until the next question. */
+static hvd_code ask(struct rendezvous_client *client, struct question *question, int64_t deadline,
+                    struct answer *answer, hvd_status *status)
+{
+    if (client->fd < 0)
+        return broken(client, "has lost its connection", status);
+    hvd_code code = send_question(client, question, earlier(deadline, client->deadline), status);
+    bool fresh = false;
+    while (!code && !fresh) {
+        struct wire_writer *in = &client->in;
+        code = receive_frame(client, deadline, status);
+        if (code)
+            return code;
+        bool whole = answer_decode(answer, in->bytes + FRAME_HEADER_BYTES, in->length - FRAME_HEADER_BYTES);
+        in->length = 0; /* the bytes stay */
+        if (!whole)
+            return broken(client, "sent a malformed answer", status);
+        fresh = answer->id == question->id; /* else: of a get that was given up */
+    }
+    if (!code && answer->outcome == OUTCOME_FULL)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "%s is full", client->who);
+    return code;
+}
+
+static bool copy_key(struct question *question, const char *key)
+{
+    return (size_t)snprintf(question->key, sizeof question->key, "%s", key) < sizeof question->key;
+}
+
+static hvd_code key_too_long(const char *key, hvd_status *status)
+{
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "'%.64s...' is longer than the %d bytes that the rendezvous takes", key,
+                      RENDEZVOUS_KEY_LIMIT - 1);
+}
+
+hvd_code rendezvous_join(struct rendezvous_client *client, const char *job, int rank, uint32_t *generation,
+                         hvd_status *status)
+{
+    struct answer answer;
+    struct question question = {.kind = QUESTION_JOIN, .rank = (uint32_t)rank};
+    if (!copy_key(&question, job))
+        return key_too_long(job, status);
+    hvd_code code = ask(client, &question, client->deadline, &answer, status);
+    if (code)
+        return code;
+    struct wire_reader reader = wire_reader_of(answer.value, answer.length);
+    *generation = wire_get_u32(&reader);
+    return wire_done(&reader) ? HVD_OK : broken(client, "sent a malformed answer", status);
+}
+
+hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const void *value, size_t length,
+                        hvd_status *status)
+{
+    struct answer answer;
+    struct question question = {.kind = QUESTION_PUT, .value = value, .length = (uint32_t)length};
+    if (length > RENDEZVOUS_VALUE_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%s' is longer than %d bytes", key,
+                          RENDEZVOUS_VALUE_LIMIT);
+    if (!copy_key(&question, key))
+        return key_too_long(key, status);
+    return ask(client, &question, client->deadline, &answer, status);
+}
+
+hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,
+                        struct wire_writer *value, hvd_status *status)
+{
+    struct answer answer;
+    int64_t now = clock_now();
+    struct question question = {.kind = QUESTION_GET, .wait = deadline > now};
+    if (!copy_key(&question, key))
+        return key_too_long(key, status);
+    hvd_code code = ask(client, &question, question.wait ? deadline : now + LOOK_TIME, &answer, status);
+    if (!code && answer.outcome == OUTCOME_ABSENT)
+        code = status_set(status, HVD_TIMED_OUT, "nobody has put '%s' at %s", key, client->who);
+    if (code)
+        return code;
+    wire_put_raw(value, answer.value, answer.length);
+    return value->failed ? out_of_memory(client, status) : HVD_OK;
+}

@@ -1,0 +1,154 @@
+/* connection.c - see connection.h. The server's thread only. */
+#include "rendezvous/connection.h"
+
+#include "base/clock.h"
+#include "base/socket.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+struct connection *connection_create(int fd, const char *secret)
+{
+    char who[SOCKET_TEXT];
+    struct handshake_claim expected = {.role = HANDSHAKE_RENDEZVOUS};
+    struct connection *connection = calloc(1, sizeof *connection);
+    if (!connection)
+        return NULL;
+    connection->fd = fd;
+    connection->since = clock_now();
+    handshake_accept(&connection->handshake, secret, &expected, socket_peer_text(fd, who));
+    return connection;
+}
+
+void connection_free(struct connection *connection)
+{
+    socket_close(&connection->fd);
+    wire_writer_free(&connection->in);
+    wire_writer_free(&connection->out);
+    free(connection);
+}
+
+/* While an answer has not gone out nothing more is read: a client that does not listen costs one answer. */
+short connection_events(const struct connection *connection)
+{
+    if (!connection->proven)
+        return handshake_events(&connection->handshake);
+    return connection->out.length ? POLLOUT : POLLIN;
+}
+
+static void put_answer(struct connection *connection, enum outcome outcome, const void *value,
+                       uint32_t length)
+{
+    struct answer answer = {connection->question.id, outcome, value, length};
+    answer_encode(&connection->out, &answer);
+    connection->waiting = false;
+}
+
+static void answer_join(struct connection *connection, struct store *store)
+{
+    uint32_t generation;
+    const struct question *question = &connection->question;
+    if (!store_join(store, question->key, question->rank, &generation)) {
+        put_answer(connection, OUTCOME_FULL, NULL, 0);
+        return;
+    }
+    uint8_t bytes[4] = {(uint8_t)generation, (uint8_t)(generation >> 8), (uint8_t)(generation >> 16),
+                        (uint8_t)(generation >> 24)};
+    put_answer(connection, OUTCOME_DONE, bytes, sizeof bytes);
+}
+
+void connection_retry(struct connection *connection, const struct store *store)
+{
+    struct store_value value;
+    if (connection->waiting && store_get(store, connection->question.key, &value))
+        put_answer(connection, OUTCOME_DONE, value.bytes, value.length);
+}
+
+static void answer(struct connection *connection, struct store *store, bool *put)
+{
+    const struct question *question = &connection->question;
+    bool stored;
+    switch (question->kind) {
+    case QUESTION_JOIN:
+        answer_join(connection, store);
+        break;
+    case QUESTION_PUT:
+        stored = store_put(store, question->key, question->value, question->length);
+        put_answer(connection, stored ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
+        *put |= stored;
+        break;
+    case QUESTION_GET:
+        connection->waiting = true;
+        connection_retry(connection, store);
+        if (connection->waiting && !question->wait)
+            put_answer(connection, OUTCOME_ABSENT, NULL, 0);
+        break;
+    }
+}
+
+/* The end of a client that is done is no fault: no text. */
+static hvd_code ended(ssize_t n, hvd_status *status)
+{
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return HVD_IN_PROGRESS;
+    return status_set(status, HVD_PEER_LOST, "%s", "");
+}
+
+static hvd_code flush(struct connection *connection, hvd_status *status)
+{
+    struct wire_writer *out = &connection->out;
+    if (out->failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for an answer to %s",
+                          connection->handshake.who);
+    while (connection->sent < out->length) {
+        ssize_t n =
+            send(connection->fd, out->bytes + connection->sent, out->length - connection->sent, MSG_NOSIGNAL);
+        if (n <= 0)
+            return ended(n, status);
+        connection->sent += (size_t)n;
+    }
+    connection->sent = out->length = 0;
+    return HVD_OK;
+}
+
+/* HVD_OK when a whole question has come. */
+static hvd_code fill(struct connection *connection, hvd_status *status)
+{
+    struct wire_writer *in = &connection->in;
+    int64_t missing;
+    while ((missing = frame_missing(in)) > 0) {
+        if (!wire_reserve(in, in->length + (size_t)missing))
+            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a question of %s",
+                              connection->handshake.who);
+        ssize_t n = recv(connection->fd, in->bytes + in->length, (size_t)missing, 0);
+        if (n <= 0)
+            return ended(n, status);
+        in->length += (size_t)n;
+    }
+    bool whole = missing == 0 && question_decode(&connection->question, in->bytes + FRAME_HEADER_BYTES,
+                                                 in->length - FRAME_HEADER_BYTES);
+    in->length = 0;
+    if (!whole)
+        return status_set(status, HVD_REFUSED, "%s sent a malformed question", connection->handshake.who);
+    return HVD_OK;
+}
+
+hvd_code connection_advance(struct connection *connection, struct store *store, bool *put, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    if (!connection->proven) {
+        code = handshake_advance(&connection->handshake, connection->fd, status);
+        connection->proven = code == HVD_OK;
+    }
+    while (!code) {
+        code = flush(connection, status);
+        if (!code)
+            code = fill(connection, status);
+        if (!code)
+            answer(connection, store, put);
+    }
+    return code == HVD_IN_PROGRESS ? HVD_OK : code;
+}

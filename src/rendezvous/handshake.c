@@ -1,0 +1,336 @@
+/* handshake.c - see handshake.h. One connection's state, one thread. */
+#include "rendezvous/handshake.h"
+
+#include "base/crypto.h"
+#include "base/status.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define MAGIC           "HHVD"
+#define MAGIC_BYTES     4
+#define VERSION         1
+#define HEADER_BYTES    8
+#define NONCE_BYTES     32
+#define VERDICT_BYTES   1
+#define LABEL_ACCEPTS   "horovod accepts  "
+#define LABEL_INITIATES "horovod initiates"
+
+enum verdict {
+    VERDICT_OK,
+    VERDICT_VERSION,
+    VERDICT_ROLE,
+    VERDICT_JOB,
+    VERDICT_GENERATION,
+    VERDICT_RANK,
+    VERDICT_SECRET,
+    VERDICT_COUNT
+};
+
+static const char *const verdict_texts[VERDICT_COUNT] = {
+    "it accepted",
+    "it speaks another version of the protocol; install the same release of horovod everywhere",
+    "it is there for another kind of connection",
+    "it belongs to another job (HOROVOD_JOB differs)",
+    "it belongs to an earlier or later start of this job",
+    "it has another rank than expected; two processes may share a rank (HOROVOD_RANK)",
+    "it has another secret; every rank and the launcher need the same HOROVOD_SECRET",
+};
+
+/* ---- messages ---------------------------------------------------------------------------------------- */
+
+static struct wire_writer message_begin(struct handshake *handshake)
+{
+    /* A writer over the fixed buffer: no message comes near its end, so it never grows. */
+    struct wire_writer writer = {.bytes = handshake->out, .capacity = sizeof handshake->out};
+    wire_put_raw(&writer, MAGIC, MAGIC_BYTES);
+    wire_put_u16(&writer, VERSION);
+    wire_put_u16(&writer, 0);
+    return writer;
+}
+
+static void message_end(struct handshake *handshake, const struct wire_writer *writer, size_t following)
+{
+    size_t body = writer->length + following - HEADER_BYTES;
+    handshake->out[6] = (uint8_t)body;
+    handshake->out[7] = (uint8_t)(body >> 8);
+    handshake->out_length = writer->length;
+    handshake->out_sent = 0;
+}
+
+static void remember(struct handshake *handshake, const uint8_t *bytes, size_t length)
+{
+    memcpy(handshake->transcript + handshake->transcript_length, bytes, length);
+    handshake->transcript_length += length;
+}
+
+static void compute_mac(const struct handshake *handshake, const char *label, uint8_t mac[CRYPTO_MAC_BYTES])
+{
+    uint8_t bytes[sizeof LABEL_ACCEPTS + sizeof handshake->transcript];
+    size_t length = strlen(label);
+    memcpy(bytes, label, length);
+    memcpy(bytes + length, handshake->transcript, handshake->transcript_length);
+    crypto_mac(handshake->secret, strlen(handshake->secret), bytes, length + handshake->transcript_length,
+               mac);
+}
+
+static void append_mac(struct handshake *handshake, const char *label)
+{
+    compute_mac(handshake, label, handshake->out + handshake->out_length);
+    handshake->out_length += CRYPTO_MAC_BYTES;
+}
+
+static bool mac_is_right(const struct handshake *handshake, const char *label, const uint8_t *mac)
+{
+    uint8_t expected[CRYPTO_MAC_BYTES];
+    compute_mac(handshake, label, expected);
+    return crypto_equal(expected, mac, sizeof expected);
+}
+
+/* A verdict without a proof: the other end learns why, and the connection is over. */
+static void put_refusal(struct handshake *handshake, enum verdict verdict, size_t zeros)
+{
+    static const uint8_t nothing[NONCE_BYTES + CRYPTO_MAC_BYTES];
+    struct wire_writer writer = message_begin(handshake);
+    wire_put_u8(&writer, (uint8_t)verdict);
+    wire_put_raw(&writer, nothing, zeros);
+    message_end(handshake, &writer, 0);
+}
+
+static hvd_code refused(const struct handshake *handshake, const char *why, hvd_status *status)
+{
+    return status_set(status, HVD_REFUSED, "%s can't be used: %s", handshake->who, why);
+}
+
+static hvd_code refused_by_peer(const struct handshake *handshake, unsigned verdict, hvd_status *status)
+{
+    const char *why = verdict < VERDICT_COUNT ? verdict_texts[verdict] : "it gave an unknown reason";
+    return status_set(status, HVD_REFUSED, "%s refused this connection: %s", handshake->who, why);
+}
+
+static hvd_code check_header(const struct handshake *handshake, struct wire_reader *reader,
+                             bool *same_version, hvd_status *status)
+{
+    const uint8_t *magic = wire_get_raw(reader, MAGIC_BYTES);
+    *same_version = wire_get_u16(reader) == VERSION;
+    size_t body = wire_get_u16(reader);
+    if (reader->failed || memcmp(magic, MAGIC, MAGIC_BYTES) != 0 || body != reader->length - HEADER_BYTES)
+        return refused(handshake, "what it sends is not horovod's protocol", status);
+    return HVD_OK;
+}
+
+/* ---- the three steps --------------------------------------------------------------------------------- */
+
+hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
+                            const struct handshake_claim *claim, const char *who, hvd_status *status)
+{
+    uint8_t nonce[NONCE_BYTES];
+    hvd_code code = crypto_random(nonce, sizeof nonce, status);
+    if (code)
+        return code;
+    *handshake =
+        (struct handshake){.stage = HANDSHAKE_REPLY, .initiator = true, .secret = secret, .claim = *claim};
+    snprintf(handshake->who, sizeof handshake->who, "%s", who);
+    struct wire_writer writer = message_begin(handshake);
+    wire_put_u8(&writer, (uint8_t)claim->role);
+    wire_put_string(&writer, claim->job);
+    wire_put_u32(&writer, claim->generation);
+    wire_put_u32(&writer, claim->from);
+    wire_put_u32(&writer, claim->to);
+    wire_put_u32(&writer, claim->channel);
+    wire_put_raw(&writer, nonce, sizeof nonce);
+    message_end(handshake, &writer, 0);
+    remember(handshake, handshake->out, handshake->out_length);
+    return HVD_OK;
+}
+
+void handshake_accept(struct handshake *handshake, const char *secret, const struct handshake_claim *expected,
+                      const char *who)
+{
+    *handshake = (struct handshake){.stage = HANDSHAKE_HELLO, .secret = secret, .claim = *expected};
+    snprintf(handshake->who, sizeof handshake->who, "%s", who);
+}
+
+static enum verdict judge(const struct handshake_claim *expected, const struct handshake_claim *claim)
+{
+    if (claim->role != expected->role)
+        return VERDICT_ROLE;
+    if (strcmp(claim->job, expected->job) != 0)
+        return VERDICT_JOB;
+    if (claim->generation != expected->generation)
+        return VERDICT_GENERATION;
+    return claim->to == expected->to ? VERDICT_OK : VERDICT_RANK;
+}
+
+static hvd_code read_hello(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                           enum verdict *verdict, hvd_status *status)
+{
+    struct handshake_claim claim = {0};
+    *verdict = VERDICT_VERSION;
+    if (!same_version)
+        return HVD_OK;
+    claim.role = (enum handshake_role)wire_get_u8(reader);
+    wire_get_string(reader, claim.job, sizeof claim.job);
+    claim.generation = wire_get_u32(reader);
+    claim.from = wire_get_u32(reader);
+    claim.to = wire_get_u32(reader);
+    claim.channel = wire_get_u32(reader);
+    wire_get_raw(reader, NONCE_BYTES);
+    if (!wire_done(reader))
+        return refused(handshake, "its first message is malformed", status);
+    *verdict = judge(&handshake->claim, &claim);
+    handshake->claim = claim;
+    return HVD_OK;
+}
+
+static hvd_code take_hello(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                           hvd_status *status)
+{
+    uint8_t nonce[NONCE_BYTES];
+    enum verdict verdict;
+    hvd_code code = read_hello(handshake, reader, same_version, &verdict, status);
+    if (!code)
+        code = crypto_random(nonce, sizeof nonce, status);
+    if (code)
+        return code;
+    if (verdict) {
+        put_refusal(handshake, verdict, NONCE_BYTES + CRYPTO_MAC_BYTES);
+        return refused(handshake, verdict_texts[verdict], status);
+    }
+    remember(handshake, reader->bytes, reader->length);
+    struct wire_writer writer = message_begin(handshake);
+    wire_put_u8(&writer, VERDICT_OK);
+    wire_put_raw(&writer, nonce, sizeof nonce);
+    message_end(handshake, &writer, CRYPTO_MAC_BYTES);
+    remember(handshake, handshake->out, handshake->out_length);
+    append_mac(handshake, LABEL_ACCEPTS);
+    handshake->stage = HANDSHAKE_PROOF;
+    return HVD_OK;
+}
+
+static hvd_code take_reply(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                           hvd_status *status)
+{
+    unsigned verdict = same_version ? wire_get_u8(reader) : VERDICT_VERSION;
+    if (verdict)
+        return refused_by_peer(handshake, verdict, status);
+    wire_get_raw(reader, NONCE_BYTES);
+    const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
+    if (!wire_done(reader))
+        return refused(handshake, "its reply is malformed", status);
+    remember(handshake, reader->bytes, reader->length - CRYPTO_MAC_BYTES);
+    bool right = mac_is_right(handshake, LABEL_ACCEPTS, mac);
+    if (!right) {
+        put_refusal(handshake, VERDICT_SECRET, CRYPTO_MAC_BYTES);
+        return refused(handshake, verdict_texts[VERDICT_SECRET], status);
+    }
+    struct wire_writer writer = message_begin(handshake);
+    wire_put_u8(&writer, VERDICT_OK);
+    message_end(handshake, &writer, CRYPTO_MAC_BYTES);
+    append_mac(handshake, LABEL_INITIATES);
+    handshake->stage = HANDSHAKE_DONE; /* once it is sent */
+    return HVD_OK;
+}
+
+static hvd_code take_proof(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                           hvd_status *status)
+{
+    unsigned verdict = wire_get_u8(reader);
+    const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
+    if (!wire_done(reader) || !same_version)
+        return refused(handshake, "its proof is malformed", status);
+    if (verdict)
+        return refused_by_peer(handshake, verdict, status);
+    if (!mac_is_right(handshake, LABEL_INITIATES, mac))
+        return refused(handshake, verdict_texts[VERDICT_SECRET], status);
+    handshake->stage = HANDSHAKE_DONE;
+    return HVD_OK;
+}
+
+hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,
+                        hvd_status *status)
+{
+    bool same_version;
+    struct wire_reader reader = wire_reader_of(message, length);
+    hvd_code code = check_header(handshake, &reader, &same_version, status);
+    if (code)
+        return code;
+    switch (handshake->stage) {
+    case HANDSHAKE_HELLO:
+        return take_hello(handshake, &reader, same_version, status);
+    case HANDSHAKE_REPLY:
+        return take_reply(handshake, &reader, same_version, status);
+    case HANDSHAKE_PROOF:
+        return take_proof(handshake, &reader, same_version, status);
+    case HANDSHAKE_DONE:
+        break;
+    }
+    return refused(handshake, "it sends more than the handshake has", status);
+}
+
+/* ---- input and output --------------------------------------------------------------------------------- */
+
+short handshake_events(const struct handshake *handshake)
+{
+    return handshake->out_sent < handshake->out_length ? POLLOUT : POLLIN;
+}
+
+static hvd_code ended(const struct handshake *handshake, ssize_t n, hvd_status *status)
+{
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return HVD_IN_PROGRESS;
+    return status_set(status, HVD_PEER_LOST, "%s closed the connection during the handshake", handshake->who);
+}
+
+static hvd_code flush(struct handshake *handshake, int fd, hvd_status *status)
+{
+    while (handshake->out_sent < handshake->out_length) {
+        ssize_t n = send(fd, handshake->out + handshake->out_sent,
+                         handshake->out_length - handshake->out_sent, MSG_NOSIGNAL);
+        if (n <= 0)
+            return ended(handshake, n, status);
+        handshake->out_sent += (size_t)n;
+    }
+    return HVD_OK;
+}
+
+/* Reads the header, then exactly the body that it announces. */
+static hvd_code fill(struct handshake *handshake, int fd, hvd_status *status)
+{
+    for (;;) {
+        bool whole_header = handshake->in_length >= HEADER_BYTES;
+        size_t body = whole_header ? handshake->in[6] | (size_t)handshake->in[7] << 8 : 0;
+        size_t wanted = HEADER_BYTES + body;
+        bool foreign = handshake->in_length >= MAGIC_BYTES && memcmp(handshake->in, MAGIC, MAGIC_BYTES) != 0;
+        if (foreign || wanted > sizeof handshake->in || (whole_header && !body))
+            return refused(handshake, "what it sends is not horovod's protocol", status);
+        if (whole_header && handshake->in_length == wanted)
+            return HVD_OK;
+        ssize_t n = recv(fd, handshake->in + handshake->in_length, wanted - handshake->in_length, 0);
+        if (n <= 0)
+            return ended(handshake, n, status);
+        handshake->in_length += (size_t)n;
+    }
+}
+
+hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status)
+{
+    for (;;) {
+        hvd_code code = flush(handshake, fd, status);
+        if (code || handshake->stage == HANDSHAKE_DONE)
+            return code;
+        code = fill(handshake, fd, status);
+        if (code)
+            return code;
+        code = handshake_take(handshake, handshake->in, handshake->in_length, status);
+        handshake->in_length = 0;
+        if (code) {
+            flush(handshake, fd, NULL); /* the reason, if it goes at once */
+            return code;
+        }
+    }
+}

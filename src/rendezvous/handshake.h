@@ -1,0 +1,66 @@
+/* handshake.h - both ends of a new connection prove that they know the job's secret, before anything else is
+ * read. Used for the rendezvous and for the links between ranks.
+ *
+ *   hello   initiator -> acceptor   the claim (who talks to whom about what), a nonce
+ *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
+ *   proof   initiator -> acceptor   verdict, MAC("initiates" + hello + reply)
+ *
+ * Every message starts with magic, version and length, which no later version may change. A state machine
+ * without a clock: the owner of the connection sets the deadline. It never reads past the handshake. */
+#ifndef HVD_RENDEZVOUS_HANDSHAKE_H
+#define HVD_RENDEZVOUS_HANDSHAKE_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+
+#define HANDSHAKE_MESSAGE_LIMIT 512
+#define HANDSHAKE_JOB_LIMIT     192
+#define HANDSHAKE_WHO_LIMIT     160
+
+enum handshake_role {
+    HANDSHAKE_RENDEZVOUS = 1,
+    HANDSHAKE_LINK = 2, /* one channel between two ranks */
+    HANDSHAKE_LOCAL = 3 /* two ranks of one host, about shared memory */
+};
+
+struct handshake_claim {
+    enum handshake_role role;
+    char job[HANDSHAKE_JOB_LIMIT];
+    uint32_t generation;
+    uint32_t from, to; /* ranks */
+    uint32_t channel;
+};
+
+enum handshake_stage { HANDSHAKE_HELLO, HANDSHAKE_REPLY, HANDSHAKE_PROOF, HANDSHAKE_DONE };
+
+struct handshake {
+    enum handshake_stage stage; /* the message that comes next, from either side */
+    bool initiator;
+    const char *secret;
+    struct handshake_claim claim;
+    char who[HANDSHAKE_WHO_LIMIT]; /* the other end, for texts */
+    uint8_t in[HANDSHAKE_MESSAGE_LIMIT], out[HANDSHAKE_MESSAGE_LIMIT];
+    size_t in_length, out_length, out_sent;
+    uint8_t transcript[2 * HANDSHAKE_MESSAGE_LIMIT]; /* what both MACs cover */
+    size_t transcript_length;
+};
+
+/* `secret` is not copied. The acceptor's claim is what it expects; `from` and `channel` are learned, and
+ * proven once the handshake is done. */
+hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
+                            const struct handshake_claim *claim, const char *who, hvd_status *status);
+void handshake_accept(struct handshake *handshake, const char *secret, const struct handshake_claim *expected,
+                      const char *who);
+
+/* Goes on as far as the non-blocking `fd` allows. HVD_OK: both ends are proven. HVD_IN_PROGRESS: call again
+ * after handshake_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
+ * HVD_PEER_LOST: the connection ended. */
+hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
+short handshake_events(const struct handshake *handshake);
+
+/* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
+hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,
+                        hvd_status *status);
+
+#endif

@@ -1,0 +1,44 @@
+/* protocol.h - what an authenticated client asks the key-value store, and what it answers: frames of a length
+ * and a body. A client has one question open at a time; the next one withdraws it. */
+#ifndef HVD_RENDEZVOUS_PROTOCOL_H
+#define HVD_RENDEZVOUS_PROTOCOL_H
+
+#include "rendezvous/rendezvous.h"
+
+#define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
+
+enum question_kind { QUESTION_JOIN = 1, QUESTION_PUT, QUESTION_GET };
+
+struct question {
+    uint32_t id; /* the answer carries it */
+    enum question_kind kind;
+    char key[RENDEZVOUS_KEY_LIMIT]; /* join: the job */
+    uint32_t rank;                  /* join */
+    bool wait;                      /* get: answer once the key is there */
+    const uint8_t *value;           /* put; into the frame */
+    uint32_t length;
+};
+
+enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL };
+
+struct answer {
+    uint32_t id;
+    enum outcome outcome;
+    const uint8_t *value; /* join: the generation; get: the value; into the frame */
+    uint32_t length;
+};
+
+/* Append a whole frame. */
+void question_encode(struct wire_writer *frame, const struct question *question);
+void answer_encode(struct wire_writer *frame, const struct answer *answer);
+
+/* From a frame's body; false when it is malformed. */
+bool question_decode(struct question *question, const uint8_t *body, size_t length);
+bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
+
+/* How one reads frames: `in` holds what has come of the frame so far. The bytes still missing to know more,
+ * 0 when it is whole, -1 when it is longer than allowed. */
+int64_t frame_missing(const struct wire_writer *in);
+#define FRAME_HEADER_BYTES 4
+
+#endif

@@ -1,0 +1,305 @@
+/* server.c - the key-value store's server: one thread, which polls all connections. Strangers (connections
+ * without a finished handshake) are bounded in number and time, so a flood or a silent one costs little. */
+#include "base/clock.h"
+#include "base/crypto.h"
+#include "base/forked.h"
+#include "base/log.h"
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "base/throttle.h"
+#include "rendezvous/connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONNECTION_LIMIT 16384
+#define STRANGER_LIMIT   256
+#define STRANGER_TIME    (10 * CLOCK_SECOND)
+#define STRANGER_GRACE   (CLOCK_SECOND / 2) /* not dropped in favour of newer ones before */
+#define PAUSE            (CLOCK_SECOND / 10)
+
+enum { POLL_STOP, POLL_LISTENER, POLL_CONNECTIONS };
+
+struct hvd_rendezvous {
+    char *secret;
+    int port, listener, stop;
+    pthread_t thread;
+    bool forked; /* this is a child's copy: no thread, no descriptors */
+    struct forked_watch watch;
+    /* The thread's own. */
+    struct store store;
+    struct connection **connections;
+    struct pollfd *polls; /* POLL_CONNECTIONS more than connections */
+    int count, capacity;
+    int strangers;
+    int64_t paused_until; /* no new connections before */
+    struct throttle throttle;
+};
+
+/* ---- connections -------------------------------------------------------------------------------------- */
+
+/* The list changes under forked_lock only, so that a child of fork() finds it whole and closes what is in it.
+ */
+
+static void log_fault(struct hvd_rendezvous *server, const char *text)
+{
+    int held;
+    if (throttle_passes(&server->throttle, &held))
+        log_warning(-1, "rendezvous at port %d: %s (%d more before it)", server->port, text, held);
+}
+
+static void drop(struct hvd_rendezvous *server, int index)
+{
+    server->strangers -= !server->connections[index]->proven;
+    forked_lock();
+    connection_free(server->connections[index]);
+    server->connections[index] = server->connections[--server->count];
+    forked_unlock();
+}
+
+static int oldest_stranger(const struct hvd_rendezvous *server)
+{
+    int oldest = -1;
+    for (int i = 0; i < server->count; i++) {
+        const struct connection *connection = server->connections[i];
+        if (!connection->proven && (oldest < 0 || connection->since < server->connections[oldest]->since))
+            oldest = i;
+    }
+    return oldest;
+}
+
+static bool grow(struct hvd_rendezvous *server)
+{
+    int capacity = server->capacity ? 2 * server->capacity : 64;
+    struct connection **connections =
+        realloc(server->connections, (size_t)capacity * sizeof *server->connections);
+    if (connections)
+        server->connections = connections;
+    struct pollfd *polls =
+        realloc(server->polls, (size_t)(capacity + POLL_CONNECTIONS) * sizeof *server->polls);
+    if (polls)
+        server->polls = polls;
+    if (!connections || !polls)
+        return false;
+    server->capacity = capacity;
+    return true;
+}
+
+static bool make_room(struct hvd_rendezvous *server)
+{
+    if (server->count < server->capacity)
+        return true;
+    forked_lock();
+    bool grown = grow(server);
+    forked_unlock();
+    return grown;
+}
+
+/* False when the next connection has to wait a little. */
+static bool may_accept(struct hvd_rendezvous *server)
+{
+    if (server->strangers >= STRANGER_LIMIT) {
+        int oldest = oldest_stranger(server);
+        if (clock_now() - server->connections[oldest]->since < STRANGER_GRACE)
+            return false;
+        log_fault(server, "too many connections without a handshake; dropping the oldest");
+        drop(server, oldest);
+    }
+    return server->count < CONNECTION_LIMIT && make_room(server);
+}
+
+/* 0, or an errno value. */
+static int accept_one(struct hvd_rendezvous *server)
+{
+    int fd = socket_accept(server->listener);
+    if (fd < 0)
+        return errno;
+    struct connection *connection = connection_create(fd, server->secret);
+    if (!connection) {
+        close(fd);
+        return ENOMEM;
+    }
+    socket_send_at_once(fd);
+    server->connections[server->count++] = connection;
+    server->strangers++;
+    return 0;
+}
+
+static void accept_all(struct hvd_rendezvous *server)
+{
+    while (may_accept(server)) {
+        forked_lock();
+        int error = accept_one(server);
+        forked_unlock();
+        if (error == EAGAIN)
+            return;
+        if (error && error != ECONNABORTED && error != EINTR)
+            break; /* out of descriptors or memory */
+    }
+    server->paused_until = clock_now() + PAUSE; /* what ends soon makes room */
+}
+
+static void advance(struct hvd_rendezvous *server, int index)
+{
+    hvd_status status = {0};
+    struct connection *connection = server->connections[index];
+    bool was_proven = connection->proven, put = false;
+    hvd_code code = connection_advance(connection, &server->store, &put, &status);
+    if (!was_proven && connection->proven)
+        server->strangers--;
+    if (code) {
+        if (status.text[0])
+            log_fault(server, status.text);
+        drop(server, index);
+    }
+    for (int i = 0; put && i < server->count; i++)
+        connection_retry(server->connections[i], &server->store);
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------- */
+
+static void drop_late_strangers(struct hvd_rendezvous *server)
+{
+    int64_t now = clock_now();
+    for (int i = server->count - 1; i >= 0; i--) {
+        if (!server->connections[i]->proven && now - server->connections[i]->since >= STRANGER_TIME) {
+            log_fault(server, "a connection did not finish its handshake in time");
+            drop(server, i);
+        }
+    }
+}
+
+static int64_t next_deadline(const struct hvd_rendezvous *server)
+{
+    int oldest = server->strangers ? oldest_stranger(server) : -1;
+    int64_t deadline = oldest < 0 ? CLOCK_NEVER : server->connections[oldest]->since + STRANGER_TIME;
+    return server->paused_until && server->paused_until < deadline ? server->paused_until : deadline;
+}
+
+static void fill_polls(struct hvd_rendezvous *server)
+{
+    struct pollfd *polls = server->polls;
+    if (server->paused_until && clock_now() >= server->paused_until)
+        server->paused_until = 0;
+    polls[POLL_STOP] = (struct pollfd){server->stop, POLLIN, 0};
+    polls[POLL_LISTENER] = (struct pollfd){server->paused_until ? -1 : server->listener, POLLIN, 0};
+    for (int i = 0; i < server->count; i++)
+        polls[POLL_CONNECTIONS + i] =
+            (struct pollfd){server->connections[i]->fd, connection_events(server->connections[i]), 0};
+}
+
+static void *serve(void *argument)
+{
+    struct hvd_rendezvous *server = argument;
+    for (;;) {
+        fill_polls(server);
+        int polled = server->count;
+        poll(server->polls, (nfds_t)(polled + POLL_CONNECTIONS), socket_poll_timeout(next_deadline(server)));
+        if (server->polls[POLL_STOP].revents)
+            return NULL;
+        /* Downward: what is dropped is replaced by the last one, which has had its turn. */
+        for (int i = polled - 1; i >= 0; i--) {
+            if (server->polls[POLL_CONNECTIONS + i].revents)
+                advance(server, i);
+        }
+        drop_late_strangers(server);
+        if (server->polls[POLL_LISTENER].revents)
+            accept_all(server);
+    }
+}
+
+/* ---- start and stop ----------------------------------------------------------------------------------- */
+
+static void close_all(struct hvd_rendezvous *server)
+{
+    while (server->count)
+        drop(server, server->count - 1);
+    socket_close(&server->listener);
+    socket_close(&server->stop);
+}
+
+/* Only descriptors: the memory may be in the middle of a change. */
+static void close_in_child(void *owner)
+{
+    struct hvd_rendezvous *server = owner;
+    for (int i = 0; i < server->count; i++)
+        close(server->connections[i]->fd);
+    socket_close(&server->listener);
+    socket_close(&server->stop);
+    server->forked = true;
+}
+
+static void server_free(struct hvd_rendezvous *server)
+{
+    close_all(server);
+    store_free(&server->store);
+    free(server->connections);
+    free(server->polls);
+    if (server->secret)
+        crypto_wipe(server->secret, strlen(server->secret));
+    free(server->secret);
+    free(server);
+}
+
+static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits: signals are the program's */
+    int error = pthread_create(&server->thread, NULL, serve, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return status_set_errno(status, error, "can't start the rendezvous' thread");
+    return HVD_OK;
+}
+
+hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,
+                              hvd_status *status)
+{
+    if (!secret || !*secret)
+        return status_set(status, HVD_INVALID_ARGUMENT, "a rendezvous needs a secret");
+    struct hvd_rendezvous *server = calloc(1, sizeof *server);
+    if (!server)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
+    server->listener = -1;
+    server->stop = platform_event_create();
+    server->secret = strdup(secret);
+    hvd_code code = HVD_OK;
+    if (server->stop < 0)
+        code = status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
+    else if (!server->secret || !make_room(server))
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
+    if (!code)
+        code = socket_listen(address, &server->listener, &server->port, status);
+    if (!code)
+        code = start_thread(server, status);
+    if (code) {
+        server_free(server);
+        return code;
+    }
+    server->watch = (struct forked_watch){close_in_child, server, NULL};
+    forked_watch_add(&server->watch);
+    *rendezvous = server;
+    return status_ok(status);
+}
+
+int hvd_rendezvous_port(const hvd_rendezvous *rendezvous)
+{
+    return rendezvous->port;
+}
+
+void hvd_rendezvous_stop(hvd_rendezvous *rendezvous)
+{
+    if (!rendezvous || rendezvous->forked)
+        return; /* a child's copy is left as it is: its memory goes with the child */
+    forked_watch_remove(&rendezvous->watch);
+    platform_event_set(rendezvous->stop);
+    pthread_join(rendezvous->thread, NULL);
+    server_free(rendezvous);
+}

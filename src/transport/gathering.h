@@ -1,0 +1,32 @@
+/* gathering.h - all connections of a mesh that is being opened, in one poll loop: no order of arrival can
+ * block another. The higher rank of two connects, the lower one accepts. */
+#ifndef HVD_TRANSPORT_GATHERING_H
+#define HVD_TRANSPORT_GATHERING_H
+
+#include "base/throttle.h"
+#include "transport/candidate.h"
+
+#include <poll.h>
+
+struct gathering { /* zeroed memory with listeners of -1 is a valid empty one */
+    struct mesh *mesh;
+    const struct mesh_config *config;
+    const struct record *mine, *records; /* records: one per peer */
+    int tcp_listener, local_listener;
+    struct candidate **candidates;
+    struct pollfd *polls;
+    int count, capacity;
+    int64_t paused_until; /* no new connections before */
+    struct throttle throttle;
+};
+
+/* Until all peers have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed, see peer->cause. */
+hvd_code gathering_run(struct gathering *gathering, hvd_status *status);
+void gathering_free(struct gathering *gathering); /* closes the listeners, too */
+
+bool gathering_peer_is_complete(const struct peer *peer);
+/* Whether two ranks may try to share memory, or talk over TCP. */
+bool record_can_share(const struct record *a, const struct record *b);
+bool record_can_connect(const struct record *a, const struct record *b);
+
+#endif

@@ -1,0 +1,57 @@
+/* peer.h - what the files of this folder share: a mesh and its peers. */
+#ifndef HVD_TRANSPORT_PEER_H
+#define HVD_TRANSPORT_PEER_H
+
+#include "transport/mesh.h"
+#include "transport/segment.h"
+
+#define PEER_HOST_LIMIT 64
+
+struct peer {
+    struct mesh *mesh;
+    int rank;
+    enum transport transport; /* once the links are there */
+    long process;             /* id, on its host */
+    char host[PEER_HOST_LIMIT];
+    struct link **links;     /* [channels] */
+    int doorbell;            /* Unix socket to a peer of this host, or -1 */
+    struct segment *segment; /* its memory, mapped here, or NULL */
+    int local_index;         /* place among the peers of this host, or -1 */
+    bool expected;           /* said goodbye */
+    bool lost, told;         /* told: mesh_next_lost has returned it */
+    hvd_status cause;        /* of the loss; before that, the last fault while connecting */
+};
+
+struct mesh {
+    int rank;
+    int channels;
+    struct peer *peers; /* ascending */
+    int peer_count;
+    struct segment *segment;   /* this rank's memory for its local peers, or NULL */
+    int untold;                /* lost peers that mesh_next_lost has not returned */
+    bool has[TRANSPORT_COUNT]; /* links of this transport */
+    /* Descriptors. A sleeper waits for `bell`, which holds the event, the doorbells, and, while armed,
+     * `sockets`; so a driving thread's own traffic does not wake it. */
+    int event;   /* mesh_wake */
+    int bell;    /* poller */
+    int sockets; /* poller of the TCP links, edge-triggered */
+};
+
+struct peer *mesh_peer(const struct mesh *mesh, int rank); /* NULL: not a peer */
+
+/* "rank 2 (pid 1234, host a)" */
+const char *peer_text(const struct peer *peer, char *text, size_t capacity);
+
+/* The connection has ended. `error`: an errno value, 0 for an orderly end. The first cause counts. */
+void peer_lose(struct peer *peer, int error);
+
+/* shm.c: all links of a peer whose memory is mapped and whose doorbell is set; `rings`: those that
+ * come in. */
+hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status *status);
+void shm_poll(struct peer *peer);
+
+/* tcp.c: takes over the connected socket, also on failure. */
+hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *status);
+void tcp_poll(struct mesh *mesh);
+
+#endif

@@ -1,0 +1,27 @@
+/* record.h - what a rank publishes at the rendezvous, so that its peers find it. */
+#ifndef HVD_TRANSPORT_RECORD_H
+#define HVD_TRANSPORT_RECORD_H
+
+#include "base/socket.h"
+#include "transport/peer.h"
+
+#define RECORD_NAME_BYTES 16 /* random */
+
+struct record {
+    long process;
+    char host[PEER_HOST_LIMIT];
+    char host_identity[96];
+    char local_name[2 * RECORD_NAME_BYTES + 16]; /* of its Unix socket; "" when it takes no shared memory */
+    char address[SOCKET_TEXT];                   /* "" when it takes no TCP */
+    int port;
+};
+
+void record_encode(struct wire_writer *writer, const struct record *record);
+bool record_decode(struct record *record, const uint8_t *bytes, size_t length);
+
+hvd_code record_publish(const struct mesh_config *config, const struct record *record, hvd_status *status);
+/* HVD_TIMED_OUT: it has not been published. */
+hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadline, struct record *record,
+                      hvd_status *status);
+
+#endif

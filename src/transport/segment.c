@@ -1,0 +1,231 @@
+/* segment.c - see segment.h. Layout: the header, then for each local peer its rings, channel by channel. */
+#include "transport/segment.h"
+
+#include "base/crypto.h"
+#include "base/forked.h"
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONTROL_RING  ((size_t)16 << 10)
+#define LEAST_RING    ((size_t)16 << 10)
+#define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
+#define OFFER_FIXED   (SEGMENT_ID_BYTES + 8)
+#define OFFER_CHANNEL 16
+
+/* Segments that this process made, under forked_lock. */
+static struct segment *own_segments;
+
+/* ---- layout ------------------------------------------------------------------------------------------- */
+
+static size_t block_bytes(int channels, size_t data_size)
+{
+    return ring_bytes(CONTROL_RING) + (size_t)(channels - 1) * ring_bytes(data_size);
+}
+
+static size_t segment_bytes(int peers, int channels, size_t data_size)
+{
+    return sizeof(struct segment_memory) + (size_t)peers * block_bytes(channels, data_size);
+}
+
+static size_t choose_data_size(int peers, int channels, size_t wanted)
+{
+    size_t size = RING_ALIGNMENT;
+    while (size < wanted)
+        size *= 2;
+    while (size > LEAST_RING && segment_bytes(peers, channels, size) > SEGMENT_LIMIT)
+        size /= 2;
+    return size;
+}
+
+static size_t ring_size(const struct segment *segment, int channel)
+{
+    return channel == 0 ? CONTROL_RING : segment->data_size;
+}
+
+static size_t ring_offset(const struct segment *segment, int index, int channel)
+{
+    size_t offset = segment_bytes(index, segment->channels, segment->data_size);
+    if (channel > 0)
+        offset += ring_bytes(CONTROL_RING) + (size_t)(channel - 1) * ring_bytes(segment->data_size);
+    return offset;
+}
+
+static struct ring ring_at(const struct segment *segment, size_t offset, size_t size)
+{
+    return (struct ring){.memory = (struct ring_memory *)((uint8_t *)segment->memory + offset), .size = size};
+}
+
+struct ring segment_ring(const struct segment *segment, int index, int channel)
+{
+    return ring_at(segment, ring_offset(segment, index, channel), ring_size(segment, channel));
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static void unlist(const struct segment *segment)
+{
+    struct segment **at = &own_segments;
+    while (*at && *at != segment)
+        at = &(*at)->next;
+    if (*at)
+        *at = segment->next;
+}
+
+void segment_release(struct segment *segment)
+{
+    if (!segment)
+        return;
+    forked_lock();
+    bool last = atomic_fetch_sub(&segment->references, 1) == 1;
+    if (last)
+        unlist(segment);
+    forked_unlock();
+    if (!last)
+        return;
+    if (segment->memory)
+        platform_memory_unmap(segment->memory, segment->bytes);
+    socket_close(&segment->fd);
+    free(segment);
+}
+
+void segment_close_fd(struct segment *segment)
+{
+    socket_close(&segment->fd);
+}
+
+static struct segment *allocate(size_t bytes)
+{
+    struct segment *segment = calloc(1, sizeof *segment);
+    if (!segment)
+        return NULL;
+    segment->bytes = bytes;
+    segment->fd = -1;
+    atomic_init(&segment->references, 1);
+    return segment;
+}
+
+static hvd_code map_own(struct segment *segment, hvd_status *status)
+{
+    segment->fd = platform_memory_create(segment->bytes);
+    if (segment->fd >= 0)
+        segment->memory = platform_memory_map(segment->fd, segment->bytes);
+    if (!segment->memory)
+        return status_set_errno(status, errno,
+                                "can't get %zu KiB of shared memory (a container's memory limit counts it; "
+                                "HOROVOD_SHM_RING_BYTES makes it smaller)",
+                                segment->bytes >> 10);
+    return crypto_random(segment->id, sizeof segment->id, status);
+}
+
+hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status)
+{
+    size_t data_size = choose_data_size(peers, channels, wanted);
+    struct segment *created = allocate(segment_bytes(peers, channels, data_size));
+    if (!created)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    created->channels = channels;
+    created->data_size = data_size;
+    created->process = getpid();
+    hvd_code code = map_own(created, status);
+    if (code) {
+        segment_release(created);
+        return code;
+    }
+    forked_lock();
+    created->next = own_segments;
+    own_segments = created;
+    forked_unlock();
+    *segment = created;
+    return HVD_OK;
+}
+
+/* ---- offers ------------------------------------------------------------------------------------------- */
+
+size_t segment_offer_bytes(int channels)
+{
+    return OFFER_FIXED + (size_t)channels * OFFER_CHANNEL;
+}
+
+void segment_offer(const struct segment *segment, int index, uint8_t *offer)
+{
+    size_t bytes = segment_offer_bytes(segment->channels);
+    struct wire_writer writer = {.bytes = offer, .capacity = bytes};
+    wire_put_raw(&writer, segment->id, SEGMENT_ID_BYTES);
+    wire_put_u64(&writer, segment->bytes);
+    for (int channel = 0; channel < segment->channels; channel++) {
+        wire_put_u64(&writer, ring_offset(segment, index, channel));
+        wire_put_u64(&writer, ring_size(segment, channel));
+    }
+}
+
+static bool ring_fits(uint64_t offset, uint64_t size, uint64_t bytes)
+{
+    bool power = size >= RING_ALIGNMENT && (size & (size - 1)) == 0;
+    return power && offset % RING_LINE == 0 && offset >= sizeof(struct segment_memory) && offset <= bytes &&
+           bytes - offset >= sizeof(struct ring_memory) &&
+           bytes - offset - sizeof(struct ring_memory) >= size;
+}
+
+static bool read_offer(struct segment *offered, const uint8_t *offer, struct ring *rings, int channels,
+                       size_t *offsets)
+{
+    struct wire_reader reader = wire_reader_of(offer, segment_offer_bytes(channels));
+    memcpy(offered->id, wire_get_raw(&reader, SEGMENT_ID_BYTES), SEGMENT_ID_BYTES);
+    offered->bytes = wire_get_u64(&reader);
+    for (int channel = 0; channel < channels; channel++) {
+        offsets[channel] = wire_get_u64(&reader);
+        rings[channel] = (struct ring){.size = wire_get_u64(&reader)};
+        if (!ring_fits(offsets[channel], rings[channel].size, offered->bytes))
+            return false;
+    }
+    return wire_done(&reader);
+}
+
+/* This process's own mapping of it, or NULL. A child of fork() has not kept its parent's. */
+static struct segment *find_own(const struct segment *offered)
+{
+    forked_lock();
+    struct segment *at = own_segments;
+    while (at && (memcmp(at->id, offered->id, sizeof at->id) != 0 || at->process != getpid() ||
+                  at->bytes != offered->bytes))
+        at = at->next;
+    if (at)
+        atomic_fetch_add(&at->references, 1);
+    forked_unlock();
+    return at;
+}
+
+static struct segment *map_peers(const struct segment *offered, int fd)
+{
+    struct segment *segment = fd < 0 ? NULL : allocate(offered->bytes);
+    if (!segment)
+        return NULL;
+    segment->memory = platform_memory_map(fd, segment->bytes);
+    if (segment->memory)
+        return segment;
+    segment_release(segment);
+    return NULL;
+}
+
+struct segment *segment_accept(const uint8_t *offer, int fd, struct ring *rings, int channels)
+{
+    struct segment offered = {.fd = -1};
+    struct segment *segment = NULL;
+    size_t *offsets = calloc((size_t)channels, sizeof *offsets);
+    if (offsets && read_offer(&offered, offer, rings, channels, offsets)) {
+        segment = find_own(&offered);
+        if (!segment)
+            segment = map_peers(&offered, fd);
+    }
+    for (int channel = 0; segment && channel < channels; channel++)
+        rings[channel] = ring_at(segment, offsets[channel], rings[channel].size);
+    free(offsets);
+    return segment;
+}

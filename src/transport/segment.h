@@ -1,0 +1,49 @@
+/* segment.h - one rank's shared memory: its sleeping word and its outgoing rings to the ranks of its host.
+ *
+ * Ranks that are threads of one process use one mapping, so that ThreadSanitizer sees their races: whoever is
+ * offered a segment that this process made gets that one, and the references are counted. */
+#ifndef HVD_TRANSPORT_SEGMENT_H
+#define HVD_TRANSPORT_SEGMENT_H
+
+#include "transport/ring.h"
+
+#include "horovod.h"
+
+#define SEGMENT_ID_BYTES 16
+
+struct segment_memory {
+    /* 1 while the rank sleeps: who gives it something exchanges the word to 0 and rings its doorbell. */
+    alignas(RING_LINE) atomic_uint sleeping;
+};
+
+/* A mapping, own or a peer's. */
+struct segment {
+    struct segment_memory *memory;
+    size_t bytes;
+    uint8_t id[SEGMENT_ID_BYTES];
+    int fd; /* -1 with a peer's */
+    atomic_int references;
+    /* Of an own segment: */
+    long process; /* that made it */
+    struct segment *next;
+    int channels;
+    size_t data_size; /* of a ring that carries data */
+};
+
+/* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. */
+hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status);
+void segment_release(struct segment *segment); /* NULL is fine */
+/* The descriptor is needed until the last peer has mapped the memory. */
+void segment_close_fd(struct segment *segment);
+
+/* This rank's outgoing ring to its `index`th local peer. */
+struct ring segment_ring(const struct segment *segment, int index, int channel);
+
+/* An offer tells a peer which rings are for it; the descriptor travels beside it. */
+size_t segment_offer_bytes(int channels);
+void segment_offer(const struct segment *segment, int index, uint8_t *offer);
+/* Maps what a peer offers and yields its rings, which come in here. `fd` stays the caller's. NULL when it
+ * can't be used. */
+struct segment *segment_accept(const uint8_t *offer, int fd, struct ring *rings, int channels);
+
+#endif

@@ -1,0 +1,130 @@
+/* sharing.c - see sharing.h. One connection's state, one thread. */
+#include "transport/sharing.h"
+
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+enum { OFFER_OUT, OFFER_IN, VERDICT_OUT, VERDICT_IN };
+
+hvd_code sharing_begin(struct sharing *sharing, const struct segment *own, int index, int channels,
+                       hvd_status *status)
+{
+    size_t bytes = segment_offer_bytes(channels);
+    *sharing = (struct sharing){.channels = channels, .fd_out = own ? own->fd : -1};
+    sharing->out = calloc(1, bytes); /* all zeros is an offer of nothing */
+    sharing->in = calloc(1, bytes);
+    sharing->rings = calloc((size_t)channels, sizeof *sharing->rings);
+    if (!sharing->out || !sharing->in || !sharing->rings)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    if (own)
+        segment_offer(own, index, sharing->out);
+    return HVD_OK;
+}
+
+void sharing_free(struct sharing *sharing)
+{
+    free(sharing->out);
+    free(sharing->in);
+    free(sharing->rings);
+    segment_release(sharing->segment);
+    *sharing = (struct sharing){0};
+}
+
+short sharing_events(const struct sharing *sharing)
+{
+    return sharing->stage == OFFER_OUT || sharing->stage == VERDICT_OUT ? POLLOUT : POLLIN;
+}
+
+static hvd_code ended(ssize_t n, hvd_status *status)
+{
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return HVD_IN_PROGRESS;
+    return status_set(status, HVD_UNSUPPORTED, "the connection ended while memory was being shared");
+}
+
+/* Sends `length` bytes in all; `fd` goes with the first. */
+static hvd_code send_all(struct sharing *sharing, int socket, const uint8_t *bytes, size_t length, int fd,
+                         hvd_status *status)
+{
+    while (sharing->sent < length) {
+        ssize_t n = platform_send_with_fd(socket, bytes + sharing->sent, length - sharing->sent,
+                                          sharing->sent ? -1 : fd);
+        if (n <= 0)
+            return ended(n, status);
+        sharing->sent += (size_t)n;
+    }
+    sharing->sent = 0;
+    sharing->stage++;
+    return HVD_OK;
+}
+
+static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes, size_t length, int *fd,
+                            hvd_status *status)
+{
+    while (sharing->received < length) {
+        int came;
+        ssize_t n =
+            platform_receive_with_fd(socket, bytes + sharing->received, length - sharing->received, &came);
+        if (came >= 0) {
+            socket_close(fd);
+            *fd = came;
+        }
+        if (n <= 0)
+            return ended(n, status);
+        sharing->received += (size_t)n;
+    }
+    sharing->received = 0;
+    sharing->stage++;
+    return HVD_OK;
+}
+
+static hvd_code receive_offer(struct sharing *sharing, int socket, hvd_status *status)
+{
+    int fd = -1;
+    size_t bytes = segment_offer_bytes(sharing->channels);
+    hvd_code code = receive_all(sharing, socket, sharing->in, bytes, &fd, status);
+    if (!code)
+        sharing->segment = segment_accept(sharing->in, fd, sharing->rings, sharing->channels);
+    sharing->mine = sharing->segment != NULL;
+    socket_close(&fd);
+    return code;
+}
+
+static hvd_code conclude(const struct sharing *sharing, hvd_status *status)
+{
+    if (sharing->mine && sharing->theirs == 1)
+        return HVD_OK;
+    return status_set(status, HVD_UNSUPPORTED, "%s can't map the other's memory",
+                      sharing->mine ? "it" : "this rank");
+}
+
+hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    while (!code) {
+        int none = -1;
+        switch (sharing->stage) {
+        case OFFER_OUT:
+            code = send_all(sharing, socket, sharing->out, segment_offer_bytes(sharing->channels),
+                            sharing->fd_out, status);
+            break;
+        case OFFER_IN:
+            code = receive_offer(sharing, socket, status);
+            break;
+        case VERDICT_OUT:
+            code = send_all(sharing, socket, &sharing->mine, 1, -1, status);
+            break;
+        case VERDICT_IN:
+            code = receive_all(sharing, socket, &sharing->theirs, 1, &none, status);
+            break;
+        default:
+            return conclude(sharing, status);
+        }
+    }
+    return code;
+}

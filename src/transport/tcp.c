@@ -1,0 +1,262 @@
+/* tcp.c - links over TCP: one socket per peer and channel, non-blocking, written straight from the tensors.
+ * Edge-triggered: `readable` and `writable` say whether a system call may be worth it. */
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "transport/peer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define BUFFER_BYTES   ((size_t)256 << 10)
+#define CONTROL_BYTES  ((size_t)16 << 10)
+#define BUFFER_ALIGN   64
+#define NEWS_PER_CALL  64
+#define PARTS_PER_CALL 64
+
+struct tcp_link {
+    struct link link;
+    struct peer *peer;
+    int fd;
+    bool readable, writable;
+    bool ending, ended; /* the kernel has told of the end; nothing is left to read before it */
+    /* Bytes received ahead of receive() or shown by view(). */
+    uint8_t *buffer;
+    size_t capacity, start, length;
+    size_t unusable; /* bytes that the last view showed and that were too few to use */
+    bool fresh;      /* at the start of a message, which a view shows aligned */
+};
+
+static struct tcp_link *tcp_of(struct link *link)
+{
+    return (struct tcp_link *)link;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------ */
+
+static ssize_t tcp_send(struct link *link, const struct iovec *parts, int count)
+{
+    struct tcp_link *tcp = tcp_of(link);
+    struct msghdr message = {.msg_iov = (struct iovec *)parts,
+                             .msg_iovlen = (size_t)(count < PARTS_PER_CALL ? count : PARTS_PER_CALL)};
+    if (tcp->peer->lost)
+        return -1;
+    if (!tcp->writable)
+        return 0;
+    ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL);
+    if (n >= 0)
+        return n;
+    if (errno == EINTR)
+        return 0;
+    tcp->writable = false;
+    if (errno == EAGAIN)
+        return 0;
+    peer_lose(tcp->peer, errno); /* what it said before can still be read */
+    return -1;
+}
+
+/* A stream needs no padding. */
+static void tcp_end_send(struct link *link)
+{
+    (void)link;
+}
+
+/* ---- receiving ---------------------------------------------------------------------------------------- */
+
+/* As recvmsg, in link_operations' terms. */
+static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
+{
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    size_t asked = 0;
+    for (int i = 0; i < count; i++)
+        asked += parts[i].iov_len;
+    if (!asked || !tcp->readable)
+        return asked && tcp->ended ? -1 : 0;
+    ssize_t n = recvmsg(tcp->fd, &message, 0);
+    if (n < 0 && errno == EINTR)
+        return 0;
+    /* Less than asked: that was all, and more will be news; but the end is told once only. */
+    tcp->readable = n == (ssize_t)asked || (n > 0 && tcp->ending);
+    if (n > 0)
+        return n;
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    tcp->ended = true;
+    peer_lose(tcp->peer, n == 0 ? 0 : errno);
+    return -1;
+}
+
+static void compact(struct tcp_link *tcp)
+{
+    memmove(tcp->buffer, tcp->buffer + tcp->start, tcp->length);
+    tcp->start = 0;
+}
+
+/* Receives until `wanted` bytes lie in the buffer, or what is there. */
+static ssize_t fill_buffer(struct tcp_link *tcp, size_t wanted)
+{
+    if (tcp->start + wanted > tcp->capacity)
+        compact(tcp);
+    struct iovec part = {tcp->buffer + tcp->start + tcp->length, wanted - tcp->length};
+    ssize_t n = receive_now(tcp, &part, 1);
+    if (n > 0)
+        tcp->length += (size_t)n;
+    return n;
+}
+
+static void drop(struct tcp_link *tcp, size_t n)
+{
+    tcp->start += n;
+    tcp->length -= n;
+    tcp->unusable = 0;
+    if (!tcp->length)
+        tcp->start = 0;
+}
+
+static size_t take_buffered(struct tcp_link *tcp, const struct iovec *parts, int count)
+{
+    size_t total = 0;
+    for (int i = 0; i < count && tcp->length; i++) {
+        size_t n = parts[i].iov_len < tcp->length ? parts[i].iov_len : tcp->length;
+        memcpy(parts[i].iov_base, tcp->buffer + tcp->start, n);
+        drop(tcp, n);
+        total += n;
+    }
+    return total;
+}
+
+/* Straight into the parts. */
+static ssize_t receive_parts(struct tcp_link *tcp, const struct iovec *parts, int count)
+{
+    struct iovec copies[PARTS_PER_CALL];
+    if (count > PARTS_PER_CALL)
+        count = PARTS_PER_CALL;
+    memcpy(copies, parts, (size_t)count * sizeof *parts);
+    return receive_now(tcp, copies, count);
+}
+
+/* Channel 0 carries small messages: one system call fetches several. */
+static ssize_t tcp_receive(struct link *link, const struct iovec *parts, int count)
+{
+    struct tcp_link *tcp = tcp_of(link);
+    ssize_t n = 1;
+    if (!tcp->length && link->channel > 0)
+        return receive_parts(tcp, parts, count);
+    if (!tcp->length)
+        n = fill_buffer(tcp, tcp->capacity);
+    return n > 0 ? (ssize_t)take_buffered(tcp, parts, count) : n;
+}
+
+static ssize_t tcp_view(struct link *link, const void **data, size_t limit)
+{
+    struct tcp_link *tcp = tcp_of(link);
+    ssize_t n = 0;
+    if (limit > tcp->capacity)
+        limit = tcp->capacity;
+    if (tcp->fresh && tcp->start % 16) /* only where bytes were received ahead: on channel 0 */
+        compact(tcp);
+    tcp->fresh = false;
+    if (tcp->length < limit)
+        n = fill_buffer(tcp, limit);
+    size_t shown = tcp->length < limit ? tcp->length : limit;
+    tcp->unusable = shown < 16 && shown < limit ? shown : 0;
+    *data = tcp->buffer + tcp->start;
+    return shown || n >= 0 ? (ssize_t)shown : -1;
+}
+
+static void tcp_consume(struct link *link, size_t n)
+{
+    drop(tcp_of(link), n);
+}
+
+static void tcp_end_receive(struct link *link)
+{
+    tcp_of(link)->unusable = 0;
+    tcp_of(link)->fresh = true;
+}
+
+/* ---- for the mesh ------------------------------------------------------------------------------------- */
+
+static bool tcp_news(struct link *link)
+{
+    const struct tcp_link *tcp = tcp_of(link);
+    return (link->want_read && (tcp->readable || tcp->length > tcp->unusable)) ||
+           (link->want_write && tcp->writable);
+}
+
+void tcp_poll(struct mesh *mesh)
+{
+    struct poller_news news[NEWS_PER_CALL];
+    int count = platform_poller_take(mesh->sockets, news, NEWS_PER_CALL);
+    for (int i = 0; i < count; i++) {
+        struct tcp_link *tcp = news[i].tag;
+        tcp->readable |= (news[i].what & POLLER_READ) != 0;
+        tcp->writable |= (news[i].what & POLLER_WRITE) != 0;
+        if (news[i].what & POLLER_END) {
+            tcp->ending = true;
+            peer_lose(tcp->peer, socket_error(tcp->fd));
+        }
+    }
+}
+
+/* A close with unread bytes would reset the connection, and the peer might lose what was said last. */
+static void tcp_close(struct link *link)
+{
+    struct tcp_link *tcp = tcp_of(link);
+    if (tcp->fd >= 0) {
+        char unread[4096];
+        shutdown(tcp->fd, SHUT_WR);
+        for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
+            i++;
+        socket_close(&tcp->fd);
+    }
+    free(tcp->buffer);
+    free(tcp);
+}
+
+static void tcp_abandon(struct link *link)
+{
+    socket_close(&tcp_of(link)->fd);
+}
+
+const struct link_operations transport_tcp = {
+    .send = tcp_send,
+    .end_send = tcp_end_send,
+    .receive = tcp_receive,
+    .view = tcp_view,
+    .consume = tcp_consume,
+    .end_receive = tcp_end_receive,
+    .news = tcp_news,
+    .close = tcp_close,
+    .abandon = tcp_abandon,
+};
+
+hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *status)
+{
+    size_t capacity = channel == 0 ? CONTROL_BYTES : BUFFER_BYTES;
+    struct tcp_link *tcp = calloc(1, sizeof *tcp);
+    uint8_t *buffer = aligned_alloc(BUFFER_ALIGN, capacity);
+    if (!tcp || !buffer) {
+        free(tcp);
+        free(buffer);
+        socket_close(&fd);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    }
+    *tcp = (struct tcp_link){.link = {&transport_tcp, peer->rank, channel, false, false},
+                             .peer = peer,
+                             .fd = fd,
+                             .readable = true,
+                             .writable = true,
+                             .buffer = buffer,
+                             .capacity = capacity};
+    peer->links[channel] = &tcp->link;
+    peer->transport = TRANSPORT_tcp;
+    peer->mesh->has[TRANSPORT_tcp] = true;
+    socket_send_at_once(fd);
+    if (!platform_poller_add(peer->mesh->sockets, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, tcp))
+        return status_set_errno(status, errno, "can't listen to the connection with rank %d", peer->rank);
+    return HVD_OK;
+}

@@ -1,0 +1,878 @@
+/* test_mesh.c - meshes of n ranks, each a thread of this process, over every transport: bytes arrive whole
+ * and in order, no wake-up is lost, deaths are reported, strangers do no harm, nothing leaks. */
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/socket.h"
+#include "rendezvous/handshake.h"
+#include "transport/record.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SECRET         "the secret of this test"
+#define SIZE_MAX_RANKS 8
+#define CHANNELS       2
+#define DEADLINE       60.0
+
+static const char *const transports[] = {
+#define TRANSPORT(name) #name,
+#include "transport/transports.def"
+#undef TRANSPORT
+};
+
+/* A failed check in a thread ends the program: cmocka's own checks belong to the main thread. */
+#define CHECK(condition, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: check failed: %s: ", __FILE__, __LINE__, #condition);                    \
+            fprintf(stderr, __VA_ARGS__);                                                                    \
+            fputc('\n', stderr);                                                                             \
+            abort();                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+/* ---- ranks as threads --------------------------------------------------------------------------------- */
+
+struct member {
+    int rank, size;
+    struct settings settings;
+    struct mesh *mesh; /* NULL when opening failed */
+    hvd_status status;
+    void (*fn)(struct member *member);
+    void *argument;
+    pthread_t thread;
+};
+
+struct group_options {
+    const char *transport;
+    const char *settings[5]; /* key, value, ..., NULL */
+    void (*fn)(struct member *member);
+    void *argument;
+    bool opens_by_itself;
+};
+
+static void set(struct settings *settings, const char *key, const char *value)
+{
+    hvd_status status;
+    CHECK(settings_set(settings, setting_by_key(key), value, key, &status) == HVD_OK, "%s", status.text);
+}
+
+static void set_number(struct settings *settings, const char *key, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    set(settings, key, text);
+}
+
+/* Connects to all ranks of the job. */
+static hvd_code open_mesh(const struct settings *settings, double seconds, struct mesh **mesh,
+                          hvd_status *status)
+{
+    int peers[SIZE_MAX_RANKS], count = 0;
+    struct mesh_config config = {
+        .settings = settings, .peers = peers, .channels = CHANNELS, .deadline = clock_after(seconds)};
+    for (int rank = 0; rank < (int)settings->size; rank++) {
+        if (rank != (int)settings->rank)
+            peers[count++] = rank;
+    }
+    config.peer_count = count;
+    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config.deadline,
+                                       &config.rendezvous, status);
+    if (!code)
+        code = rendezvous_join(config.rendezvous, settings->job, (int)settings->rank, &config.generation,
+                               status);
+    if (!code)
+        code = mesh_open(&config, mesh, status);
+    rendezvous_close(config.rendezvous);
+    return code;
+}
+
+static void settings_for(struct settings *settings, int rank, int size, const char *rendezvous,
+                         const char *transport)
+{
+    hvd_status status;
+    CHECK(settings_init(settings, &status) == HVD_OK, "%s", status.text);
+    set_number(settings, "rank", rank);
+    set_number(settings, "size", size);
+    set(settings, "rendezvous", rendezvous);
+    set(settings, "secret", SECRET);
+    set(settings, "job", "mesh");
+    set(settings, "transport", transport);
+}
+
+static void *run_member(void *argument)
+{
+    struct member *member = argument;
+    hvd_code code = open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status);
+    CHECK(code == HVD_OK, "rank %d: %s", member->rank, member->status.text);
+    member->fn(member);
+    mesh_close(member->mesh);
+    return NULL;
+}
+
+static void *run_member_bare(void *argument)
+{
+    struct member *member = argument;
+    member->fn(member);
+    return NULL;
+}
+
+static void run_group(int size, const struct group_options *options)
+{
+    hvd_status status;
+    hvd_rendezvous *rendezvous;
+    char address[32];
+    struct member *members = calloc((size_t)size, sizeof *members);
+    CHECK(hvd_rendezvous_start("127.0.0.1", SECRET, &rendezvous, &status) == HVD_OK, "%s", status.text);
+    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    for (int rank = 0; rank < size; rank++) {
+        struct member *member = &members[rank];
+        *member =
+            (struct member){.rank = rank, .size = size, .fn = options->fn, .argument = options->argument};
+        settings_for(&member->settings, rank, size, address, options->transport);
+        for (int i = 0; options->settings[i]; i += 2)
+            set(&member->settings, options->settings[i], options->settings[i + 1]);
+        CHECK(pthread_create(&member->thread, NULL, options->opens_by_itself ? run_member_bare : run_member,
+                             member) == 0,
+              "no thread");
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 2 * (time_t)DEADLINE;
+    for (int rank = 0; rank < size; rank++) {
+        CHECK(pthread_timedjoin_np(members[rank].thread, NULL, &until) == 0, "rank %d of %d over %s hangs",
+              rank, size, options->transport);
+        settings_free(&members[rank].settings);
+    }
+    hvd_rendezvous_stop(rendezvous);
+    free(members);
+}
+
+/* Drives a mesh as the engine does: turn by turn, sleeping when a turn moved nothing. */
+static void drive(struct member *member, bool (*turn)(struct member *member, void *state, bool *done),
+                  void *state)
+{
+    int64_t deadline = clock_after(DEADLINE);
+    bool done = false;
+    while (!done) {
+        CHECK(clock_now() < deadline, "rank %d of %d hangs", member->rank, member->size);
+        if (turn(member, state, &done) || done)
+            continue;
+        mesh_poll(member->mesh);
+        if (turn(member, state, &done) || done)
+            continue;
+        if (mesh_arm(member->mesh))
+            mesh_sleep(member->mesh, deadline);
+        mesh_disarm(member->mesh);
+    }
+}
+
+static uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* ---- all pairs ---------------------------------------------------------------------------------------- */
+
+#define MESSAGES 24
+#define LARGEST  150000 /* several times the small rings of this test */
+#define ELEMENT  8
+
+/* One direction of one link: both ends compute the same lengths and bytes. */
+struct flow {
+    struct link *link;
+    bool sends;
+    uint64_t lengths; /* state of the generator */
+    uint64_t pattern;
+    int message;
+    size_t length, done;
+    uint8_t *buffer;
+};
+
+static void next_message(struct flow *flow)
+{
+    static const size_t special[] = {1, 3, 8, 64, 65, 4096, 16384, LARGEST};
+    uint64_t r = random_next(&flow->lengths);
+    size_t kinds = sizeof special / sizeof *special;
+    flow->length = r % 3 ? special[(r >> 8) % kinds] : (r >> 8) % 20000;
+    flow->done = 0;
+    for (size_t i = 0; flow->sends && i < flow->length; i++)
+        flow->buffer[i] = (uint8_t)(flow->pattern + i * 7 + (i >> 8));
+}
+
+static void end_message(struct flow *flow)
+{
+    for (size_t i = 0; !flow->sends && i < flow->length; i++)
+        CHECK(flow->buffer[i] == (uint8_t)(flow->pattern + i * 7 + (i >> 8)),
+              "rank %d channel %d message %d of %zu bytes is wrong at %zu", flow->link->peer,
+              flow->link->channel, flow->message, flow->length, i);
+    if (flow->sends)
+        flow->link->operations->end_send(flow->link);
+    else
+        flow->link->operations->end_receive(flow->link);
+    flow->pattern++;
+    flow->message++;
+    if (flow->message < MESSAGES)
+        next_message(flow);
+}
+
+/* In place, whole elements only, as a reduction does. */
+static ssize_t view_some(struct flow *flow)
+{
+    const void *data;
+    size_t element = flow->length % ELEMENT ? 1 : ELEMENT;
+    ssize_t n = flow->link->operations->view(flow->link, &data, flow->length - flow->done);
+    if (n <= 0)
+        return n;
+    CHECK((uintptr_t)data % element == 0, "a view is not aligned");
+    CHECK(flow->done || (uintptr_t)data % 16 == 0, "a message does not start aligned");
+    size_t whole = (size_t)n - (size_t)n % element;
+    memcpy(flow->buffer + flow->done, data, whole);
+    if (whole)
+        flow->link->operations->consume(flow->link, whole);
+    return (ssize_t)whole;
+}
+
+static ssize_t move_some(struct flow *flow)
+{
+    size_t left = flow->length - flow->done, first = left / 3;
+    uint8_t *at = flow->buffer + flow->done;
+    struct iovec parts[2] = {{at, first}, {at + first, left - first}};
+    if (flow->sends)
+        return link_send(flow->link, parts, 2);
+    if (flow->message % 2)
+        return link_receive(flow->link, parts, 2);
+    return view_some(flow);
+}
+
+static bool advance_flow(struct flow *flow)
+{
+    bool moved = false;
+    while (flow->message < MESSAGES) {
+        ssize_t n = flow->length ? move_some(flow) : 0;
+        CHECK(n >= 0, "the link to rank %d broke", flow->link->peer);
+        flow->done += (size_t)n;
+        if (!n && flow->length)
+            break;
+        moved = true;
+        if (flow->done == flow->length)
+            end_message(flow);
+    }
+    bool *want = flow->sends ? &flow->link->want_write : &flow->link->want_read;
+    *want = flow->message < MESSAGES;
+    return moved;
+}
+
+struct flows {
+    struct flow all[SIZE_MAX_RANKS * CHANNELS * 2];
+    int count;
+};
+
+static bool flows_turn(struct member *member, void *state, bool *done)
+{
+    struct flows *flows = state;
+    bool moved = false;
+    (void)member;
+    *done = true;
+    for (int i = 0; i < flows->count; i++) {
+        moved |= advance_flow(&flows->all[i]);
+        *done &= flows->all[i].message == MESSAGES;
+    }
+    return moved;
+}
+
+static void exchange_with_all(struct member *member)
+{
+    struct flows *flows = calloc(1, sizeof *flows);
+    for (int peer = 0; peer < member->size; peer++) {
+        for (int i = 0; peer != member->rank && i < CHANNELS * 2; i++) {
+            struct flow *flow = &flows->all[flows->count++];
+            flow->link = mesh_link(member->mesh, peer, i / 2);
+            flow->sends = i % 2;
+            int from = flow->sends ? member->rank : peer, to = flow->sends ? peer : member->rank;
+            flow->lengths = (uint64_t)(from * 100 + to * 10 + i / 2);
+            flow->pattern = flow->lengths * 3;
+            flow->buffer = malloc(LARGEST);
+            CHECK(flow->link && flow->link->peer == peer && flow->link->channel == i / 2, "wrong link");
+            CHECK(strcmp(mesh_transport_name(member->mesh, peer), member->settings.transport) == 0,
+                  "wrong transport");
+            next_message(flow);
+        }
+    }
+    CHECK(!mesh_link(member->mesh, member->rank, 0), "a rank has a link to itself");
+    drive(member, flows_turn, flows);
+    for (int i = 0; i < flows->count; i++)
+        free(flows->all[i].buffer);
+    free(flows);
+}
+
+/* What a rank sent before it closed must arrive: nobody waits for the others here. */
+static void test_all_pairs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        for (int size = 2; size <= SIZE_MAX_RANKS; size++) {
+            struct group_options options = {
+                .transport = transports[i], .settings = {"shm_ring_bytes", "16384"}, .fn = exchange_with_all};
+            run_group(size, &options);
+        }
+    }
+}
+
+static void expect_shm(struct member *member)
+{
+    CHECK(strcmp(mesh_transport_name(member->mesh, 1 - member->rank), "shm") == 0, "one host, but no shm");
+}
+
+static void test_auto_shares_memory_inside_a_host(void **state)
+{
+    (void)state;
+    struct group_options options = {.transport = "auto", .fn = expect_shm};
+    run_group(2, &options);
+}
+
+/* ---- no wake-up is lost -------------------------------------------------------------------------------- */
+
+#define ROUNDS 3000
+
+struct rally {
+    struct link *link;
+    uint32_t round; /* the next byte to send or to receive */
+    bool mine;
+    uint64_t random;
+};
+
+static void pause_randomly(uint64_t r)
+{
+    for (volatile unsigned spin = 0; r % 3 == 1 && spin < (r >> 8) % 2000;)
+        spin++;
+    if (r % 3 == 2)
+        sched_yield();
+    if (r % 97 == 0)
+        usleep((useconds_t)((r >> 8) % 200));
+}
+
+static bool rally_turn(struct member *member, void *state, bool *done)
+{
+    struct rally *rally = state;
+    uint32_t value = rally->round;
+    struct iovec part = {&value, sizeof value};
+    (void)member;
+    pause_randomly(random_next(&rally->random));
+    ssize_t n = rally->mine ? link_send(rally->link, &part, 1) : link_receive(rally->link, &part, 1);
+    CHECK(n == 0 || n == sizeof value, "moved %zd bytes", n);
+    rally->link->want_read = !rally->mine;
+    if (n) {
+        CHECK(value == rally->round, "round %u came in round %u", value, rally->round);
+        if (rally->mine)
+            rally->link->operations->end_send(rally->link);
+        else
+            rally->link->operations->end_receive(rally->link);
+        rally->mine = !rally->mine;
+        rally->round++;
+    }
+    *done = rally->round == ROUNDS;
+    return n > 0;
+}
+
+static void play(struct member *member)
+{
+    struct rally rally = {.link = mesh_link(member->mesh, 1 - member->rank, 1),
+                          .mine = member->rank == 0,
+                          .random = (uint64_t)member->rank};
+    int64_t start = clock_now();
+    drive(member, rally_turn, &rally);
+    CHECK(clock_now() - start < 20 * CLOCK_SECOND, "a rally took longer than 20 s");
+}
+
+static void test_no_wake_up_is_lost(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {.transport = transports[i], .fn = play};
+        run_group(2, &options);
+    }
+}
+
+/* A writer that sleeps because the ring is full must wake when the reader makes room, and a sleeping reader
+ * when something comes: only the other's doorbell can end these sleeps. */
+static bool pour_turn(struct member *member, void *state, bool *done)
+{
+    size_t *left = state;
+    static const uint8_t zeros[50000];
+    uint8_t sink[3000];
+    struct link *link = mesh_link(member->mesh, 1 - member->rank, 1);
+    struct iovec part = {member->rank == 0 ? (void *)zeros : sink,
+                         member->rank == 0 ? sizeof zeros : sizeof sink};
+    if (part.iov_len > *left)
+        part.iov_len = *left;
+    ssize_t n = member->rank == 0 ? link_send(link, &part, 1) : link_receive(link, &part, 1);
+    CHECK(n >= 0, "the link broke");
+    *left -= (size_t)n;
+    *done = !*left;
+    link->want_write = member->rank == 0;
+    link->want_read = member->rank == 1;
+    return n > 0;
+}
+
+static void pour(struct member *member)
+{
+    size_t left = (size_t)8 << 20;
+    drive(member, pour_turn, &left);
+}
+
+static void test_room_wakes_the_writer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {
+            .transport = transports[i], .settings = {"shm_ring_bytes", "4096"}, .fn = pour};
+        run_group(2, &options);
+    }
+}
+
+static void *wake_later(void *argument)
+{
+    usleep(20000);
+    mesh_wake(argument);
+    return NULL;
+}
+
+static void sleep_and_be_woken(struct member *member)
+{
+    pthread_t waker;
+    mesh_poll(member->mesh); /* new sockets tell that they can be written */
+    int64_t start = clock_now();
+    CHECK(mesh_arm(member->mesh), "news in a quiet mesh");
+    mesh_sleep(member->mesh, clock_after(0.03));
+    CHECK(clock_now() - start >= CLOCK_SECOND / 50, "the sleep ended by itself");
+    CHECK(pthread_create(&waker, NULL, wake_later, member->mesh) == 0, "no thread");
+    mesh_sleep(member->mesh, CLOCK_NEVER);
+    mesh_disarm(member->mesh);
+    pthread_join(waker, NULL);
+    mesh_wake(member->mesh); /* counts for the next sleep */
+    mesh_sleep(member->mesh, CLOCK_NEVER);
+}
+
+static pthread_barrier_t barrier;
+
+static void sleep_together(struct member *member)
+{
+    pthread_barrier_wait(&barrier);
+    sleep_and_be_woken(member);
+    pthread_barrier_wait(&barrier);
+}
+
+static void test_sleep_ends_by_deadline_or_wake(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {.transport = transports[i], .fn = sleep_together};
+        pthread_barrier_init(&barrier, NULL, 2);
+        run_group(2, &options);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------- */
+
+static void await_loss(struct mesh *mesh, int rank, const char *word)
+{
+    hvd_status status;
+    int lost;
+    int64_t start = clock_now(), deadline = clock_after(DEADLINE);
+    while ((lost = mesh_next_lost(mesh, &status)) < 0 && clock_now() < deadline) {
+        if (mesh_arm(mesh))
+            mesh_sleep(mesh, deadline);
+        mesh_disarm(mesh);
+        mesh_poll(mesh);
+    }
+    CHECK(lost == rank, "lost %d, not %d", lost, rank);
+    CHECK(status.code == HVD_PEER_LOST && strstr(status.text, word), "%s", status.text);
+    CHECK(clock_now() - start < DEADLINE / 2 * CLOCK_SECOND, "too late");
+    CHECK(mesh_next_lost(mesh, &status) == -1, "told twice");
+}
+
+static void lose_rank_1(struct member *member)
+{
+    char byte = 'x';
+    struct iovec part = {&byte, 1};
+    char word[64];
+    struct link *link = mesh_link(member->mesh, member->rank == 1 ? 0 : 1, 0);
+    snprintf(word, sizeof word, "lost rank 1 (pid %d, host ", (int)getpid());
+    if (member->rank == 1) {
+        CHECK(link_send(link, &part, 1) == 1, "can't send");
+        return;
+    }
+    await_loss(member->mesh, 1, word);
+    if (member->rank == 0) { /* its last words are still there */
+        byte = 0;
+        CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last words are gone");
+        CHECK(link_receive(link, &part, 1) == -1, "the link is not broken");
+    }
+    CHECK(link_send(link, &part, 1) == -1, "bytes go to a lost rank");
+}
+
+static void lose_rank_1_together(struct member *member)
+{
+    lose_rank_1(member);
+    if (member->rank != 1)
+        pthread_barrier_wait(&barrier);
+}
+
+static void test_closed_peer_is_reported(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {.transport = transports[i], .fn = lose_rank_1_together};
+        pthread_barrier_init(&barrier, NULL, 2);
+        run_group(3, &options);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+static void leave_politely(struct member *member)
+{
+    hvd_status status;
+    struct link *link = mesh_link(member->mesh, 1 - member->rank, 0);
+    char byte = 0;
+    struct iovec part = {&byte, 1};
+    if (member->rank == 1)
+        return;
+    mesh_expect_end(member->mesh, 1);
+    int64_t deadline = clock_after(DEADLINE);
+    while (link_receive(link, &part, 1) != -1 && clock_now() < deadline)
+        mesh_poll(member->mesh);
+    CHECK(clock_now() < deadline, "the end was not noticed");
+    CHECK(mesh_next_lost(member->mesh, &status) == -1, "an expected end is no loss: %s", status.text);
+}
+
+static void test_expected_end_is_no_loss(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {.transport = transports[i], .fn = leave_politely};
+        run_group(2, &options);
+    }
+}
+
+/* A child of fork() that has abandoned the mesh must not keep the connections open. */
+static void fork_and_leave(struct member *member)
+{
+    int hold[2];
+    char word[32] = "lost rank 1";
+    if (member->rank == 0) {
+        await_loss(member->mesh, 1, word);
+        pthread_barrier_wait(&barrier);
+        return;
+    }
+    CHECK(pipe(hold) == 0, "no pipe");
+    pid_t child = fork();
+    CHECK(child >= 0, "no fork");
+    if (child == 0) {
+        char byte;
+        mesh_abandon(member->mesh);
+        close(hold[1]);
+        ssize_t n = read(hold[0], &byte, 1); /* until the parent is done */
+        _exit(n == 0 ? 0 : 1);
+    }
+    close(hold[0]);
+    mesh_close(member->mesh);
+    member->mesh = NULL;
+    pthread_barrier_wait(&barrier);
+    close(hold[1]);
+    int outcome;
+    CHECK(waitpid(child, &outcome, 0) == child && outcome == 0, "the child failed");
+}
+
+static void open_and_fork(struct member *member)
+{
+    CHECK(open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status) == HVD_OK, "%s",
+          member->status.text);
+    pthread_barrier_wait(&barrier);
+    fork_and_leave(member);
+    mesh_close(member->mesh);
+}
+
+static void test_forked_child_keeps_nothing_open(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {
+            .transport = transports[i], .fn = open_and_fork, .opens_by_itself = true};
+        pthread_barrier_init(&barrier, NULL, 2);
+        run_group(2, &options);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+/* ---- opening fails ------------------------------------------------------------------------------------ */
+
+static void open_with_wrong_secret(struct member *member)
+{
+    set(&member->settings, "secret", "another secret");
+    hvd_code code = open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status);
+    CHECK(code == HVD_REFUSED && strstr(member->status.text, "HOROVOD_SECRET"), "%s", member->status.text);
+}
+
+static void test_wrong_secret_is_refused(void **state)
+{
+    (void)state;
+    struct group_options options = {
+        .transport = "auto", .fn = open_with_wrong_secret, .opens_by_itself = true};
+    run_group(1, &options);
+}
+
+static void open_without_ranks_2_and_3(struct member *member)
+{
+    if (member->rank > 1)
+        return;
+    hvd_code code = open_mesh(&member->settings, 0.3, &member->mesh, &member->status);
+    CHECK(code == HVD_TIMED_OUT, "%s", member->status.text);
+    CHECK(strstr(member->status.text, "ranks 2 and 3 have not joined within"), "%s", member->status.text);
+}
+
+static void test_missing_ranks_are_named(void **state)
+{
+    (void)state;
+    struct group_options options = {
+        .transport = "auto", .fn = open_without_ranks_2_and_3, .opens_by_itself = true};
+    run_group(4, &options);
+}
+
+static void open_with_own_transport(struct member *member)
+{
+    const char *const *choice = member->argument;
+    set(&member->settings, "transport", choice[member->rank]);
+    hvd_code code = open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status);
+    if (choice[2]) {
+        CHECK(code == HVD_OK, "%s", member->status.text);
+        CHECK(strcmp(mesh_transport_name(member->mesh, 1 - member->rank), choice[2]) == 0, "wrong transport");
+        pthread_barrier_wait(&barrier);
+    } else {
+        CHECK(code == HVD_UNSUPPORTED && strstr(member->status.text, "no transport in common"), "%s",
+              member->status.text);
+    }
+    mesh_close(member->mesh);
+}
+
+static void test_ranks_with_different_settings(void **state)
+{
+    (void)state;
+    const char *choices[][3] = {{"auto", "tcp", "tcp"}, {"shm", "auto", "shm"}, {"shm", "tcp", NULL}};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        struct group_options options = {.transport = "auto",
+                                        .fn = open_with_own_transport,
+                                        .argument = choices[i],
+                                        .opens_by_itself = true};
+        pthread_barrier_init(&barrier, NULL, 2);
+        run_group(2, &options);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+/* Rings of a gigabyte each: they are made small enough instead. */
+static void test_rings_stay_bounded(void **state)
+{
+    (void)state;
+    struct group_options options = {
+        .transport = "shm", .settings = {"shm_ring_bytes", "1073741824"}, .fn = exchange_with_all};
+    run_group(3, &options);
+}
+
+/* ---- strangers ---------------------------------------------------------------------------------------- */
+
+#define SILENT 40
+
+/* Garbage, half a hello, nothing at all; returns the connections that stay open. */
+static int disturb(const struct record *victim, int silent[SILENT])
+{
+    static const struct {
+        const char *bytes;
+        size_t length;
+    } texts[] = {{"GET / HTTP/1.1\r\n\r\n", 18}, {"HHVD", 4},
+                 {"HHVD\1\0\377\377", 8},        {"", 0},
+                 {"HHVD\1\0\2\0\2\1", 10},       {"\0\0\0\0\0\0\0\0\0\0", 10}};
+    int count = 0;
+    for (int i = 0; i < 2 * SILENT; i++) {
+        int fd = i % 4 < 2 ? socket_connect_numeric(victim->address, victim->port)
+                           : platform_local_connect(victim->local_name);
+        CHECK(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(5)), "can't connect");
+        ssize_t ignored = send(fd, texts[i % 6].bytes, texts[i % 6].length, MSG_NOSIGNAL);
+        (void)ignored;
+        if (i % 2)
+            close(fd);
+        else
+            silent[count++] = fd;
+    }
+    return count;
+}
+
+/* A well-formed attempt; `word`: why it is refused, NULL: it is not. Returns the connection. */
+static int knock(const struct record *victim, const char *secret, struct handshake_claim claim,
+                 const char *word)
+{
+    hvd_status status;
+    struct handshake handshake;
+    int64_t deadline = clock_after(DEADLINE);
+    int fd = socket_connect_numeric(victim->address, victim->port);
+    CHECK(fd >= 0 && socket_wait(fd, POLLOUT, deadline), "can't connect");
+    CHECK(handshake_initiate(&handshake, secret, &claim, "rank 0", &status) == HVD_OK, "%s", status.text);
+    hvd_code code;
+    while ((code = handshake_advance(&handshake, fd, &status)) == HVD_IN_PROGRESS)
+        CHECK(socket_wait(fd, handshake_events(&handshake), deadline), "no answer");
+    CHECK(word ? code == HVD_REFUSED && strstr(status.text, word) : code == HVD_OK, "%d %s", code,
+          status.text);
+    return fd;
+}
+
+static const struct handshake_claim right = {.role = HANDSHAKE_LINK, .job = "mesh", .from = 1, .to = 0};
+
+static void knock_wrongly(const struct record *victim)
+{
+    const struct {
+        const char *secret;
+        struct handshake_claim claim;
+        const char *word;
+    } attempts[] = {
+        {"guessed", right, "secret"},
+        {SECRET, {HANDSHAKE_LINK, "mesh", 1, 1, 0, 0}, "earlier or later start"},
+        {SECRET, {HANDSHAKE_LINK, "other", 0, 1, 0, 0}, "another job"},
+        {SECRET, {HANDSHAKE_LOCAL, "mesh", 0, 1, 0, 0}, "another kind"},
+        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 1, 7, 0}, "HOROVOD_RANK"},
+        /* Who it is counts only once it is proven; these are dropped then. */
+        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 5, 0, 0}, NULL},
+        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 1, 0, 1000}, NULL},
+    };
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
+        close(knock(victim, attempts[i].secret, attempts[i].claim, attempts[i].word));
+}
+
+/* Rank 1 is played by hand, so that rank 0 is still open for connections meanwhile. */
+static void disturb_then_join(struct member *member)
+{
+    hvd_status status;
+    struct record victim;
+    struct record mine = {.host = "elsewhere", .address = "127.0.0.1", .port = 1};
+    struct mesh_config config = {.settings = &member->settings};
+    int silent[SILENT], links[CHANNELS];
+    CHECK(rendezvous_connect(member->settings.rendezvous, SECRET, clock_after(DEADLINE), &config.rendezvous,
+                             &status) == HVD_OK,
+          "%s", status.text);
+    CHECK(record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
+    CHECK(record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s", status.text);
+    rendezvous_close(config.rendezvous);
+    int count = disturb(&victim, silent);
+    knock_wrongly(&victim);
+    for (int channel = 0; channel < CHANNELS; channel++) {
+        struct handshake_claim claim = right;
+        claim.channel = (uint32_t)channel;
+        links[channel] = knock(&victim, SECRET, claim, NULL);
+        if (channel == 0)
+            close(knock(&victim, SECRET, claim, NULL)); /* the channel is taken: this one is dropped */
+    }
+    CHECK(send(links[1], "x", 1, MSG_NOSIGNAL) == 1, "can't send");
+    pthread_barrier_wait(&barrier);
+    while (count)
+        close(silent[--count]);
+    close(links[0]);
+    close(links[1]);
+}
+
+static void open_among_strangers(struct member *member)
+{
+    if (member->rank == 1) {
+        disturb_then_join(member);
+        return;
+    }
+    char byte = 0;
+    struct iovec part = {&byte, 1};
+    int64_t deadline = clock_after(DEADLINE);
+    CHECK(open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status) == HVD_OK, "%s",
+          member->status.text);
+    while (link_receive(mesh_link(member->mesh, 1, 1), &part, 1) == 0 && clock_now() < deadline)
+        mesh_poll(member->mesh);
+    CHECK(byte == 'x', "the true rank 1 does not get through");
+    CHECK(mesh_next_lost(member->mesh, &member->status) == -1, "%s", member->status.text);
+    pthread_barrier_wait(&barrier);
+    mesh_close(member->mesh);
+}
+
+/* "auto": rank 0 then listens on both kinds of socket. */
+static void test_strangers_do_no_harm(void **state)
+{
+    (void)state;
+    struct group_options options = {.transport = "auto", .fn = open_among_strangers, .opens_by_itself = true};
+    pthread_barrier_init(&barrier, NULL, 2);
+    run_group(2, &options);
+    pthread_barrier_destroy(&barrier);
+}
+
+/* ---- nothing leaks ------------------------------------------------------------------------------------ */
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void open_and_close_often(struct member *member)
+{
+    for (int i = 0; i < 500; i++) {
+        CHECK(open_mesh(&member->settings, DEADLINE, &member->mesh, &member->status) == HVD_OK,
+              "opening %d: %s", i, member->status.text);
+        mesh_close(member->mesh);
+    }
+}
+
+static void test_a_thousand_opens_leak_no_descriptor(void **state)
+{
+    (void)state;
+    int before = count_descriptors();
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        struct group_options options = {
+            .transport = transports[i], .fn = open_and_close_often, .opens_by_itself = true};
+        run_group(2, &options);
+    }
+    assert_int_equal(count_descriptors(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_pairs),
+        cmocka_unit_test(test_auto_shares_memory_inside_a_host),
+        cmocka_unit_test(test_no_wake_up_is_lost),
+        cmocka_unit_test(test_room_wakes_the_writer),
+        cmocka_unit_test(test_sleep_ends_by_deadline_or_wake),
+        cmocka_unit_test(test_closed_peer_is_reported),
+        cmocka_unit_test(test_expected_end_is_no_loss),
+        cmocka_unit_test(test_forked_child_keeps_nothing_open),
+        cmocka_unit_test(test_wrong_secret_is_refused),
+        cmocka_unit_test(test_missing_ranks_are_named),
+        cmocka_unit_test(test_ranks_with_different_settings),
+        cmocka_unit_test(test_rings_stay_bounded),
+        cmocka_unit_test(test_strangers_do_no_harm),
+        cmocka_unit_test(test_a_thousand_opens_leak_no_descriptor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
