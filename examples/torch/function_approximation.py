@@ -1,0 +1,103 @@
+"""Two ranks, each with half of the data, train one network together.
+
+    horovodrun -np 2 python examples/torch/function_approximation.py
+
+The function is y = sin(2πx) + sin(4πx) on [-1, 1]. Rank 0 has 16 points of [-1, 0], rank 1 has 16 points of [0, 1];
+neither sees the other's. In every step each rank computes the gradient on its own points, Horovod averages the
+gradients, and so all ranks end with the same weights and fit the whole interval. For comparison rank 0 also trains the
+same network, from the same first weights, on its half alone: it fails on the other half.
+
+You see: the loss while it falls, whether the weights are equal on all ranks, a table of the errors, and a picture,
+out/function_approximation.png. Any number of ranks works: [-1, 1] is then cut into as many pieces.
+"""
+
+import argparse
+import copy
+import hashlib
+from pathlib import Path
+
+import torch
+import two_waves as waves
+
+import horovod.torch as hvd
+
+
+def train_together(model: torch.nn.Module, x: torch.Tensor, steps: int, learning_rate: float) -> None:
+    """All that Horovod adds to a training script: equal first weights, and an optimizer that averages gradients."""
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    def report(step: int, loss: torch.Tensor) -> None:
+        loss = hvd.allreduce(loss, name="loss")
+        if hvd.rank() == 0:
+            print(f"step {step:5d} of {steps}   loss {loss.item():.2e}   (mean over the ranks)", flush=True)
+
+    waves.fit(model, optimizer, x, steps, report)
+
+
+def digest(model: torch.nn.Module) -> str:
+    """A fingerprint of the weights: one different bit gives another."""
+    digest = hashlib.sha256()
+    for weight in model.state_dict().values():
+        digest.update(weight.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def error_table(x: torch.Tensor, curves: dict[str, torch.Tensor]) -> str:
+    own = waves.piece(0, hvd.size())
+    in_own = waves.inside(x, own)
+    lines = [f"{'relative L2 error':32s} {'on ' + waves.interval_text(own):>16s} {'elsewhere':>12s} {'on [-1, 1]':>12s}"]
+    for name, curve in curves.items():
+        here, elsewhere, all_over = (waves.relative_error(x, curve, where) for where in (in_own, ~in_own, None))
+        lines.append(f"{name:32s} {here:16.4f} {elsewhere:12.4f} {all_over:12.4f}")
+    return "\n".join(lines)
+
+
+def draw(path: Path, x: torch.Tensor, curves: dict[str, torch.Tensor], count: int) -> None:
+    title = "Each rank sees its own points only; together they learn the whole function"
+    figure, axes = waves.picture(title, hvd.size(), count)
+    looks = ({"color": "black"}, {"color": "tab:red", "linestyle": "--", "zorder": 2.5})
+    for (name, curve), look in zip(curves.items(), looks, strict=False):
+        axes.plot(x, curve, linewidth=1.8, label=f"{name}: error {waves.relative_error(x, curve):.3f}", **look)
+    if hvd.size() > 1:
+        border = waves.piece(0, hvd.size())[1]
+        axes.axvspan(border, waves.RIGHT, color="tab:red", alpha=0.05, label="no points of rank 0 here")
+    waves.save(figure, axes, path)
+
+
+def show(curves: dict[str, torch.Tensor], x: torch.Tensor, args: argparse.Namespace) -> None:
+    path = args.output_dir / "function_approximation.png"
+    draw(path, x, curves, args.points)
+    print(f"\n{error_table(x, curves)}\n\npicture: {path}", flush=True)
+
+
+def main() -> None:
+    args = waves.arguments(__doc__)
+    torch.set_num_threads(1)
+    hvd.init()
+
+    # A seed of its own for each rank: it is broadcast_parameters that makes the first weights equal.
+    torch.manual_seed(args.seed + hvd.rank())
+    model = waves.network(args.depth, args.width)
+    half_trained = copy.deepcopy(model)
+    mine = waves.points(waves.piece(hvd.rank(), hvd.size()), args.points)
+
+    train_together(model, mine, args.steps, args.learning_rate)
+
+    digests = hvd.allgather_object(digest(model))
+    if hvd.rank() == 0:
+        print(f"weights equal on all ranks: {'yes' if len(set(digests)) == 1 else f'NO: {digests}'}", flush=True)
+        x = waves.points((waves.LEFT, waves.RIGHT), 101)
+        curves = {"all ranks together": waves.predict(model, x)}
+        if hvd.size() > 1:
+            optimizer = torch.optim.Adam(half_trained.parameters(), lr=args.learning_rate)
+            waves.fit(half_trained, optimizer, mine, args.steps)
+            curves["rank 0 alone"] = waves.predict(half_trained, x)
+        show(curves, x, args)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
