@@ -1,0 +1,86 @@
+"""Horovod: data-parallel training on any number of processes.
+
+``import horovod as hvd`` offers the collectives for NumPy arrays and anything that speaks DLPack or the buffer
+protocol; results are NumPy arrays, or, in place, the arrays that were passed. The frameworks have packages of their
+own, e.g. ``import horovod.torch as hvd``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod import _core
+from horovod.basics import *  # noqa: F403
+from horovod.basics import __all__ as _basics
+from horovod.collectives import Collectives, barrier, global_process_set, poll, synchronize
+from horovod.common.exceptions import HorovodInternalError
+from horovod.objects import allgather_object, broadcast_object
+
+__version__ = _core.version()
+
+
+class _NumPy:
+    """NumPy arrays, and results for whatever else was passed."""
+
+    def dense(self, array: Any) -> Any:
+        import numpy as np
+
+        if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+            return np.ascontiguousarray(array).reshape(np.shape(array))
+        return array
+
+    def empty_like(self, array: Any) -> Any:
+        import numpy as np
+
+        return np.empty_like(array if isinstance(array, np.ndarray) else np.from_dlpack(array))
+
+    def adopt(self, result: _core.Result) -> Any:
+        import numpy as np
+
+        return np.from_dlpack(result)  # type: ignore[arg-type]
+
+
+_collectives: Collectives[Any] = Collectives(_NumPy())
+allreduce = _collectives.allreduce
+allreduce_ = _collectives.allreduce_
+allreduce_async = _collectives.allreduce_async
+allreduce_async_ = _collectives.allreduce_async_
+grouped_allreduce = _collectives.grouped_allreduce
+grouped_allreduce_ = _collectives.grouped_allreduce_
+grouped_allreduce_async = _collectives.grouped_allreduce_async
+grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
+allgather = _collectives.allgather
+allgather_async = _collectives.allgather_async
+grouped_allgather = _collectives.grouped_allgather
+grouped_allgather_async = _collectives.grouped_allgather_async
+broadcast = _collectives.broadcast
+broadcast_ = _collectives.broadcast_
+broadcast_async = _collectives.broadcast_async
+broadcast_async_ = _collectives.broadcast_async_
+
+__all__ = [
+    *_basics,
+    "HorovodInternalError",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "poll",
+    "synchronize",
+]

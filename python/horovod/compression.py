@@ -1,0 +1,31 @@
+"""Compression of what is sent. Users write their own with the same two methods."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Compressor(Protocol):
+    """Turns a tensor into a smaller one and back; the context is whatever the way back needs."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor to send, and the context."""
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The received tensor in its first form."""
+
+
+class NoneCompressor:
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor itself."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The tensor itself."""
+        return tensor

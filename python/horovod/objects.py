@@ -1,0 +1,56 @@
+"""Any picklable Python object among the ranks. Only bytes of this very job are unpickled: its connections are
+authenticated."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from horovod import _core
+from horovod.basics import Sum
+from horovod.basics import rank as own_rank
+from horovod.collectives import ALLGATHER, BROADCAST, check_process_set
+
+try:
+    import cloudpickle as pickler
+except ImportError:  # functions and classes of __main__ then can't be sent
+    pickler = pickle
+
+_LENGTH_BYTES = 8
+
+
+def _broadcast_bytes(data: bytearray, root: int, name: str, process_set: int) -> None:
+    _core.run(BROADCAST, name, (data,), None, Sum, 1.0, 1.0, root, process_set, 0, False)
+
+
+def broadcast_object(
+    obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = None
+) -> Any:
+    """The root's object, on every rank. The others' ``obj`` is ignored."""
+    name = name or "broadcast_object"
+    number = check_process_set(process_set)
+    data = bytearray(pickler.dumps(obj)) if own_rank() == root_rank else bytearray()
+    length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
+    _broadcast_bytes(length, root_rank, f"{name}.sz", number)
+    if own_rank() != root_rank:
+        data = bytearray(int.from_bytes(length, "little"))
+    _broadcast_bytes(data, root_rank, f"{name}.t", number)
+    return obj if own_rank() == root_rank else pickle.loads(data)
+
+
+def allgather_object(obj: Any, name: str | None = None, process_set: Any = None) -> list[Any]:
+    """Every rank's object, in rank order."""
+    name = name or "allgather_object"
+    number = check_process_set(process_set)
+    data = bytearray(pickler.dumps(obj))
+    length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
+    gathered = _core.run(
+        ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True
+    )
+    assert gathered is not None
+    lengths, everything = (result.tobytes() for result in gathered)
+    objects, end = [], 0
+    for at in range(0, len(lengths), _LENGTH_BYTES):
+        start, end = end, end + int.from_bytes(lengths[at : at + _LENGTH_BYTES], "little")
+        objects.append(pickle.loads(everything[start:end]))
+    return objects

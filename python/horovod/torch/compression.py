@@ -1,0 +1,30 @@
+"""Compression of gradients for PyTorch."""
+
+from __future__ import annotations
+
+import torch
+
+from horovod.compression import NoneCompressor
+
+
+class FP16Compressor:
+    """Sends floating-point tensors as float16."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
+        """The tensor in float16, and its own type."""
+        if not tensor.is_floating_point():
+            return tensor, None
+        return tensor.to(torch.float16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
+        """The tensor in its own type."""
+        return tensor if ctx is None else tensor.to(ctx)
+
+
+class Compression:
+    """The compressors to choose from."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor

@@ -1,0 +1,197 @@
+"""The collectives for PyTorch tensors; the blocking ones that make new tensors are differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod import _core
+from horovod.basics import Average, rank
+from horovod.collectives import Collectives, reduction_of
+from horovod.compression import Compressor, NoneCompressor
+
+
+class _Tensors:
+    """PyTorch tensors."""
+
+    def dense(self, array: torch.Tensor) -> torch.Tensor:
+        return array.detach().contiguous()
+
+    def empty_like(self, array: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(array, memory_format=torch.contiguous_format)
+
+    def adopt(self, result: _core.Result) -> torch.Tensor:
+        return torch.from_dlpack(result)
+
+
+_collectives: Collectives[torch.Tensor] = Collectives(_Tensors())
+allreduce_ = _collectives.allreduce_
+allreduce_async = _collectives.allreduce_async
+allreduce_async_ = _collectives.allreduce_async_
+grouped_allreduce_ = _collectives.grouped_allreduce_
+grouped_allreduce_async = _collectives.grouped_allreduce_async
+grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
+allgather_async = _collectives.allgather_async
+grouped_allgather_async = _collectives.grouped_allgather_async
+broadcast_ = _collectives.broadcast_
+broadcast_async = _collectives.broadcast_async
+broadcast_async_ = _collectives.broadcast_async_
+
+
+def _differentiates(tensors: Sequence[torch.Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+class _Allreduce(torch.autograd.Function):
+    """The gradient of a reduction is the same reduction of the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.arguments = arguments
+        return tuple(_reduce(tensors, *arguments))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        return None, *_reduce(gradients, *_for_gradient(ctx.arguments))
+
+
+def _for_gradient(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    name, *rest = arguments
+    return (f"{name}.gradient" if name else None, *rest)
+
+
+def _reduce(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: int,
+    factors: tuple[float, float],
+    process_set: Any,
+    grouped: bool,
+) -> list[torch.Tensor]:
+    if grouped:
+        return _collectives.grouped_allreduce(
+            tensors, None, name, NoneCompressor, reduction, *factors, process_set
+        )
+    return [
+        _collectives.allreduce(tensors[0], None, name, NoneCompressor, reduction, *factors, process_set)
+    ]
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = None,
+) -> torch.Tensor:
+    """The reduction of a tensor over all ranks, in a new tensor. Differentiable."""
+    reduction = reduction_of(average, op)
+    arguments = (name, reduction, (prescale_factor, postscale_factor), process_set, False)
+    small, context = compression.compress(tensor)
+    if _differentiates([tensor]):
+        (output,) = _Allreduce.apply(arguments, small)  # type: ignore[no-untyped-call]
+    else:
+        (output,) = _reduce([small], *arguments)
+    decompressed: torch.Tensor = compression.decompress(output, context)
+    return decompressed
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = None,
+) -> list[torch.Tensor]:
+    """The reduction of several tensors as one operation, in new tensors. Differentiable."""
+    reduction = reduction_of(average, op)
+    arguments = (name, reduction, (prescale_factor, postscale_factor), process_set, True)
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    small = [compressed for compressed, _ in pairs]
+    if _differentiates(tensors):
+        outputs = _Allreduce.apply(arguments, *small)  # type: ignore[no-untyped-call]
+    else:
+        outputs = _reduce(small, *arguments)
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, pairs, strict=True)]
+
+
+class _Allgather(torch.autograd.Function):
+    """The gradient is this rank's rows of the averaged gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str | None, process_set: Any, *tensors: torch.Tensor) -> Any:
+        ctx.name, ctx.process_set = name, process_set
+        ctx.rows = [tensor.shape[0] for tensor in tensors]
+        return tuple(_collectives.grouped_allgather(tensors, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        own = torch.tensor(ctx.rows).unsqueeze(0)
+        rows = allgather(own, _derived(ctx.name, "rows"), ctx.process_set)
+        name = _derived(ctx.name, "gradient")
+        reduced = _collectives.grouped_allreduce(
+            gradients, None, name, NoneCompressor, Average, process_set=ctx.process_set
+        )
+        starts = rows[: rank()].sum(dim=0).tolist()
+        slices = [
+            gradient.narrow(0, start, count)
+            for gradient, start, count in zip(reduced, starts, ctx.rows, strict=True)
+        ]
+        return None, None, *slices
+
+
+def _derived(name: str | None, what: str) -> str | None:
+    return f"{name}.{what}" if name else None
+
+
+def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> torch.Tensor:
+    """The ranks' tensors joined along the first dimension, which may differ and be zero. Differentiable."""
+    if not _differentiates([tensor]):
+        return _collectives.allgather(tensor, name, process_set)
+    gathered: tuple[torch.Tensor] = _Allgather.apply(name, process_set, tensor)  # type: ignore[no-untyped-call]
+    return gathered[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = None
+) -> list[torch.Tensor]:
+    """Several tensors joined as one operation. Differentiable."""
+    if not _differentiates(tensors):
+        return _collectives.grouped_allgather(tensors, name, process_set)
+    return list(_Allgather.apply(name, process_set, *tensors))  # type: ignore[no-untyped-call]
+
+
+class _Broadcast(torch.autograd.Function):
+    """The gradient is the averaged gradient at the root, and zero elsewhere."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any
+    ) -> torch.Tensor:
+        ctx.root_rank, ctx.name, ctx.process_set = root_rank, name, process_set
+        return _collectives.broadcast(tensor, root_rank, name, process_set)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        (gradient,) = gradients
+        name = _derived(ctx.name, "gradient")
+        reduced = _collectives.allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
+        return reduced if rank() == ctx.root_rank else torch.zeros_like(reduced), None, None, None
+
+
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: Any = None
+) -> torch.Tensor:
+    """The root's tensor, in a new tensor. Differentiable."""
+    if not _differentiates([tensor]):
+        return _collectives.broadcast(tensor, root_rank, name, process_set)
+    given: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-untyped-call]
+    return given

@@ -1,0 +1,60 @@
+/* dlpack.h - the part of DLPack's frozen binary interface that we speak (versions 0.x and 1.x; github.com/dmlc/dlpack). */
+#ifndef HVD_BIND_DLPACK_H
+#define HVD_BIND_DLPACK_H
+
+#include <stdint.h>
+
+typedef struct {
+    uint32_t major, minor;
+} DLPackVersion;
+
+typedef struct {
+    int32_t device_type, device_id;
+} DLDevice;
+
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} DLDataType;
+
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+
+typedef struct {
+    void *data;
+    DLDevice device;
+    int32_t ndim;
+    DLDataType dtype;
+    int64_t *shape, *strides; /* strides in elements; NULL: dense row-major */
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct DLManagedTensor {
+    DLTensor tensor;
+    void *context;
+    void (*deleter)(struct DLManagedTensor *self);
+} DLManagedTensor;
+
+#define DL_FLAG_READ_ONLY UINT64_C(1)
+
+typedef struct DLManagedTensorVersioned {
+    DLPackVersion version;
+    void *context;
+    void (*deleter)(struct DLManagedTensorVersioned *self);
+    uint64_t flags;
+    DLTensor tensor;
+} DLManagedTensorVersioned;
+
+/* The exchange table that a tensor type may carry, so that C reaches its tensors without a Python call. */
+typedef struct DLExchangeHeader {
+    DLPackVersion version;
+    struct DLExchangeHeader *previous; /* of an older major version */
+} DLExchangeHeader;
+
+typedef struct {
+    DLExchangeHeader header;
+    void *allocate, *managed_from_object, *managed_to_object;
+    int (*tensor_from_object)(void *object, DLTensor *tensor); /* borrowed; may be NULL; 0 on success */
+    void *current_stream;
+} DLExchangeTable;
+
+#endif
