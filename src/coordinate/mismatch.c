@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WORDS 256
@@ -39,15 +40,13 @@ static const char *plain_name(const struct entry *entry, const char *operation)
     return prefixed ? name + prefix + 1 : entry->name;
 }
 
-/* The lowest ranks first, so that the text does not depend on who was quick. */
-static int first_variant(const struct variants *variants)
+static int compare_variants(const void *a, const void *b)
 {
-    int first = 0;
-    for (int i = 1; i < variants->count; i++) {
-        if (variants->list[i].ranks.ranges[0].first < variants->list[first].ranks.ranges[0].first)
-            first = i;
-    }
-    return first;
+    const struct variant *x = a;
+    const struct variant *y = b;
+    int first = x->ranks.ranges[0].first;
+    int second = y->ranks.ranges[0].first;
+    return (first > second) - (first < second);
 }
 
 static void add_says(struct text *text, char separator, const struct variant *variant, const char *says)
@@ -59,16 +58,15 @@ static void add_says(struct text *text, char separator, const struct variant *va
     text_add(text, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
 }
 
-/* One respect: how variant `first` differs from the base, and all later ones that differ in the same. Returns
- * the variants told. */
-static unsigned add_respect(struct text *text, const struct variants *variants, int base, int first,
-                            unsigned told)
+/* One respect: how variant `first` differs from variant 0, and all later ones that differ in the same.
+ * Returns the variants told. */
+static unsigned add_respect(struct text *text, const struct variants *variants, int first, unsigned told)
 {
     char what[2][WORDS], base_says[WORDS], says[WORDS];
-    const struct signature *form = &variants->list[base].form->signature;
+    const struct signature *form = &variants->list[0].form->signature;
     signature_difference(form, &variants->list[first].form->signature, what[0], base_says, says, WORDS);
-    text_add(text, "%s on %s", told == 1u << base ? "" : "; and", what[0]);
-    add_says(text, ':', &variants->list[base], base_says);
+    text_add(text, "%s on %s", told == 1 ? "" : "; and", what[0]);
+    add_says(text, ':', &variants->list[0], base_says);
     for (int i = first; i < variants->count; i++) {
         if (told >> i & 1)
             continue;
@@ -83,15 +81,16 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
 
 void mismatch_text(const struct entry *entry, char *bytes, size_t capacity)
 {
-    const struct variants *variants = entry->round.variants;
-    int base = first_variant(variants);
-    const char *operation = operation_name(variants->list[base].form->summary.operation);
+    struct variants *variants = entry->round.variants;
+    /* The lowest ranks first, so that the text does not depend on who was quick. */
+    qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
+    const char *operation = operation_name(variants->list[0].form->summary.operation);
     struct text text = {bytes, capacity, 0};
-    unsigned told = 1u << base;
+    unsigned told = 1;
     text_add(&text, "%s \"%.200s\": the ranks disagree", operation, plain_name(entry, operation));
-    for (int i = 0; i < variants->count; i++) {
+    for (int i = 1; i < variants->count; i++) {
         if (!(told >> i & 1))
-            told = add_respect(&text, variants, base, i, told);
+            told = add_respect(&text, variants, i, told);
     }
     text_add(&text, "%s. This round ran nowhere; the job can go on", variants->others ? ", and so on" : "");
 }

@@ -202,6 +202,14 @@ static struct message *spoil(struct world *world, struct message *message)
     return message;
 }
 
+/* A peer gone mad: what it says may still be well-formed. */
+static void corrupt(struct world *world, struct message *message)
+{
+    for (int i = 0; i < 3; i++)
+        message->bytes[random_below(&world->random, (int64_t)message->length)] ^=
+            (uint8_t)(1 << random_below(&world->random, 8));
+}
+
 static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
 {
     struct virtual_rank *rank = owner;
@@ -221,6 +229,8 @@ static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
     memcpy(message->bytes, bytes, length);
     if (world->garbage_left && world->now > world->scenario.trouble)
         spoil(world, message);
+    if (world->corrupt && random_chance(&world->random, 2))
+        corrupt(world, message);
     int64_t time = later(world, world->scenario.delay);
     if (time < link->last[upward])
         time = link->last[upward];

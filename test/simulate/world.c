@@ -37,6 +37,8 @@ void violation(struct world *world, const char *format, ...)
     if (world->violated)
         return;
     world->violated = true;
+    if (world->corrupt)
+        return;
     printf("\nVIOLATION in seed %" PRIu64 " at time %" PRId64 ": ", world->scenario.seed, world->now);
     va_start(arguments, format);
     vprintf(format, arguments);
@@ -122,11 +124,14 @@ static void plan_trouble(struct world *world)
     world->garbage_left = scenario->garbage;
 }
 
-static void world_init(struct world *world, uint64_t seed, int ranks, bool verbose, struct tally *tally)
+static void world_init(struct world *world, uint64_t seed, const struct options *options, struct tally *tally)
 {
-    *world = (struct world){.tally = tally, .verbose = verbose, .random = random_mix(seed ^ 0x5eed)};
+    *world = (struct world){.tally = tally,
+                            .verbose = options->verbose,
+                            .corrupt = options->corrupt,
+                            .random = random_mix(seed ^ 0x5eed)};
     struct scenario *scenario = &world->scenario;
-    scenario_init(scenario, seed, ranks);
+    scenario_init(scenario, seed, options->ranks);
     size_t requests = (size_t)scenario->names * (size_t)scenario->rounds;
     world->ranks = calloc((size_t)scenario->size, sizeof *world->ranks);
     world->links = calloc((size_t)scenario->size, sizeof *world->links);
@@ -276,12 +281,12 @@ static void handle(struct world *world, const struct event *event)
     }
 }
 
-bool world_run(uint64_t seed, int ranks, bool verbose, struct tally *tally, uint64_t *digest)
+bool world_run(uint64_t seed, const struct options *options, struct tally *tally, uint64_t *digest)
 {
     struct world world;
     struct event event;
     uint64_t events = 0;
-    world_init(&world, seed, ranks, verbose, tally);
+    world_init(&world, seed, options, tally);
     while (!world.violated && queue_pop(&world.queue, &event)) {
         world.now = event.time;
         handle(&world, &event);
@@ -293,5 +298,5 @@ bool world_run(uint64_t seed, int ranks, bool verbose, struct tally *tally, uint
     tally->events += events;
     *digest = world.digest;
     world_free(&world);
-    return !world.violated;
+    return !world.violated || world.corrupt;
 }

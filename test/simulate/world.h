@@ -74,12 +74,19 @@ struct world {
     struct tally *tally;
     struct trace trace[TRACE_LENGTH];
     uint64_t trace_count, digest;
-    bool verbose, violated;
+    bool verbose, corrupt, violated;
+};
+
+struct options {
+    uint64_t seeds, first;
+    int ranks;
+    bool verbose;
+    bool corrupt; /* flip bytes of messages at random: a run then ends, quietly, at the first violation */
 };
 
 /* Runs one seed to the end of its virtual time. False when a check failed; the reason and the last events are
  * printed. `digest` is the same for the same run. */
-bool world_run(uint64_t seed, int ranks, bool verbose, struct tally *tally, uint64_t *digest);
+bool world_run(uint64_t seed, const struct options *options, struct tally *tally, uint64_t *digest);
 
 /* world.c, for check.c and rank.c */
 void world_trace(struct world *world, const char *what, int rank, int argument, int64_t detail);

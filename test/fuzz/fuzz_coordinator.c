@@ -1,0 +1,196 @@
+/* fuzz_coordinator.c - any bytes as messages to a coordinator that is the root, an inner node, or a leaf.
+ *
+ * First byte: which of them. Then commands: 0-2: a message from the parent or a child (u16 length, bytes);
+ * others: submit, flush, finish a batch, leave, lose a neighbour. Nothing may crash, and every request must
+ * end once the coordinator fails. For libFuzzer: clang -fsanitize=fuzzer,address; -DFUZZ_DRIVER makes a
+ * program that runs files, or random bytes from seeds ("--seeds N"). */
+#include "base/status.h"
+#include "base/wire.h"
+#include "coordinate/coordinator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUESTS 4
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+struct subject {
+    struct coordinator *coordinator;
+    struct pending requests[REQUESTS];
+    bool inside[REQUESTS];
+    uint64_t running[64];
+    size_t running_count;
+};
+
+static void on_send(void *owner, int rank, const uint8_t *bytes, size_t length)
+{
+    (void)owner;
+    (void)bytes;
+    if (rank < 0 || length == 0)
+        abort();
+}
+
+static void take(struct subject *subject, const struct pending *request)
+{
+    size_t index = (size_t)(request - subject->requests);
+    if (index >= REQUESTS || !subject->inside[index])
+        abort();
+    subject->inside[index] = false;
+}
+
+static void on_run(void *owner, const struct batch *batch)
+{
+    struct subject *subject = owner;
+    for (int i = 0; i < batch->count; i++)
+        take(subject, batch->requests[i]);
+    if (subject->running_count < 64)
+        subject->running[subject->running_count++] = batch->sequence;
+}
+
+static void on_finish(void *owner, struct pending *request, const hvd_status *status)
+{
+    take(owner, request);
+    if (status->code == HVD_OK)
+        abort();
+}
+
+static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t size)
+{
+    (void)owner;
+    return (uint16_t)(operation + size);
+}
+
+static void on_closed(void *owner)
+{
+    (void)owner;
+}
+
+static void open_subject(struct subject *subject, int rank)
+{
+    static const int host_sizes[] = {2, 3, 1, 1};
+    static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d"};
+    struct coordinator_config config = {
+        .rank = rank,
+        .size = 7,
+        .fusion_threshold = 64,
+        .cache_capacity = 2,
+        .output = {subject, on_send, on_run, on_finish, on_choose, on_closed}};
+    if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
+        coordinator_create(&config, &subject->coordinator, NULL))
+        abort();
+    for (int i = 0; i < REQUESTS; i++) {
+        int64_t shape[] = {i + 1};
+        hvd_tensor tensor = {shape, shape, 1, HVD_FLOAT32, HVD_CPU, 0};
+        hvd_request request = {.struct_size = sizeof request, .count = 1, .inputs = &tensor};
+        subject->requests[i].name = names[i];
+        if (signature_encode(&request, &subject->requests[i].signature, NULL))
+            abort();
+    }
+}
+
+static void submit(struct subject *subject, int index)
+{
+    bool inside = subject->inside[index];
+    hvd_status status;
+    subject->inside[index] = true;
+    hvd_code code = coordinator_submit(subject->coordinator, &subject->requests[index], &status);
+    if (inside && !code)
+        abort();
+    if (code)
+        subject->inside[index] = inside;
+}
+
+static void command(struct subject *subject, uint8_t verb, struct wire_reader *reader)
+{
+    static const int neighbours[] = {0, 2, 3};
+    hvd_status cause = {HVD_PEER_LOST, "lost"};
+    if (verb < 3) {
+        size_t length = wire_get_u16(reader);
+        size_t left = reader->length - reader->position;
+        length = length < left ? length : left;
+        /* Its own block, so that a sanitizer sees the end. */
+        uint8_t *message = malloc(length + 1);
+        const uint8_t *at = wire_get_raw(reader, length);
+        if (at && length)
+            memcpy(message, at, length);
+        coordinator_receive(subject->coordinator, neighbours[verb], message, length);
+        free(message);
+    } else if (verb < 3 + REQUESTS) {
+        submit(subject, verb - 3);
+    } else if (verb == 7) {
+        coordinator_flush(subject->coordinator, 1);
+    } else if (verb == 8 && subject->running_count) {
+        coordinator_batch_done(subject->coordinator, subject->running[--subject->running_count]);
+    } else if (verb == 9) {
+        coordinator_leave(subject->coordinator);
+    } else if (verb == 10) {
+        coordinator_abort(subject->coordinator, neighbours[wire_get_u8(reader) % 3], &cause);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    static const int ranks[] = {0, 2, 3, 1};
+    struct subject subject = {0};
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    open_subject(&subject, ranks[wire_get_u8(&reader) % 4]);
+    while (!reader.failed && reader.position < reader.length)
+        command(&subject, wire_get_u8(&reader) % 11, &reader);
+    hvd_status cause = {HVD_SYSTEM, "the end"};
+    coordinator_abort(subject.coordinator, -1, &cause);
+    int left = 0;
+    for (int i = 0; i < REQUESTS; i++)
+        left += subject.inside[i];
+    if (left != coordinator_pending_count(subject.coordinator) ||
+        (left && coordinator_health(subject.coordinator, NULL) != HVD_OK))
+        abort();
+    coordinator_destroy(subject.coordinator);
+    for (int i = 0; i < REQUESTS; i++)
+        free(subject.requests[i].signature.bytes);
+    return 0;
+}
+
+#ifdef FUZZ_DRIVER
+#include <stdio.h>
+
+static void run_file(const char *path)
+{
+    static uint8_t bytes[1 << 20];
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        perror(path);
+        exit(2);
+    }
+    size_t length = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    LLVMFuzzerTestOneInput(bytes, length);
+}
+
+/* Bytes that are often small, as kinds, counts and lengths are. */
+static void run_seed(uint64_t seed)
+{
+    uint8_t bytes[512];
+    size_t length = 16 + seed % (sizeof bytes - 16);
+    for (size_t i = 0; i < length; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        uint8_t high = (uint8_t)(seed >> 56);
+        bytes[i] = seed >> 40 & 3 ? high % 12 : high;
+    }
+    LLVMFuzzerTestOneInput(bytes, length);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0) {
+        uint64_t seeds = strtoull(argv[2], NULL, 10);
+        for (uint64_t seed = 0; seed < seeds; seed++)
+            run_seed(seed);
+        printf("%llu inputs\n", (unsigned long long)seeds);
+        return 0;
+    }
+    for (int i = 1; i < argc; i++)
+        run_file(argv[i]);
+    return 0;
+}
+#endif

@@ -1,0 +1,777 @@
+/* test_coordinator.c - the coordinators of a few ranks, message by message. The simulator (test/simulate)
+ * does the same with chance; here every step is chosen. */
+#include "base/status.h"
+#include "coordinate/coordinator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 16, MESSAGES = 1024, REQUESTS = 2048 };
+
+struct message {
+    int from, to;
+    size_t length;
+    uint8_t *bytes;
+};
+
+struct rank {
+    int number;
+    struct coordinator *coordinator;
+    char log[4096]; /* "a+b " for a batch of a and b, "!c " for a request that ended unrun */
+    hvd_status end; /* of the last such request */
+    uint64_t batches[REQUESTS];
+    int running, closed;
+};
+
+/* Host of two, host of one, ...: rank 0 <- 1, 2; rank 2 <- 3 when there are four. */
+static struct rank ranks[RANKS];
+static int size;
+static struct message messages[MESSAGES];
+static int message_count;
+static size_t longest_message, sent_bytes;
+static struct pending *requests[REQUESTS];
+static int request_count;
+static int64_t now;
+
+/* ---- outputs --------------------------------------------------------------------------------------------
+ */
+
+static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
+{
+    const struct rank *rank = owner;
+    assert_true(message_count < MESSAGES);
+    uint8_t *copy = malloc(length);
+    memcpy(copy, bytes, length);
+    messages[message_count++] = (struct message){rank->number, to, length, copy};
+    longest_message = length > longest_message ? length : longest_message;
+    sent_bytes += length;
+}
+
+static void write_log(struct rank *rank, const char *text)
+{
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "%.8s", text);
+}
+
+static void on_run(void *owner, const struct batch *batch)
+{
+    struct rank *rank = owner;
+    for (int i = 0; i < batch->count; i++) {
+        write_log(rank, i ? "+" : "");
+        write_log(rank, batch->requests[i]->name);
+    }
+    write_log(rank, " ");
+    rank->batches[rank->running++] = batch->sequence;
+}
+
+static void on_finish(void *owner, struct pending *request, const hvd_status *status)
+{
+    struct rank *rank = owner;
+    write_log(rank, "!");
+    write_log(rank, request->name);
+    write_log(rank, " ");
+    status_copy(&rank->end, status);
+}
+
+static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+{
+    (void)owner;
+    (void)operation;
+    (void)bytes;
+    return 3;
+}
+
+static void on_closed(void *owner)
+{
+    ((struct rank *)owner)->closed++;
+}
+
+/* ---- the world -------------------------------------------------------------------------------------------
+ */
+
+static struct coordinator_config settings = {.fusion_threshold = 1000, .cache_capacity = 100};
+
+/* Hosts of the given sizes. */
+static void open_ranks(const char *hosts, int number, struct coordinator_config config)
+{
+    int *sizes;
+    int count;
+    assert_int_equal(host_sizes_parse(hosts, number, &sizes, &count, NULL), HVD_OK);
+    size = number;
+    for (int r = 0; r < size; r++) {
+        ranks[r] = (struct rank){.number = r};
+        config.rank = r;
+        config.size = size;
+        config.output =
+            (struct coordinator_output){&ranks[r], on_send, on_run, on_finish, on_choose, on_closed};
+        assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
+        assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
+    }
+    free(sizes);
+}
+
+static int close_ranks(void **state)
+{
+    (void)state;
+    for (int r = 0; r < size; r++)
+        coordinator_destroy(ranks[r].coordinator);
+    for (int i = 0; i < message_count; i++)
+        free(messages[i].bytes);
+    for (int i = 0; i < request_count; i++) {
+        free(requests[i]->signature.bytes);
+        free(requests[i]);
+    }
+    size = message_count = request_count = 0;
+    longest_message = sent_bytes = 0;
+    now = 0;
+    return 0;
+}
+
+/* Takes the message number `at` out of the queue and gives it to whom it is for. */
+static void deliver(int at)
+{
+    struct message message = messages[at];
+    memmove(&messages[at], &messages[at + 1], (size_t)(--message_count - at) * sizeof message);
+    coordinator_receive(ranks[message.to].coordinator, message.from, message.bytes, message.length);
+    free(message.bytes);
+}
+
+static int find_message(int from, int to)
+{
+    for (int i = 0; i < message_count; i++) {
+        if (messages[i].from == from && messages[i].to == to)
+            return i;
+    }
+    fail_msg("no message from %d to %d", from, to);
+    return -1;
+}
+
+static void flush(int rank)
+{
+    coordinator_flush(ranks[rank].coordinator, now);
+}
+
+/* Until nothing is said any more. */
+static void settle(void)
+{
+    do {
+        while (message_count)
+            deliver(0);
+        for (int r = size - 1; r >= 0; r--)
+            flush(r);
+    } while (message_count);
+}
+
+static void finish_batches(void)
+{
+    for (int r = 0; r < size; r++) {
+        while (ranks[r].running)
+            coordinator_batch_done(ranks[r].coordinator, ranks[r].batches[--ranks[r].running]);
+    }
+}
+
+static void run_all(void)
+{
+    for (int i = 0; i < 100; i++) {
+        settle();
+        finish_batches();
+    }
+}
+
+static hvd_code submit_request(int rank, const char *name, const hvd_request *request, hvd_status *status)
+{
+    assert_true(request_count < REQUESTS);
+    struct pending *pending = calloc(1, sizeof *pending);
+    requests[request_count++] = pending;
+    pending->name = name;
+    assert_int_equal(signature_encode(request, &pending->signature, NULL), HVD_OK);
+    return coordinator_submit(ranks[rank].coordinator, pending, status);
+}
+
+/* A float32 allreduce of `elements`. */
+static hvd_code submit_elements(int rank, const char *name, int64_t elements, int priority,
+                                hvd_status *status)
+{
+    hvd_tensor tensor = {&tensor, &elements, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = {.struct_size = sizeof request,
+                           .count = 1,
+                           .inputs = &tensor,
+                           .reduction = HVD_SUM,
+                           .priority = priority};
+    return submit_request(rank, name, &request, status);
+}
+
+static void submit(int rank, const char *name, int64_t elements)
+{
+    hvd_status status = {0};
+    if (submit_elements(rank, name, elements, 0, &status))
+        fail_msg("%s", status.text);
+}
+
+static void submit_everywhere(const char *name, int64_t elements)
+{
+    for (int r = 0; r < size; r++)
+        submit(r, name, elements);
+}
+
+static void barrier_everywhere(const char *name)
+{
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_BARRIER};
+    for (int r = 0; r < size; r++)
+        assert_int_equal(submit_request(r, name, &request, NULL), HVD_OK);
+}
+
+static void check_log(const char *expected)
+{
+    for (int r = 0; r < size; r++) {
+        assert_string_equal(ranks[r].log, expected);
+        ranks[r].log[0] = '\0';
+    }
+}
+
+static void check_text(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("\"%s\" does not say \"%s\"", text, words);
+}
+
+/* ---- readiness and order --------------------------------------------------------------------------------
+ */
+
+static void nothing_runs_before_all_asked(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    for (int r = 0; r < 4; r++) {
+        check_log("");
+        submit(r, "a", 3);
+        settle();
+    }
+    check_log("a ");
+    assert_int_equal(coordinator_pending_count(ranks[3].coordinator), 0);
+}
+
+static void one_order_for_all(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.fusion_threshold = 0;
+    open_ranks("2,2", 4, config);
+    for (int r = 0; r < 4; r++) {
+        submit(r, r % 2 ? "a" : "b", 3);
+        settle();
+        submit(r, r % 2 ? "b" : "a", 3);
+    }
+    run_all();
+    assert_int_equal(strlen(ranks[0].log), 4);
+    for (int r = 1; r < 4; r++)
+        assert_string_equal(ranks[r].log, ranks[0].log);
+}
+
+static void a_job_of_one_rank(void **state)
+{
+    (void)state;
+    open_ranks("", 1, settings);
+    submit(0, "a", 3);
+    flush(0);
+    check_log("a ");
+    finish_batches();
+    coordinator_leave(ranks[0].coordinator);
+    flush(0);
+    assert_int_equal(ranks[0].closed, 1);
+    assert_int_equal(message_count, 0);
+}
+
+static void a_second_time_costs_an_id(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    submit_everywhere("a_rather_long_name_for_a_tensor", 3);
+    run_all();
+    size_t first = sent_bytes;
+    sent_bytes = 0;
+    submit_everywhere("a_rather_long_name_for_a_tensor", 3);
+    run_all();
+    /* Up: kind, seen, report, id; down: kind, number, batch of one. Three edges. */
+    assert_int_equal(sent_bytes, 3 * (9 + 9) + 3 * (9 + 15));
+    assert_true(sent_bytes < first / 2);
+}
+
+static void long_messages_are_split(void **state)
+{
+    (void)state;
+    enum { NAMES = 500 };
+    static char names[NAMES][REQUEST_NAME_LIMIT];
+    struct coordinator_config config = settings;
+    config.fusion_threshold = 1 << 30;
+    open_ranks("3", 3, config);
+    for (int n = 0; n < NAMES; n++) {
+        memset(names[n], 'x', REQUEST_NAME_LIMIT - 1);
+        names[n][n % 1000] = (char)('a' + n / 1000);
+    }
+    hvd_tensor tensors[200];
+    int64_t shape[HVD_MAX_DIMENSIONS];
+    for (int i = 0; i < HVD_MAX_DIMENSIONS; i++)
+        shape[i] = 1;
+    for (int i = 0; i < 200; i++)
+        tensors[i] = (hvd_tensor){tensors, shape, HVD_MAX_DIMENSIONS, HVD_INT32, HVD_CPU, 0};
+    hvd_request request = {
+        .struct_size = sizeof request, .count = 200, .inputs = tensors, .reduction = HVD_SUM};
+    for (int r = 0; r < 3; r++) {
+        for (int n = 0; n < NAMES; n++)
+            assert_int_equal(submit_request(r, names[n], &request, NULL), HVD_OK);
+    }
+    run_all();
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(coordinator_pending_count(ranks[r].coordinator), 0);
+    assert_in_range(longest_message, 1 << 20, 2 << 20);
+}
+
+/* ---- batches ---------------------------------------------------------------------------------------------
+ */
+
+/* Two batches occupy the root, so that what follows piles up. */
+static void occupy(void)
+{
+    barrier_everywhere("x");
+    barrier_everywhere("y");
+    settle();
+    check_log("x y ");
+}
+
+static void ready_requests_pile_up_and_fuse(void **state)
+{
+    (void)state;
+    open_ranks("2,1", 3, settings);
+    occupy();
+    submit_everywhere("a", 100); /* 400 bytes */
+    submit_everywhere("b", 200); /* 800: does not fit any more */
+    submit_everywhere("c", 150); /* 600: fits */
+    submit_everywhere("d", 1);
+    settle();
+    check_log("");
+    run_all();
+    check_log("a+c b+d ");
+}
+
+static void one_too_large_runs_by_itself(void **state)
+{
+    (void)state;
+    open_ranks("2,1", 3, settings);
+    occupy();
+    submit_everywhere("a", 100000);
+    submit_everywhere("b", 1);
+    barrier_everywhere("c");
+    submit_everywhere("d", 1);
+    run_all();
+    check_log("a b+d c ");
+}
+
+static void without_fusion_all_run_alone(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.fusion_threshold = 0;
+    open_ranks("2,1", 3, config);
+    occupy();
+    submit_everywhere("a", 0);
+    submit_everywhere("b", 1);
+    run_all();
+    check_log("a b ");
+}
+
+static void what_is_urgent_runs_first(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.fusion_threshold = 0;
+    open_ranks("2,1", 3, config);
+    occupy();
+    static const char *const names[] = {"a", "b", "c", "d"};
+    static const int priorities[] = {-1, 5, 0, 5};
+    for (int i = 0; i < 4; i++) {
+        for (int r = 0; r < size; r++)
+            assert_int_equal(submit_elements(r, names[i], 1, priorities[i], NULL), HVD_OK);
+    }
+    run_all();
+    check_log("b d c a ");
+}
+
+static void the_root_waits_for_the_cycle_time(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.cycle_time = 50;
+    open_ranks("2,1", 3, config);
+    assert_int_equal(coordinator_next_flush(ranks[0].coordinator), INT64_MAX);
+    now = 1000;
+    submit_everywhere("a", 1);
+    settle();
+    now = 1049;
+    submit_everywhere("b", 1);
+    settle();
+    check_log("");
+    assert_int_equal(coordinator_next_flush(ranks[0].coordinator), 1050);
+    assert_int_equal(coordinator_next_flush(ranks[1].coordinator), INT64_MAX);
+    now = 1050;
+    settle();
+    check_log("a+b ");
+    assert_int_equal(coordinator_next_flush(ranks[0].coordinator), INT64_MAX);
+}
+
+/* ---- the cache --------------------------------------------------------------------------------------------
+ */
+
+static void a_change_of_shape_on_all_ranks_runs(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    for (int64_t elements = 1; elements < 5; elements++) {
+        submit_everywhere("a", elements);
+        run_all();
+        check_log("a ");
+    }
+}
+
+static void any_capacity_works(void **state)
+{
+    (void)state;
+    for (uint32_t capacity = 0; capacity < 4; capacity++) {
+        struct coordinator_config config = settings;
+        config.cache_capacity = capacity;
+        open_ranks("2,2", 4, config);
+        for (int round = 0; round < 5; round++) {
+            submit_everywhere("a", 1);
+            submit_everywhere("b", 1);
+            submit_everywhere("c", 1);
+            run_all();
+        }
+        assert_int_equal(strlen(ranks[3].log), 5 * 6);
+        close_ranks(NULL);
+    }
+}
+
+/* Rank 1 sends the id of a, while the decision that ends this id is on its way to it. */
+static void an_id_may_cross_its_eviction(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.cache_capacity = 1;
+    open_ranks("3", 3, config);
+    submit_everywhere("a", 1);
+    run_all();
+    submit_everywhere("b", 1);
+    for (int r = 1; r < 3; r++) {
+        flush(r);
+        deliver(find_message(r, 0));
+    }
+    flush(0); /* assigns an id to b, runs it, evicts a */
+    submit(1, "a", 1);
+    flush(1);
+    deliver(find_message(1, 0));
+    settle();
+    submit(0, "a", 1);
+    submit(2, "a", 1); /* knows of the eviction, so it sends the name */
+    run_all();
+    check_log("a b a ");
+}
+
+/* As before, but the shape on rank 2 has changed: ids and names count in one entry. */
+static void an_id_meets_another_form(void **state)
+{
+    (void)state;
+    open_ranks("3", 3, settings);
+    submit_everywhere("a", 1);
+    run_all();
+    submit(0, "a", 1);
+    submit(1, "a", 1);
+    submit(2, "a", 2);
+    run_all();
+    check_log("a !a ");
+    check_text(ranks[1].end.text, "ranks 0-1 have [1], rank 2 has [2]");
+}
+
+/* ---- mismatches
+ * -------------------------------------------------------------------------------------------- */
+
+static void a_mismatch_ends_one_round_everywhere(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    for (int round = 0; round < 3; round++) {
+        for (int r = 0; r < 4; r++)
+            submit(r, "allreduce.grad", r == 2 ? 4 : 3);
+        run_all();
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(ranks[r].end.code, HVD_MISMATCH);
+            check_text(ranks[r].end.text, "allreduce \"grad\": the ranks disagree on the shape of tensor 0: "
+                                          "ranks 0-1, 3 have [3], rank 2 has [4]");
+            assert_int_equal(coordinator_health(ranks[r].coordinator, NULL), HVD_OK);
+        }
+        submit_everywhere("allreduce.grad", 3);
+        run_all();
+    }
+    check_log("!allreduc allreduc !allreduc allreduc !allreduc allreduc ");
+}
+
+static void several_respects_are_told(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    submit(0, "a", 3);
+    submit(1, "a", 4);
+    submit(2, "a", 5);
+    assert_int_equal(submit_elements(3, "a", 3, 7, NULL), HVD_OK);
+    run_all();
+    check_text(ranks[3].end.text,
+               "the ranks disagree on the shape of tensor 0: rank 0 has [3], rank 1 has [4], "
+               "rank 2 has [5]; and on the priority: rank 0 has 0, rank 3 has 7. ");
+}
+
+static void many_variants_are_cut(void **state)
+{
+    (void)state;
+    open_ranks("1x16", 16, settings);
+    for (int r = 0; r < 16; r++)
+        submit(r, "a", 1 + r);
+    run_all();
+    check_log("!a ");
+    check_text(ranks[15].end.text,
+               "on the shape of tensor 0: rank 0 has [1], rank 1 has [2], rank 2 has [3]");
+    check_text(ranks[15].end.text, ", and so on. ");
+}
+
+static void a_name_in_flight_is_refused(void **state)
+{
+    (void)state;
+    hvd_status status;
+    open_ranks("2", 2, settings);
+    submit(0, "a", 3);
+    assert_int_equal(submit_elements(0, "a", 3, 0, &status), HVD_DUPLICATE_NAME);
+    check_text(status.text, "a is in flight on rank 0");
+    submit(1, "a", 3);
+    settle();
+    check_log("a ");
+    submit(0, "a", 3); /* decided: the name is free again, though its batch still runs */
+}
+
+static void impossible_requests_are_refused(void **state)
+{
+    (void)state;
+    static char name[REQUEST_NAME_LIMIT + 1];
+    hvd_status status;
+    open_ranks("2", 2, settings);
+    memset(name, 'x', REQUEST_NAME_LIMIT);
+    assert_int_equal(submit_elements(0, name, 1, 0, &status), HVD_INVALID_ARGUMENT);
+    check_text(status.text, "1024 bytes");
+    int64_t shape[] = {1};
+    hvd_tensor tensor = {shape, shape, 1, HVD_INT64, HVD_CPU, 0};
+    hvd_request request = {
+        .struct_size = sizeof request, .operation = HVD_BROADCAST, .count = 1, .inputs = &tensor, .root = 2};
+    assert_int_equal(submit_request(0, "a", &request, &status), HVD_INVALID_ARGUMENT);
+    check_text(status.text, "from rank 2 of 2");
+    assert_int_equal(coordinator_pending_count(ranks[0].coordinator), 0);
+}
+
+/* ---- leaving
+ * ------------------------------------------------------------------------------------------------ */
+
+static void a_leave_ends_what_is_not_decided(void **state)
+{
+    (void)state;
+    hvd_status status;
+    open_ranks("2,2", 4, settings);
+    submit_everywhere("a", 1);
+    settle();
+    submit(0, "b", 1);
+    submit(3, "c", 1);
+    coordinator_leave(ranks[3].coordinator);
+    assert_int_equal(submit_elements(3, "d", 1, 0, &status), HVD_SHUT_DOWN);
+    check_text(status.text, "has left the job");
+    settle();
+    assert_string_equal(ranks[0].log, "a !b ");
+    assert_string_equal(ranks[3].log, "a !c ");
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(ranks[r].closed, 0); /* a still runs */
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_SHUT_DOWN);
+        check_text(status.text, "rank 3 has left the job (shutdown or exit)");
+        assert_int_equal(submit_elements(r, "e", 1, 0, &status), HVD_SHUT_DOWN);
+        check_text(status.text, "rank 3 has left the job");
+    }
+    for (int r = 0; r < 3; r++)
+        coordinator_batch_done(ranks[r].coordinator, ranks[r].batches[0]);
+    settle();
+    assert_int_equal(ranks[0].closed, 0);
+    coordinator_batch_done(ranks[3].coordinator, ranks[3].batches[0]);
+    settle();
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(ranks[r].closed, 1);
+}
+
+static void all_may_leave_at_once(void **state)
+{
+    (void)state;
+    open_ranks("2,2,1", 5, settings);
+    submit_everywhere("a", 1);
+    run_all();
+    for (int r = 0; r < 5; r++) {
+        coordinator_leave(ranks[r].coordinator);
+        coordinator_leave(ranks[r].coordinator);
+    }
+    settle();
+    for (int r = 0; r < 5; r++)
+        assert_int_equal(ranks[r].closed, 1);
+}
+
+static void after_the_goodbye_a_lost_parent_is_no_fault(void **state)
+{
+    (void)state;
+    hvd_status lost = {HVD_PEER_LOST, "rank 0 is gone"};
+    open_ranks("1,1,1,1", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
+    coordinator_leave(ranks[1].coordinator);
+    flush(1);
+    deliver(find_message(1, 0));
+    flush(0);
+    deliver(find_message(0, 2));
+    deliver(find_message(2, 3));
+    flush(3);
+    deliver(find_message(3, 2));
+    flush(2);
+    find_message(2, 0); /* the goodbye */
+    coordinator_abort(ranks[2].coordinator, 1, &lost);
+    assert_int_equal(ranks[2].closed, 0);
+    coordinator_abort(ranks[2].coordinator, 0, &lost);
+    assert_int_equal(ranks[2].closed, 1);
+    deliver(find_message(2, 3));
+    assert_int_equal(ranks[3].closed, 1);
+}
+
+/* ---- faults
+ * ------------------------------------------------------------------------------------------------- */
+
+static void a_lost_peer_ends_everything_everywhere(void **state)
+{
+    (void)state;
+    hvd_status lost = {HVD_PEER_LOST, "rank 3 was killed"}, later = {HVD_PEER_LOST, "something else"}, status;
+    open_ranks("2,2", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
+    for (int r = 0; r < 3; r++)
+        submit(r, "a", 1);
+    settle();
+    coordinator_abort(ranks[2].coordinator, 3, &lost);
+    coordinator_abort(ranks[2].coordinator, 0, &later);
+    assert_int_equal(message_count, 1); /* to rank 0 only, once */
+    settle();
+    for (int r = 0; r < 3; r++) {
+        assert_string_equal(ranks[r].log, "!a ");
+        assert_int_equal(ranks[r].end.code, HVD_PEER_LOST);
+        assert_string_equal(ranks[r].end.text, "rank 3 was killed");
+        assert_int_equal(coordinator_health(ranks[r].coordinator, NULL), HVD_PEER_LOST);
+        assert_int_equal(submit_elements(r, "b", 1, 0, &status), HVD_PEER_LOST);
+        assert_string_equal(status.text, "rank 3 was killed");
+    }
+    assert_int_equal(coordinator_health(ranks[3].coordinator, NULL), HVD_OK);
+}
+
+static void a_fault_after_a_leave_is_told(void **state)
+{
+    (void)state;
+    hvd_status lost = {HVD_PEER_LOST, "rank 1 was killed"}, status;
+    open_ranks("3", 3, settings);
+    submit_everywhere("a", 1);
+    settle();
+    coordinator_leave(ranks[2].coordinator);
+    settle();
+    assert_int_equal(coordinator_health(ranks[2].coordinator, NULL), HVD_SHUT_DOWN);
+    coordinator_abort(ranks[0].coordinator, 1, &lost);
+    settle();
+    assert_int_equal(coordinator_health(ranks[2].coordinator, &status), HVD_PEER_LOST);
+    assert_int_equal(ranks[2].closed, 0);
+}
+
+static void check_garbage(int to, int from, const char *bytes, size_t length)
+{
+    hvd_status status;
+    char who[64];
+    open_ranks("2,2", 4, settings);
+    submit(to, "a", 1);
+    coordinator_receive(ranks[to].coordinator, from, (const uint8_t *)bytes, length);
+    settle();
+    snprintf(who, sizeof who, "rank %d sent rank %d ", from, to);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_REFUSED);
+        check_text(status.text, who);
+    }
+    assert_string_equal(ranks[to].log, "!a ");
+    close_ranks(NULL);
+}
+
+static void garbage_names_its_sender(void **state)
+{
+    (void)state;
+    static const struct {
+        int to, from;
+        const char *bytes;
+        size_t length;
+    } cases[] = {
+        {0, 1, "", 0},                                                  /* empty */
+        {0, 3, "\3", 1},                                                /* no neighbour */
+        {0, 1, "\377", 1},                                              /* no kind */
+        {0, 1, "\1\0\0\0", 4},                                          /* cut */
+        {0, 1, "\1\1\0\0\0\0\0\0\0", 9},                                /* has seen more than there is */
+        {0, 1, "\1\0\0\0\0\0\0\0\0\1\5\0\0\0\0\0\0\0", 18},             /* unknown id */
+        {0, 1, "\1\0\0\0\0\0\0\0\0\2\1\0\0\0b\1\0\0\0x", 20},           /* no signature */
+        {0, 1, "\1\0\0\0\0\0\0\0\0\2\377\377\377\377", 14},             /* name beyond its limit */
+        {0, 1, "\2\2\0\0\0", 5},                                        /* leave of another subtree */
+        {0, 1, "\3", 1},                                                /* goodbye out of the blue */
+        {0, 1, "\4\1\0\0\0\0\0\0\0", 9},                                /* a child that decides */
+        {2, 0, "\4\2\0\0\0\0\0\0\0", 9},                                /* a decision too far */
+        {2, 0, "\4\1\0\0\0\0\0\0\0\2\1\0\0\0\0\0\0\0", 18},             /* eviction of nothing */
+        {2, 0, "\4\1\0\0\0\0\0\0\0\3\0\0\1\0\0\0\1\0\0\0\0\0\0\0", 24}, /* batch of nothing */
+        {2, 0, "\4\1\0\0\0\0\0\0\0\4\1\0\0\0a\1\0\0\0x", 20},           /* failure before all asked */
+        {2, 0, "\4\1\0\0\0\0\0\0\0\5\4\0\0\0", 14}, /* a rank that does not exist leaves */
+        {2, 0, "\5", 1},                            /* farewell before the goodbye */
+        {2, 0, "\6\0\0\0\0\0", 6},                  /* abort for no reason */
+        {2, 0, "\6\143\0\0\0\0", 6},                /* abort of no known code */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(nothing_runs_before_all_asked),
+        TEST(one_order_for_all),
+        TEST(a_job_of_one_rank),
+        TEST(a_second_time_costs_an_id),
+        TEST(long_messages_are_split),
+        TEST(ready_requests_pile_up_and_fuse),
+        TEST(one_too_large_runs_by_itself),
+        TEST(without_fusion_all_run_alone),
+        TEST(what_is_urgent_runs_first),
+        TEST(the_root_waits_for_the_cycle_time),
+        TEST(a_change_of_shape_on_all_ranks_runs),
+        TEST(any_capacity_works),
+        TEST(an_id_may_cross_its_eviction),
+        TEST(an_id_meets_another_form),
+        TEST(a_mismatch_ends_one_round_everywhere),
+        TEST(several_respects_are_told),
+        TEST(many_variants_are_cut),
+        TEST(a_name_in_flight_is_refused),
+        TEST(impossible_requests_are_refused),
+        TEST(a_leave_ends_what_is_not_decided),
+        TEST(all_may_leave_at_once),
+        TEST(after_the_goodbye_a_lost_parent_is_no_fault),
+        TEST(a_lost_peer_ends_everything_everywhere),
+        TEST(a_fault_after_a_leave_is_told),
+        TEST(garbage_names_its_sender),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

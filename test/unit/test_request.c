@@ -1,0 +1,310 @@
+/* test_request.c - signatures: what they hold, what is refused, and how two of them differ. */
+#include "coordinate/request.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static double data[64];
+
+struct example {
+    hvd_request request;
+    hvd_tensor inputs[2], outputs[2];
+    int64_t shapes[2][HVD_MAX_DIMENSIONS + 1];
+};
+
+/* An allreduce of one float32 tensor [2, 3]. */
+static struct example *example_of(hvd_operation operation)
+{
+    static struct example examples[8];
+    static int next;
+    struct example *e = &examples[next++ % 8];
+    memset(e, 0, sizeof *e);
+    for (int i = 0; i < 2; i++) {
+        e->shapes[i][0] = 2;
+        e->shapes[i][1] = 3;
+        e->inputs[i] = (hvd_tensor){data, e->shapes[i], 2, HVD_FLOAT32, HVD_CPU, 0};
+        e->outputs[i] = e->inputs[i];
+    }
+    e->request = (hvd_request){.struct_size = sizeof(hvd_request),
+                               .operation = operation,
+                               .count = operation != HVD_BARRIER,
+                               .inputs = e->inputs,
+                               .reduction = HVD_SUM};
+    return e;
+}
+
+static struct signature encode(const struct example *e)
+{
+    struct signature signature;
+    hvd_status status = {0};
+    if (signature_encode(&e->request, &signature, &status))
+        fail_msg("%s", status.text);
+    return signature;
+}
+
+static bool equal(const struct example *a, const struct example *b)
+{
+    struct signature first = encode(a), second = encode(b);
+    bool same = signature_equal(&first, &second);
+    free(first.bytes);
+    free(second.bytes);
+    return same;
+}
+
+static void check_refused(const struct example *e, hvd_code code, const char *words)
+{
+    struct signature signature;
+    hvd_status status = {0};
+    assert_int_equal(signature_encode(&e->request, &signature, &status), code);
+    if (!strstr(status.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", status.text, words);
+}
+
+/* ---- what counts -------------------------------------------------------------------------------------- */
+
+static void what_must_agree_is_compared(void **state)
+{
+    (void)state;
+    struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
+    assert_true(equal(a, b));
+    b->request.prescale = 1; /* 0 means 1 */
+    assert_true(equal(a, b));
+    b->request.prescale = 2;
+    assert_false(equal(a, b));
+    b = example_of(HVD_ALLREDUCE);
+    b->request.priority = -1;
+    assert_false(equal(a, b));
+    b = example_of(HVD_ALLREDUCE);
+    b->request.grouped = 1;
+    assert_false(equal(a, b));
+    b = example_of(HVD_ALLREDUCE);
+    b->request.count = 2;
+    assert_false(equal(a, b));
+    b = example_of(HVD_ALLREDUCE);
+    b->shapes[0][1] = 4;
+    assert_false(equal(a, b));
+}
+
+static void what_does_not_matter_is_left_out(void **state)
+{
+    (void)state;
+    struct example *a = example_of(HVD_BROADCAST), *b = example_of(HVD_BROADCAST);
+    b->request.reduction = HVD_MAX;
+    b->request.prescale = NAN;
+    b->request.outputs = b->outputs;
+    assert_true(equal(a, b));
+    b->request.root = 1;
+    assert_false(equal(a, b));
+    a = example_of(HVD_ALLGATHER), b = example_of(HVD_ALLGATHER);
+    b->shapes[0][0] = 0; /* each rank has its own number of rows */
+    assert_true(equal(a, b));
+    b->shapes[0][1] = 4;
+    assert_false(equal(a, b));
+}
+
+static void summary_tells_what_the_root_needs(void **state)
+{
+    (void)state;
+    struct example *e = example_of(HVD_ALLREDUCE);
+    struct signature_summary summary, other;
+    e->request.priority = -7;
+    e->request.count = 2;
+    struct signature signature = encode(e);
+    assert_true(signature_summarize(&signature, &summary));
+    assert_int_equal(summary.operation, HVD_ALLREDUCE);
+    assert_int_equal(summary.bytes, 48);
+    assert_int_equal(summary.priority, -7);
+    assert_true(summary.may_fuse);
+    e->request.priority = 0;
+    e->shapes[0][0] = 9;
+    struct signature fusable = encode(e);
+    assert_true(signature_summarize(&fusable, &other));
+    assert_memory_equal(summary.fusion_key, other.fusion_key, FUSION_KEY_LENGTH);
+    free(fusable.bytes);
+    e->request.postscale = 0.5;
+    fusable = encode(e);
+    assert_true(signature_summarize(&fusable, &other));
+    assert_memory_not_equal(summary.fusion_key, other.fusion_key, FUSION_KEY_LENGTH);
+    free(fusable.bytes);
+    free(signature.bytes);
+    signature = encode(example_of(HVD_ALLGATHER));
+    assert_true(signature_summarize(&signature, &summary));
+    assert_false(summary.may_fuse);
+    assert_int_equal(summary.bytes, 0);
+    free(signature.bytes);
+}
+
+/* ---- what is refused ----------------------------------------------------------------------------------- */
+
+static void bad_operations_are_refused(void **state)
+{
+    (void)state;
+    struct example *e = example_of((hvd_operation)99);
+    check_refused(e, HVD_INVALID_ARGUMENT, "operation number 99");
+    e = example_of(HVD_ALLREDUCE);
+    e->request.reduction = (hvd_reduction)2;
+    check_refused(e, HVD_INVALID_ARGUMENT, "reduction number 2");
+    e = example_of(HVD_ALLREDUCE);
+    e->request.postscale = INFINITY;
+    check_refused(e, HVD_INVALID_ARGUMENT, "finite");
+    e = example_of(HVD_ALLREDUCE);
+    e->request.count = 0;
+    check_refused(e, HVD_INVALID_ARGUMENT, "of 0 tensors");
+    e->request.count = -1;
+    check_refused(e, HVD_INVALID_ARGUMENT, "of -1 tensors");
+    e->request.count = 1;
+    e->request.inputs = NULL;
+    check_refused(e, HVD_INVALID_ARGUMENT, "inputs is NULL");
+    e = example_of(HVD_BARRIER);
+    e->request.count = 1;
+    check_refused(e, HVD_INVALID_ARGUMENT, "it takes none");
+    e = example_of(HVD_ALLGATHER);
+    e->request.outputs = e->outputs;
+    check_refused(e, HVD_INVALID_ARGUMENT, "outputs must be NULL");
+    e = example_of(HVD_BROADCAST);
+    e->request.root = -1;
+    check_refused(e, HVD_INVALID_ARGUMENT, "rank -1");
+}
+
+static void bad_tensors_are_refused(void **state)
+{
+    (void)state;
+    struct example *e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].dtype = (hvd_dtype)3;
+    check_refused(e, HVD_INVALID_ARGUMENT, "type number 3");
+    e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].device_type = 2;
+    check_refused(e, HVD_UNSUPPORTED, "device of type 2");
+    e = example_of(HVD_ALLREDUCE);
+    e->shapes[0][1] = -3;
+    check_refused(e, HVD_INVALID_ARGUMENT, "[2, -3]");
+    e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].data = NULL;
+    check_refused(e, HVD_INVALID_ARGUMENT, "no data");
+    e->shapes[0][0] = 0; /* nothing there, nothing needed */
+    struct signature signature = encode(e);
+    free(signature.bytes);
+    e->inputs[0].shape = NULL;
+    check_refused(e, HVD_INVALID_ARGUMENT, "no shape");
+    e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].ndim = HVD_MAX_DIMENSIONS + 1;
+    check_refused(e, HVD_INVALID_ARGUMENT, "33 dimensions");
+    e->inputs[0].ndim = -1;
+    check_refused(e, HVD_INVALID_ARGUMENT, "-1 dimensions");
+    e = example_of(HVD_ALLGATHER);
+    e->inputs[0].ndim = 0;
+    check_refused(e, HVD_INVALID_ARGUMENT, "1 to 32");
+    e = example_of(HVD_ALLREDUCE);
+    e->request.count = 2;
+    e->inputs[1].dtype = HVD_FLOAT64;
+    check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
+    e = example_of(HVD_ALLREDUCE);
+    e->request.outputs = e->outputs;
+    e->outputs[0].shape = e->shapes[1];
+    e->shapes[1][0] = 3;
+    check_refused(e, HVD_INVALID_ARGUMENT, "output 0");
+}
+
+static void a_signature_has_a_limit(void **state)
+{
+    (void)state;
+    static hvd_tensor tensors[REQUEST_TENSOR_LIMIT];
+    struct example *e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].ndim = 20;
+    for (int d = 0; d < 20; d++)
+        e->shapes[0][d] = 1;
+    for (int i = 0; i < REQUEST_TENSOR_LIMIT; i++)
+        tensors[i] = e->inputs[0];
+    e->request.inputs = tensors;
+    e->request.count = REQUEST_TENSOR_LIMIT;
+    check_refused(e, HVD_INVALID_ARGUMENT, "split the group");
+}
+
+/* Every prefix of a signature, and every one with a byte too many, is no signature. */
+static void cut_signatures_are_malformed(void **state)
+{
+    (void)state;
+    struct example *e = example_of(HVD_ALLREDUCE);
+    struct signature_summary summary;
+    e->request.count = 2;
+    struct signature signature = encode(e);
+    uint8_t *longer = calloc(1, signature.length + 1);
+    memcpy(longer, signature.bytes, signature.length);
+    for (uint32_t length = 0; length < signature.length; length++) {
+        struct signature cut = {longer, length};
+        assert_false(signature_summarize(&cut, &summary));
+    }
+    struct signature padded = {longer, signature.length + 1};
+    assert_false(signature_summarize(&padded, &summary));
+    longer[0] = 77; /* no operation */
+    padded.length = signature.length;
+    assert_false(signature_summarize(&padded, &summary));
+    free(longer);
+    free(signature.bytes);
+}
+
+/* ---- differences ----------------------------------------------------------------------------------------
+ */
+
+static void check_difference(const struct example *a, const struct example *b, const char *what,
+                             const char *says_a, const char *says_b)
+{
+    struct signature first = encode(a), second = encode(b);
+    char words[3][128];
+    signature_difference(&first, &second, words[0], words[1], words[2], sizeof words[0]);
+    assert_string_equal(words[0], what);
+    assert_string_equal(words[1], says_a);
+    assert_string_equal(words[2], says_b);
+    free(first.bytes);
+    free(second.bytes);
+}
+
+static void differences_are_told(void **state)
+{
+    (void)state;
+    struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
+    b->shapes[0][1] = 4;
+    check_difference(a, b, "the shape of tensor 0", "[2, 3]", "[2, 4]");
+    b->inputs[0].dtype = HVD_FLOAT16;
+    check_difference(a, b, "the type of tensor 0", "float32", "float16");
+    b->request.count = 2;
+    b->inputs[1].dtype = HVD_FLOAT16;
+    check_difference(a, b, "the number of tensors", "1", "2");
+    b->request.grouped = 1;
+    check_difference(a, b, "grouping", "a single tensor", "a group");
+    b->request.priority = 5;
+    check_difference(a, b, "the priority", "0", "5");
+    b->request.postscale = 0.25;
+    check_difference(a, b, "the postscale factor", "1", "0.25");
+    b->request.reduction = HVD_MAX;
+    check_difference(a, b, "the reduction", "sum", "max");
+    check_difference(a, example_of(HVD_BARRIER), "the operation", "allreduce", "barrier");
+    a = example_of(HVD_BROADCAST), b = example_of(HVD_BROADCAST);
+    b->request.root = 3;
+    check_difference(a, b, "the root rank", "0", "3");
+    a = example_of(HVD_ALLGATHER), b = example_of(HVD_ALLGATHER);
+    b->shapes[0][1] = 7;
+    check_difference(a, b, "the shape of tensor 0", "[*, 3]", "[*, 7]");
+    b->inputs[0].ndim = 1;
+    check_difference(a, b, "the shape of tensor 0", "[*, 3]", "[*]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_must_agree_is_compared),
+        cmocka_unit_test(what_does_not_matter_is_left_out),
+        cmocka_unit_test(summary_tells_what_the_root_needs),
+        cmocka_unit_test(bad_operations_are_refused),
+        cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test(a_signature_has_a_limit),
+        cmocka_unit_test(cut_signatures_are_malformed),
+        cmocka_unit_test(differences_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
