@@ -1,4 +1,5 @@
-/* dlpack.h - the part of DLPack's frozen binary interface that we speak (versions 0.x and 1.x; github.com/dmlc/dlpack). */
+/* dlpack.h - the part of DLPack's frozen binary interface that we speak (versions 0.x and 1.x;
+ * github.com/dmlc/dlpack). */
 #ifndef HVD_BIND_DLPACK_H
 #define HVD_BIND_DLPACK_H
 

@@ -7,8 +7,8 @@
 
 int errors_init_module(void); /* finds the exception classes; 0 or -1 */
 
-/* Sets the exception that fits: ValueError for a mistake of this rank, HorovodInternalError for all that lies between the
- * ranks. Returns NULL, for `return raise_status(&status)`. */
+/* Sets the exception that fits: ValueError for a mistake of this rank, HorovodInternalError for all that lies
+ * between the ranks. Returns NULL, for `return raise_status(&status)`. */
 PyObject *raise_status(const hvd_status *status);
 
 #endif

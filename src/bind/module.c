@@ -1,7 +1,7 @@
 /* module.c - horovod._core: the engine's public interface for Python, one default context a process.
  *
- * The context is opened and closed with the GIL held except while the engine waits for other ranks; `context` changes with
- * the GIL held only. */
+ * The context is opened and closed with the GIL held except while the engine waits for other ranks; `context`
+ * changes with the GIL held only. */
 #include "errors.h"
 #include "horovod.h"
 #include "operation.h"
@@ -68,7 +68,8 @@ static PyObject *core_init(PyObject *module, PyObject *settings)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(shutdown_doc, "shutdown() -> None\n\nLeaves the job; fine when it was left before, and in a forked child.");
+PyDoc_STRVAR(shutdown_doc,
+             "shutdown() -> None\n\nLeaves the job; fine when it was left before, and in a forked child.");
 
 static PyObject *core_shutdown(PyObject *module, PyObject *unused)
 {
@@ -132,7 +133,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__core(void);
 
@@ -141,7 +143,8 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *module = PyModule_Create(&definition);
     if (!module)
         return NULL;
-    if (tensor_init_module() || errors_init_module() || result_init_module(module) || operation_init_module(module)) {
+    if (tensor_init_module() || errors_init_module() || result_init_module(module) ||
+        operation_init_module(module)) {
         Py_DECREF(module);
         return NULL;
     }

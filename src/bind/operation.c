@@ -1,5 +1,6 @@
-/* operation.c - see operation.h. An Operation keeps the Python tensors until it is done, since the engine works on their
- * memory; one that is dropped before is put aside and swept at a later call. Waits release the GIL. */
+/* operation.c - see operation.h. An Operation keeps the Python tensors until it is done, since the engine
+ * works on their memory; one that is dropped before is put aside and swept at a later call. Waits release the
+ * GIL. */
 #include "operation.h"
 
 #include "errors.h"
@@ -20,8 +21,7 @@ struct tensors {
 };
 
 typedef struct Operation {
-    PyObject_HEAD
-    hvd_handle *handle;
+    PyObject_HEAD hvd_handle *handle;
     struct tensors tensors;
 } Operation;
 
@@ -89,7 +89,8 @@ static int tensors_init(struct tensors *tensors, PyObject *inputs, PyObject *out
 
 enum { ARGUMENTS = 11 };
 
-static int request_init(hvd_request *request, struct tensors *tensors, PyObject *const *arguments, Py_ssize_t count)
+static int request_init(hvd_request *request, struct tensors *tensors, PyObject *const *arguments,
+                        Py_ssize_t count)
 {
     if (count != ARGUMENTS) {
         PyErr_Format(PyExc_TypeError, "%d arguments are needed", ARGUMENTS);
@@ -122,7 +123,8 @@ static PyObject *take_results(hvd_handle *handle, int32_t count)
     for (int32_t i = 0; list && i < count; i++) {
         hvd_tensor output;
         hvd_status status;
-        PyObject *result = hvd_output_take(handle, i, &output, &status) ? raise_status(&status) : result_new(&output);
+        PyObject *result =
+            hvd_output_take(handle, i, &output, &status) ? raise_status(&status) : result_new(&output);
         if (!result || PyList_SetItem(list, i, result)) {
             Py_DECREF(list);
             return NULL;
@@ -195,8 +197,10 @@ static void operation_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(wait_doc, "wait(seconds=-1) -> bool\n\nWaits until the operation is done, at most so long (negative: for ever); "
-                       "whether it is. Raises what went wrong.");
+PyDoc_STRVAR(
+    wait_doc,
+    "wait(seconds=-1) -> bool\n\nWaits until the operation is done, at most so long (negative: for ever); "
+    "whether it is. Raises what went wrong.");
 
 static PyObject *operation_wait(PyObject *self, PyObject *args)
 {

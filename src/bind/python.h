@@ -1,5 +1,5 @@
-/* python.h - CPython's stable interface of 3.10 and what of it that version's headers hide: one module serves every later
- * CPython. Every file of bind/ runs with the GIL held except where it says otherwise. */
+/* python.h - CPython's stable interface of 3.10 and what of it that version's headers hide: one module serves
+ * every later CPython. Every file of bind/ runs with the GIL held except where it says otherwise. */
 #ifndef HVD_BIND_PYTHON_H
 #define HVD_BIND_PYTHON_H
 

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 
 typedef struct {
-    PyObject_HEAD
-    hvd_tensor tensor;
+    PyObject_HEAD hvd_tensor tensor;
 } Result;
 
 static PyTypeObject *result_type;
@@ -22,9 +21,10 @@ static void result_dealloc(PyObject *self)
 
 static DLDataType dlpack_type(hvd_dtype dtype)
 {
-    static const uint8_t codes[] = {[HVD_UINT8] = DL_UINT,    [HVD_INT8] = DL_INT,      [HVD_INT32] = DL_INT,
-                                    [HVD_INT64] = DL_INT,     [HVD_FLOAT16] = DL_FLOAT, [HVD_FLOAT32] = DL_FLOAT,
-                                    [HVD_FLOAT64] = DL_FLOAT, [HVD_BFLOAT16] = DL_BFLOAT};
+    static const uint8_t codes[] = {
+        [HVD_UINT8] = DL_UINT,    [HVD_INT8] = DL_INT,       [HVD_INT32] = DL_INT,
+        [HVD_INT64] = DL_INT,     [HVD_FLOAT16] = DL_FLOAT,  [HVD_FLOAT32] = DL_FLOAT,
+        [HVD_FLOAT64] = DL_FLOAT, [HVD_BFLOAT16] = DL_BFLOAT};
     return (DLDataType){codes[dtype], (uint8_t)(8 * hvd_dtype_size(dtype)), 1};
 }
 

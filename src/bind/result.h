@@ -1,4 +1,5 @@
-/* result.h - the Python type of a result that the engine allocated: a tensor of its own, handed over by DLPack. */
+/* result.h - the Python type of a result that the engine allocated: a tensor of its own, handed over by
+ * DLPack. */
 #ifndef HVD_BIND_RESULT_H
 #define HVD_BIND_RESULT_H
 

@@ -1,5 +1,6 @@
-/* tensor.c - see tensor.h. The cheapest way that a type offers is tried first: the DLPack exchange table of its type (30 ns),
- * the buffer protocol (75 ns), a DLPack capsule (2 us). The table of a type is looked up once. */
+/* tensor.c - see tensor.h. The cheapest way that a type offers is tried first: the DLPack exchange table of
+ * its type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us). The table of a type is looked up
+ * once. */
 #include "tensor.h"
 
 #include "dlpack.h"
@@ -30,8 +31,8 @@ static hvd_dtype dtype_of(DLDataType type)
     static const struct {
         uint8_t code, bits;
         hvd_dtype dtype;
-    } known[] = {{DL_UINT, 8, HVD_UINT8},     {DL_INT, 8, HVD_INT8},       {DL_INT, 32, HVD_INT32},
-                 {DL_INT, 64, HVD_INT64},     {DL_FLOAT, 16, HVD_FLOAT16}, {DL_FLOAT, 32, HVD_FLOAT32},
+    } known[] = {{DL_UINT, 8, HVD_UINT8},     {DL_INT, 8, HVD_INT8},        {DL_INT, 32, HVD_INT32},
+                 {DL_INT, 64, HVD_INT64},     {DL_FLOAT, 16, HVD_FLOAT16},  {DL_FLOAT, 32, HVD_FLOAT32},
                  {DL_FLOAT, 64, HVD_FLOAT64}, {DL_BFLOAT, 16, HVD_BFLOAT16}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (type.lanes == 1 && known[i].code == type.code && known[i].bits == type.bits)
@@ -93,8 +94,9 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const DLTenso
 {
     hvd_dtype dtype = dtype_of(source->dtype);
     if ((int)dtype < 0)
-        return refuse(object, "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
-                              "float16, bfloat16, float32 or float64");
+        return refuse(object,
+                      "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
+                      "float16, bfloat16, float32 or float64");
     if (source->ndim > HVD_MAX_DIMENSIONS)
         return refuse(object, "has too many dimensions");
     if (!is_dense(source))
@@ -151,16 +153,17 @@ static int take_by_buffer(struct tensor_view *view, PyObject *object, int writab
     view->has_buffer = 1;
     hvd_dtype dtype = dtype_of_format(buffer->format ? buffer->format : "B", buffer->itemsize);
     if ((int)dtype < 0)
-        return refuse(object, "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
-                              "float16, float32 or float64");
+        return refuse(object,
+                      "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
+                      "float16, float32 or float64");
     if (writable && buffer->readonly)
         return refuse(object, "is read-only, but the operation writes to it");
     if (buffer->ndim > HVD_MAX_DIMENSIONS)
         return refuse(object, "has too many dimensions");
     for (int d = 0; d < buffer->ndim; d++)
         view->shape[d] = buffer->shape[d];
-    view->tensor = (hvd_tensor){
-        .data = buffer->buf, .ndim = buffer->ndim, .dtype = dtype, .device_type = HVD_CPU};
+    view->tensor =
+        (hvd_tensor){.data = buffer->buf, .ndim = buffer->ndim, .dtype = dtype, .device_type = HVD_CPU};
     return 0;
 }
 

@@ -14,8 +14,8 @@ struct tensor_view {
     int64_t shape[HVD_MAX_DIMENSIONS];
 };
 
-/* Sets view from `object`; `writable`: the operation will write to it. 0, or -1 with a ValueError or TypeError set that says
- * what is wrong with it. */
+/* Sets view from `object`; `writable`: the operation will write to it. 0, or -1 with a ValueError or
+ * TypeError set that says what is wrong with it. */
 int tensor_view_init(struct tensor_view *view, PyObject *object, int writable);
 void tensor_view_fini(struct tensor_view *view); /* zeroed memory is fine */
 

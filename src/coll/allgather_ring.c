@@ -26,26 +26,28 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
 
 /* ---- lengths -------------------------------------------------------------------------------------- */
 
-/* The job's scratch: two tables of [rank * tensors + tensor], in bytes. */
+/* The job's scratch: three tables of [rank * tensors + tensor]. */
 struct lengths {
-    struct span span; /* of bytes[], which is the job's output meanwhile */
+    struct span span; /* of the rows, as a vector */
     size_t start;
-    struct vector output; /* the job's own */
-    uint64_t *offsets;    /* in the output: where the block lies */
-    uint64_t bytes[];     /* how long it is */
+    struct vector output; /* the job's own, put aside */
+    uint64_t *bytes;      /* how long a block is */
+    uint64_t *offsets;    /* where in the output it lies */
+    uint64_t rows[];      /* what the ranks say */
 };
 
 static hvd_code lengths_begin(struct job *job, hvd_status *status)
 {
     size_t tensors = (size_t)job->tensors;
     size_t entries = (size_t)job->size * tensors;
-    struct lengths *lengths = malloc(sizeof *lengths + 2 * entries * sizeof(uint64_t));
+    struct lengths *lengths = malloc(sizeof *lengths + 3 * entries * sizeof(uint64_t));
     if (!lengths)
         return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the lengths of allgather's %d tensors",
                           job->tensors);
+    lengths->bytes = lengths->rows + entries;
     lengths->offsets = lengths->bytes + entries;
-    lengths->span = (struct span){(char *)lengths->bytes, entries * sizeof(uint64_t)};
-    memcpy(lengths->bytes + (size_t)job->rank * tensors, job->own_sizes, tensors * sizeof(uint64_t));
+    lengths->span = (struct span){(char *)lengths->rows, entries * sizeof(uint64_t)};
+    memcpy(lengths->rows + (size_t)job->rank * tensors, job->own_rows, tensors * sizeof(uint64_t));
     lengths->output = job->output;
     job->scratch = lengths;
     job->output = (struct vector){&lengths->span, &lengths->start, 1, 0};
@@ -91,11 +93,13 @@ static hvd_code blocks_lay_out(const struct job *job, hvd_status *status)
         for (int rank = 0; rank < job->size; rank++) {
             size_t entry = (size_t)rank * (size_t)job->tensors + (size_t)tensor;
             lengths->offsets[entry] = end;
-            if (__builtin_add_overflow(end, lengths->bytes[entry], &end))
+            if (__builtin_mul_overflow(lengths->rows[entry], job->row_bytes[tensor],
+                                       &lengths->bytes[entry]) ||
+                __builtin_add_overflow(end, lengths->bytes[entry], &end))
                 return status_set(
                     status, HVD_OUT_OF_MEMORY,
-                    "allgather's result has more bytes than memory can have; rank %d gives %llu", rank,
-                    (unsigned long long)lengths->bytes[entry]);
+                    "allgather's result has more bytes than memory can have; rank %d gives %llu rows", rank,
+                    (unsigned long long)lengths->rows[entry]);
         }
     }
     return HVD_OK;
@@ -161,7 +165,7 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     job->output = lengths->output;
     hvd_code code = blocks_lay_out(job, status);
     if (code == HVD_OK)
-        code = job->gathered(job, lengths->bytes, status);
+        code = job->gathered(job, lengths->rows, status);
     if (code == HVD_OK)
         plan_blocks(job, schedule);
     return code;

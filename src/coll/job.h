@@ -18,12 +18,12 @@ struct job {
     struct vector input, output; /* equal spans when in place; allgather's output is made by `gathered` */
     const struct algorithm *algorithm;
 
-    /* Allgather: bytes per tensor of this rank, and what to call once those of all ranks are known, before
-     * the first byte of the output arrives: sizes[rank * tensors + tensor] in bytes. It sets `output`, in the
-     * order rank-major within each tensor (tensor 0 of rank 0, 1, ..., then tensor 1 ...). */
+    /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
+     * the rows of all ranks are known, before the first byte of the output arrives: rows[rank * tensors +
+     * tensor]. It sets `output`: tensor 0 of rank 0, 1, ..., then tensor 1 of rank 0, 1, ... */
     int tensors;
-    const uint64_t *own_sizes;
-    hvd_code (*gathered)(struct job *job, const uint64_t *sizes, hvd_status *status);
+    const uint64_t *own_rows, *row_bytes;
+    hvd_code (*gathered)(struct job *job, const uint64_t *rows, hvd_status *status);
 
     /* Called by the executor once no step touches the job's memory any more. */
     void (*done)(struct job *job, const hvd_status *status);

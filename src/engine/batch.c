@@ -14,7 +14,7 @@ struct running_batch {
     uint64_t sequence;
     int count;
     struct hvd_handle **handles;
-    uint64_t *own_sizes; /* allgather */
+    uint64_t *own_rows, *row_bytes; /* allgather */
 };
 
 static size_t tensor_bytes(const hvd_tensor *tensor)
@@ -40,7 +40,7 @@ static void vector_add(struct vector *vector, const hvd_tensor *tensor)
 
 static struct running_batch *allocate(const struct batch *batch, int tensors)
 {
-    size_t per_tensor = 2 * (sizeof(struct span) + sizeof(size_t)) + sizeof(uint64_t);
+    size_t per_tensor = 2 * (sizeof(struct span) + sizeof(size_t) + sizeof(uint64_t));
     struct running_batch *running =
         calloc(1, sizeof *running + (size_t)batch->count * sizeof(struct hvd_handle *) +
                       (size_t)tensors * per_tensor);
@@ -51,8 +51,21 @@ static struct running_batch *allocate(const struct batch *batch, int tensors)
     running->job.output.spans = running->job.input.spans + tensors;
     running->job.input.starts = (size_t *)(running->job.output.spans + tensors);
     running->job.output.starts = running->job.input.starts + tensors;
-    running->own_sizes = (uint64_t *)(running->job.output.starts + tensors);
+    running->own_rows = (uint64_t *)(running->job.output.starts + tensors);
+    running->row_bytes = running->own_rows + tensors;
     return running;
+}
+
+static uint64_t row_bytes_of(const hvd_tensor *tensor)
+{
+    return (uint64_t)shape_elements(tensor->shape + 1, tensor->ndim - 1, 1) * hvd_dtype_size(tensor->dtype);
+}
+
+static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
+{
+    int index = running->job.tensors++;
+    running->own_rows[index] = (uint64_t)tensor->shape[0];
+    running->row_bytes[index] = row_bytes_of(tensor);
 }
 
 static void lay_out(struct running_batch *running, const struct batch *batch)
@@ -64,8 +77,9 @@ static void lay_out(struct running_batch *running, const struct batch *batch)
         running->handles[running->count++] = handle;
         for (int t = 0; t < request->count; t++) {
             vector_add(&job->input, &request->inputs[t]);
-            running->own_sizes[job->tensors++] = tensor_bytes(&request->inputs[t]);
-            if (request->operation != HVD_ALLGATHER)
+            if (request->operation == HVD_ALLGATHER)
+                add_rows(running, &request->inputs[t]);
+            else
                 vector_add(&job->output, request->outputs ? &request->outputs[t] : &request->inputs[t]);
         }
     }
@@ -73,22 +87,21 @@ static void lay_out(struct running_batch *running, const struct batch *batch)
 
 /* ---- results of allgather ------------------------------------------------------------------------- */
 
-static uint64_t sum_over_ranks(const struct job *job, const uint64_t *sizes, int tensor)
+static uint64_t sum_over_ranks(const struct job *job, const uint64_t *rows, int tensor)
 {
     uint64_t total = 0;
     for (int rank = 0; rank < job->size; rank++)
-        total += sizes[(size_t)rank * (size_t)job->tensors + (size_t)tensor];
+        total += rows[(size_t)rank * (size_t)job->tensors + (size_t)tensor];
     return total;
 }
 
-static hvd_code make_result(const hvd_tensor *input, uint64_t bytes, hvd_tensor *result, hvd_status *status)
+static hvd_code make_result(const hvd_tensor *input, uint64_t rows, hvd_tensor *result, hvd_status *status)
 {
-    int64_t row_elements = shape_elements(input->shape + 1, input->ndim - 1, 1);
-    uint64_t row_bytes = (uint64_t)row_elements * hvd_dtype_size(input->dtype);
+    uint64_t bytes = rows * row_bytes_of(input);
     int64_t shape[HVD_MAX_DIMENSIONS];
-    for (int d = 0; d < input->ndim; d++)
+    for (int d = 1; d < input->ndim; d++)
         shape[d] = input->shape[d];
-    shape[0] = row_bytes ? (int64_t)(bytes / row_bytes) : input->shape[0];
+    shape[0] = (int64_t)rows;
     *result = *input;
     result->data = result_allocate(shape, input->ndim, bytes, &result->shape);
     if (!result->data)
@@ -97,7 +110,7 @@ static hvd_code make_result(const hvd_tensor *input, uint64_t bytes, hvd_tensor 
     return HVD_OK;
 }
 
-static hvd_code make_results(struct job *job, const uint64_t *sizes, hvd_status *status)
+static hvd_code make_results(struct job *job, const uint64_t *rows, hvd_status *status)
 {
     struct running_batch *running = job->owner;
     int tensor = 0;
@@ -108,7 +121,7 @@ static hvd_code make_results(struct job *job, const uint64_t *sizes, hvd_status 
             return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s",
                               handle->pending.name);
         for (int t = 0; t < handle->request.count; t++, tensor++) {
-            hvd_code code = make_result(&handle->request.inputs[t], sum_over_ranks(job, sizes, tensor),
+            hvd_code code = make_result(&handle->request.inputs[t], sum_over_ranks(job, rows, tensor),
                                         &handle->results[t], status);
             if (code)
                 return code;
@@ -147,7 +160,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->size = placement->size;
     job->channel = running->lane->channel;
     job->algorithm = algorithm_table[algorithm];
-    job->own_sizes = running->own_sizes;
+    job->own_rows = running->own_rows;
+    job->row_bytes = running->row_bytes;
     job->gathered = make_results;
     job->done = batch_done;
     job->owner = running;

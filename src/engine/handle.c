@@ -202,7 +202,7 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
 
 hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
 {
-    hvd_tensor *result;
+    hvd_tensor *result = NULL;
     hvd_code code = find_result(handle, index, &result, status);
     if (!code)
         *output = *result;
@@ -211,7 +211,7 @@ hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_s
 
 hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
 {
-    hvd_tensor *result;
+    hvd_tensor *result = NULL;
     hvd_code code = find_result(handle, index, &result, status);
     if (!code) {
         *output = *result;

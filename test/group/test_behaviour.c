@@ -245,7 +245,7 @@ static void test_mismatch(void **state)
 static void test_duplicate_name(void **state)
 {
     (void)state;
-    on_every_transport(duplicate_name, 1, 3);
+    on_every_transport(duplicate_name, 2, 3);
 }
 
 static void test_bad_arguments(void **state)

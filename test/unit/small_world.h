@@ -404,7 +404,9 @@ static inline void gather_init(struct work *work, int tensors, int rank, int siz
         for (size_t i = 0; i < work->own_sizes[tensor]; i++)
             *vector_at(&work->input, offset++) = gather_byte(rank, tensor, i);
     work->job.tensors = tensors;
-    work->job.own_sizes = work->own_sizes;
+    static const uint64_t row_bytes[] = {1, 1, 1, 1};
+    work->job.own_rows = work->own_sizes;
+    work->job.row_bytes = row_bytes;
     work->job.gathered = gathered;
     work->job.input = work->input;
 }

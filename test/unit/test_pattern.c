@@ -114,9 +114,10 @@ static hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *sta
 static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
                          const struct vector *vector, double prescale)
 {
-    static uint64_t own_sizes[2];
-    own_sizes[0] = (uint64_t)rank * 3 + 1;
-    own_sizes[1] = rank % 3 ? 4 : 0;
+    static uint64_t own_rows[2];
+    static const uint64_t row_bytes[] = {1, 1};
+    own_rows[0] = (uint64_t)rank * 3 + 1;
+    own_rows[1] = rank % 3 ? 4 : 0;
     return (struct job){.operation = algorithm->operation,
                         .reduction = HVD_SUM,
                         .dtype = HVD_FLOAT32,
@@ -128,7 +129,8 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
                         .input = *vector,
                         .output = *vector,
                         .tensors = 2,
-                        .own_sizes = own_sizes,
+                        .own_rows = own_rows,
+                        .row_bytes = row_bytes,
                         .gathered = gathered};
 }
 
