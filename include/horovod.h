@@ -130,6 +130,7 @@ typedef struct hvd_request {
     int32_t process_set;       /* 0: all ranks */
     int32_t priority;          /* larger runs earlier among what is ready; the same on all ranks */
     void *stream;              /* device stream on which the inputs become ready; NULL on the CPU */
+    int32_t waits;             /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
     hvd_done_fn done;          /* may be NULL */
     void *done_argument;
 } hvd_request;

@@ -277,6 +277,7 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     operation_sweep(0);
     if (request_init(&request, &tensors, arguments, count))
         return NULL;
+    request.waits = 1;
     if (hvd_submit(context, &request, &handle, &status)) {
         tensors_free(&tensors);
         return raise_status(&status);

@@ -50,7 +50,8 @@ hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle
         return code;
     if (handle)
         *handle = created;
-    drive_notify(context);
+    if (!request->waits)
+        drive_notify(context);
     if (!handle)
         handle_release(created);
     return status_ok(status);
