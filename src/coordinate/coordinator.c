@@ -40,6 +40,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
     c->leaver = -1;
+    c->root.sorted = true;
     *coordinator = c;
     return HVD_OK;
 }

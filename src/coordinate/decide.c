@@ -37,6 +37,12 @@ static hvd_code decided(struct coordinator *c, uint64_t *number, hvd_status *sta
     return c->out.length < MESSAGE_SOFT_LIMIT ? HVD_OK : publish(c, status);
 }
 
+/* Of an entry that is ready. */
+static const struct signature_summary *summary_of(const struct entry *entry)
+{
+    return &entry->round.common->summary;
+}
+
 /* ---- judging ----------------------------------------------------------------------------------------- */
 
 static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
@@ -53,7 +59,10 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
         table_touch(&c->table, entry->agreed);
     entry->order = root->next_order++;
     entry->ready_since = now;
-    root->sorted = false;
+    if (root->ready.count) {
+        const struct entry *last = root->ready.items[root->ready.count - 1];
+        root->sorted &= summary_of(entry)->priority <= summary_of(last)->priority;
+    }
     if (!entry_list_push(&root->ready, entry))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of ready requests");
     return HVD_OK;
@@ -69,11 +78,6 @@ static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *s
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
-
-static const struct signature_summary *summary_of(const struct entry *entry)
-{
-    return &entry->round.common->summary;
-}
 
 /* Larger priority first, else what was ready first. */
 static int compare_ready(const void *a, const void *b)
@@ -139,26 +143,34 @@ static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *
     return code;
 }
 
+static bool reserve_ids(struct root *root, size_t count)
+{
+    if (count <= root->id_capacity)
+        return true;
+    uint64_t *ids = realloc(root->ids, count * sizeof *ids);
+    if (!ids)
+        return false;
+    root->ids = ids;
+    root->id_capacity = count;
+    return true;
+}
+
 static hvd_code decide_batch(struct coordinator *c, hvd_status *status)
 {
     struct root *root = &c->root;
     uint64_t bytes;
-    if (!pick_members(c, &bytes))
+    if (!pick_members(c, &bytes) || !reserve_ids(root, root->members.count))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
     size_t count = root->members.count;
-    uint64_t *ids = realloc(root->ids, count * sizeof *ids);
-    if (!ids)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch of %zu requests", count);
-    root->ids = ids;
     hvd_operation operation = summary_of(root->members.items[0])->operation;
     for (size_t i = 0; i < count; i++) {
-        hvd_code code = agreed_id(c, root->members.items[i], &ids[i], status);
+        hvd_code code = agreed_id(c, root->members.items[i], &root->ids[i], status);
         if (code)
             return code;
     }
     const struct coordinator_output *output = &c->config.output;
     uint16_t algorithm = output->choose_algorithm(output->owner, operation, bytes);
-    decision_put_batch(&c->out, algorithm, ids, (int)count);
+    decision_put_batch(&c->out, algorithm, root->ids, (int)count);
     root->unpublished++;
     return publish(c, status);
 }
@@ -222,7 +234,7 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
         code = publish(c, status);
     if (code || c->state != STATE_OPEN)
         return code;
-    if (!c->root.sorted && c->root.ready.count)
+    if (!c->root.sorted)
         qsort(c->root.ready.items, c->root.ready.count, sizeof(struct entry *), compare_ready);
     c->root.sorted = true;
     while (!code && batch_is_due(c, now))

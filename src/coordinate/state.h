@@ -39,6 +39,7 @@ struct root {
     bool sorted;             /* `ready` is in the order in which it runs */
     uint64_t next_order;
     uint64_t *ids; /* of a batch in the making */
+    size_t id_capacity;
     struct entry_list members;
     int unpublished; /* decisions in `out` */
 };
