@@ -51,7 +51,8 @@ static void log_fault(struct hvd_rendezvous *server, const char *text)
 {
     int held;
     if (throttle_passes(&server->throttle, &held))
-        log_warning(-1, "rendezvous at port %d: %s (%d more before it)", server->port, text, held);
+        log_warning(-1, "rendezvous at port %d: %s%s", server->port, text,
+                    held ? " (and more before it)" : "");
 }
 
 static void drop(struct hvd_rendezvous *server, int index)

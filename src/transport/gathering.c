@@ -90,7 +90,7 @@ static void log_stranger(struct gathering *gathering, const char *text)
 {
     int held;
     if (throttle_passes(&gathering->throttle, &held))
-        log_warning(gathering->mesh->rank, "%s (%d more before it)", text, held);
+        log_warning(gathering->mesh->rank, "%s%s", text, held ? " (and more before it)" : "");
 }
 
 /* ---- how candidates end ------------------------------------------------------------------------------- */

@@ -1,0 +1,98 @@
+/* fuzz_rendezvous.c - any bytes as what members of the job send to each other before there are links:
+ * questions to the store (over a connection that has been authenticated), answers, records, offers of memory.
+ * First byte: which of them. */
+#include "base/platform.h"
+#include "rendezvous/connection.h"
+#include "transport/record.h"
+#include "transport/segment.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+#define CHANNELS 2
+
+enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, MODES };
+
+/* Frames are made around what the input gives, so that lengths are right often enough. */
+static void ask_server(const uint8_t *bytes, size_t length)
+{
+    int ends[2];
+    struct store store = {0};
+    hvd_status status = {0};
+    bool put = false;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends))
+        abort();
+    struct connection *connection = connection_create(ends[0], "secret");
+    connection->proven = true;
+    hvd_code code = HVD_OK;
+    while (length > 1 && !code) {
+        uint8_t answers[4096];
+        size_t body = bytes[0] < length ? bytes[0] : length - 1;
+        uint8_t header[FRAME_HEADER_BYTES] = {(uint8_t)body};
+        ssize_t ignored = send(ends[1], header, sizeof header, MSG_NOSIGNAL);
+        ignored = send(ends[1], bytes + 1, body, MSG_NOSIGNAL);
+        code = connection_advance(connection, &store, &put, &status);
+        connection_retry(connection, &store);
+        ignored = recv(ends[1], answers, sizeof answers, 0);
+        (void)ignored;
+        bytes += 1 + body;
+        length -= 1 + body;
+    }
+    connection_free(connection);
+    store_free(&store);
+    close(ends[1]);
+}
+
+/* What is accepted must lie inside the memory. */
+static void offer_memory(const uint8_t *bytes, size_t length)
+{
+    enum { MEMORY = 8192 };
+    struct ring rings[CHANNELS];
+    uint8_t *offer = calloc(1, segment_offer_bytes(CHANNELS));
+    int fd = platform_memory_create(MEMORY);
+    if (!offer || fd < 0)
+        abort();
+    memcpy(offer, bytes, length < segment_offer_bytes(CHANNELS) ? length : segment_offer_bytes(CHANNELS));
+    offer[SEGMENT_ID_BYTES + 1] |= MEMORY >> 8;
+    struct segment *segment = segment_accept(offer, fd, rings, CHANNELS);
+    for (int channel = 0; segment && channel < CHANNELS; channel++) {
+        const uint8_t *end = (const uint8_t *)segment->memory + MEMORY;
+        if (rings[channel].memory->bytes + rings[channel].size > end)
+            abort();
+        ring_write(&rings[channel], bytes, length);
+    }
+    segment_release(segment);
+    close(fd);
+    free(offer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    struct question question;
+    struct answer answer;
+    struct record record;
+    if (!length)
+        return 0;
+    switch (bytes[0] % MODES) {
+    case AS_QUESTIONS:
+        ask_server(bytes + 1, length - 1);
+        break;
+    case AS_QUESTION:
+        question_decode(&question, bytes + 1, length - 1);
+        break;
+    case AS_ANSWER:
+        answer_decode(&answer, bytes + 1, length - 1);
+        break;
+    case AS_RECORD:
+        record_decode(&record, bytes + 1, length - 1);
+        break;
+    case AS_OFFER:
+        offer_memory(bytes + 1, length - 1);
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,402 @@
+/* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
+ * strangers of every kind, which must not keep honest clients out. */
+#include "rendezvous/rendezvous.h"
+
+#include "base/clock.h"
+#include "base/socket.h"
+#include "rendezvous/protocol.h"
+#include "rendezvous/store.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SECRET   "the secret of this test"
+#define DEADLINE 30.0
+
+struct place {
+    hvd_rendezvous *server;
+    char address[32];
+};
+
+static int open_place(void **state)
+{
+    hvd_status status;
+    struct place *place = calloc(1, sizeof *place);
+    if (!place || hvd_rendezvous_start("127.0.0.1", SECRET, &place->server, &status))
+        return -1;
+    snprintf(place->address, sizeof place->address, "127.0.0.1:%d", hvd_rendezvous_port(place->server));
+    *state = place;
+    return 0;
+}
+
+static int close_place(void **state)
+{
+    struct place *place = *state;
+    hvd_rendezvous_stop(place->server);
+    free(place);
+    return 0;
+}
+
+static struct rendezvous_client *connect_to(const struct place *place)
+{
+    hvd_status status;
+    struct rendezvous_client *client = NULL;
+    hvd_code code = rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &client, &status);
+    if (code)
+        fail_msg("%s", status.text);
+    return client;
+}
+
+static void put(struct rendezvous_client *client, const char *key, const char *value)
+{
+    hvd_status status;
+    if (rendezvous_put(client, key, value, strlen(value), &status))
+        fail_msg("%s", status.text);
+}
+
+static void check_value(struct rendezvous_client *client, const char *key, const char *value)
+{
+    hvd_status status;
+    struct wire_writer got = {0};
+    if (rendezvous_get(client, key, clock_after(DEADLINE), &got, &status))
+        fail_msg("%s", status.text);
+    assert_int_equal(got.length, strlen(value));
+    assert_memory_equal(got.bytes, value, got.length);
+    wire_writer_free(&got);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------- */
+
+static void test_put_and_get(void **state)
+{
+    struct rendezvous_client *one = connect_to(*state), *other = connect_to(*state);
+    put(one, "color", "green");
+    check_value(other, "color", "green");
+    put(other, "color", "red"); /* replaces */
+    check_value(one, "color", "red");
+    put(one, "nothing", "x");
+    hvd_status status;
+    assert_int_equal(rendezvous_put(one, "nothing", NULL, 0, &status), HVD_OK);
+    check_value(one, "nothing", "");
+    assert_string_equal(rendezvous_local_address(one), "127.0.0.1");
+    rendezvous_close(one);
+    rendezvous_close(other);
+}
+
+static void test_largest_value_and_key(void **state)
+{
+    hvd_status status;
+    struct rendezvous_client *client = connect_to(*state);
+    char *large = malloc(RENDEZVOUS_VALUE_LIMIT + 2);
+    char key[RENDEZVOUS_KEY_LIMIT + 1];
+    memset(large, 'v', RENDEZVOUS_VALUE_LIMIT + 1);
+    memset(key, 'k', sizeof key);
+    large[RENDEZVOUS_VALUE_LIMIT + 1] = key[RENDEZVOUS_KEY_LIMIT] = '\0';
+    assert_int_equal(rendezvous_put(client, "large", large, RENDEZVOUS_VALUE_LIMIT + 1, &status),
+                     HVD_INVALID_ARGUMENT);
+    assert_int_equal(rendezvous_put(client, key, "x", 1, &status), HVD_INVALID_ARGUMENT);
+    large[RENDEZVOUS_VALUE_LIMIT] = key[RENDEZVOUS_KEY_LIMIT - 1] = '\0';
+    put(client, key, large);
+    check_value(client, key, large);
+    free(large);
+    rendezvous_close(client);
+}
+
+struct waiter {
+    const struct place *place;
+    pthread_t thread;
+    hvd_code code;
+    char text[16];
+};
+
+static void *wait_for_key(void *argument)
+{
+    hvd_status status;
+    struct waiter *waiter = argument;
+    struct rendezvous_client *client;
+    struct wire_writer got = {0};
+    waiter->code =
+        rendezvous_connect(waiter->place->address, SECRET, clock_after(DEADLINE), &client, &status);
+    if (waiter->code)
+        return NULL;
+    waiter->code = rendezvous_get(client, "late", clock_after(DEADLINE), &got, &status);
+    if (!waiter->code)
+        snprintf(waiter->text, sizeof waiter->text, "%.*s", (int)got.length, (const char *)got.bytes);
+    wire_writer_free(&got);
+    rendezvous_close(client);
+    return NULL;
+}
+
+static void test_get_waits_for_put(void **state)
+{
+    struct waiter waiters[20];
+    for (int i = 0; i < 20; i++) {
+        waiters[i] = (struct waiter){.place = *state, .code = HVD_SYSTEM};
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_key, &waiters[i]), 0);
+    }
+    usleep(50000); /* most of them wait by now; the test holds either way */
+    struct rendezvous_client *client = connect_to(*state);
+    put(client, "late", "here");
+    for (int i = 0; i < 20; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        assert_int_equal(waiters[i].code, HVD_OK);
+        assert_string_equal(waiters[i].text, "here");
+    }
+    rendezvous_close(client);
+}
+
+static void test_get_gives_up_and_goes_on(void **state)
+{
+    hvd_status status;
+    struct wire_writer got = {0};
+    struct rendezvous_client *client = connect_to(*state), *other = connect_to(*state);
+    int64_t start = clock_now();
+    assert_int_equal(rendezvous_get(client, "never", clock_after(0.05), &got, &status), HVD_TIMED_OUT);
+    assert_true(clock_now() - start >= CLOCK_SECOND / 25);
+    assert_int_equal(rendezvous_get(client, "never", clock_now(), &got, &status), HVD_TIMED_OUT);
+    assert_non_null(strstr(status.text, "never"));
+    put(other, "never", "after all"); /* the question given up must not disturb the next ones */
+    put(client, "color", "blue");
+    check_value(client, "color", "blue");
+    assert_int_equal(rendezvous_get(client, "never", clock_now(), &got, &status), HVD_OK);
+    assert_int_equal(got.length, strlen("after all"));
+    wire_writer_free(&got);
+    rendezvous_close(client);
+    rendezvous_close(other);
+}
+
+static void test_join_counts_per_job_and_rank(void **state)
+{
+    static const struct {
+        const char *job;
+        int rank;
+        uint32_t generation;
+    } joins[] = {{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 1}, {"b", 0, 0}, {"a", 1, 1}, {"a", 0, 2}, {"", 0, 0}};
+    hvd_status status;
+    struct rendezvous_client *client = connect_to(*state);
+    for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
+        uint32_t generation = 77;
+        assert_int_equal(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &status), HVD_OK);
+        assert_int_equal(generation, joins[i].generation);
+    }
+    rendezvous_close(client);
+}
+
+/* ---- who may come in ---------------------------------------------------------------------------------- */
+
+static void test_wrong_secret_is_refused(void **state)
+{
+    hvd_status status;
+    const struct place *place = *state;
+    struct rendezvous_client *client;
+    int64_t start = clock_now();
+    assert_int_equal(rendezvous_connect(place->address, "guess", clock_after(DEADLINE), &client, &status),
+                     HVD_REFUSED);
+    assert_non_null(strstr(status.text, place->address));
+    assert_non_null(strstr(status.text, "HOROVOD_SECRET"));
+    assert_true(clock_now() - start < CLOCK_SECOND * 10); /* no retries */
+    assert_int_equal(hvd_rendezvous_start("127.0.0.1", "", &(hvd_rendezvous *){0}, &status),
+                     HVD_INVALID_ARGUMENT);
+}
+
+static void test_nobody_there_times_out(void **state)
+{
+    (void)state;
+    hvd_status status;
+    struct rendezvous_client *client;
+    char address[32];
+    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof nobody;
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* has the port, but does not listen */
+    assert_int_equal(bind(fd, (struct sockaddr *)&nobody, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&nobody, &length), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(nobody.sin_port));
+    assert_int_equal(rendezvous_connect(address, SECRET, clock_after(0.2), &client, &status), HVD_TIMED_OUT);
+    assert_non_null(strstr(status.text, address));
+    close(fd);
+    static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:port", "[::1:80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(rendezvous_connect(bad[i], SECRET, clock_after(1), &client, &status),
+                         HVD_INVALID_ARGUMENT);
+}
+
+static int connect_raw(const struct place *place)
+{
+    int fd = socket_connect_numeric("127.0.0.1", hvd_rendezvous_port(place->server));
+    if (fd >= 0 && !socket_wait(fd, POLLOUT, clock_after(DEADLINE)))
+        socket_close(&fd);
+    return fd;
+}
+
+static void check_that_clients_get_in(const struct place *place)
+{
+    struct rendezvous_client *client = connect_to(place);
+    put(client, "still", "alive");
+    check_value(client, "still", "alive");
+    rendezvous_close(client);
+}
+
+static void test_garbage_does_no_harm(void **state)
+{
+    const struct place *place = *state;
+    uint64_t random = 42;
+    for (int i = 0; i < 200; i++) {
+        uint8_t bytes[300];
+        int fd = connect_raw(place);
+        assert_true(fd >= 0);
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = (uint8_t)((random = random * 6364136223846793005u + 1442695040888963407u) >> 56);
+        if (i % 2)
+            memcpy(bytes, "HHVD\1\0", 6);
+        ssize_t ignored = send(fd, bytes, (size_t)i + 1, MSG_NOSIGNAL);
+        (void)ignored;
+        close(fd);
+    }
+    check_that_clients_get_in(place);
+}
+
+/* More silent connections than the server takes: the oldest ones go, honest clients come in. */
+static void test_silent_flood_does_no_harm(void **state)
+{
+    const struct place *place = *state;
+    enum { FLOOD = 300 };
+    int flood[FLOOD];
+    for (int i = 0; i < FLOOD; i++)
+        assert_true((flood[i] = connect_raw(place)) >= 0);
+    check_that_clients_get_in(place);
+    for (int i = 0; i < FLOOD; i++)
+        close(flood[i]);
+}
+
+/* An authenticated client that breaks the rules loses its connection only. */
+static void test_frames_are_bounded(void **state)
+{
+    (void)state;
+    static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f};
+    struct wire_writer in = {.bytes = (uint8_t *)huge, .length = sizeof huge};
+    assert_int_equal(frame_missing(&in), -1);
+    in.length = 2;
+    assert_int_equal(frame_missing(&in), 2);
+    struct question question;
+    struct answer answer;
+    assert_false(question_decode(&question, (const uint8_t *)"\1\0\0\0\11\0\0\0\0", 9)); /* unknown kind */
+    assert_false(question_decode(&question, (const uint8_t *)"", 0));
+    assert_false(answer_decode(&answer, (const uint8_t *)"\1\0\0\0\11\0\0\0\0", 9)); /* unknown outcome */
+}
+
+static void test_store_is_bounded(void **state)
+{
+    (void)state;
+    struct store store = {0};
+    struct store_value value;
+    uint8_t *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
+    char key[32];
+    size_t stored = 0;
+    do
+        snprintf(key, sizeof key, "key %zu", stored);
+    while (store_put(&store, key, large, RENDEZVOUS_VALUE_LIMIT) && stored++ < 10000);
+    assert_in_range(stored, 4000, 4096);
+    assert_true(store_put(&store, "key 7", "x", 1)); /* smaller than what it replaces */
+    assert_true(store_get(&store, "key 7", &value) && value.length == 1 && value.bytes[0] == 'x');
+    assert_true(store_put(&store, key, large, 1000));
+    store_free(&store);
+    free(large);
+}
+
+/* ---- processes ---------------------------------------------------------------------------------------- */
+
+static int count_sockets(void)
+{
+    int count = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        struct stat info;
+        count += fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode);
+    }
+    return count;
+}
+
+/* A child of fork() must not keep the server's port or connections, and may stop its copy. */
+static void test_child_keeps_nothing(void **state)
+{
+    (void)state;
+    hvd_status status;
+    struct place place;
+    int hold[2];
+    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
+    int raw = connect_raw(&place);
+    check_that_clients_get_in(&place); /* the server has accepted `raw` by now */
+    assert_int_equal(pipe(hold), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char byte;
+        close(raw);
+        close(hold[1]);
+        hvd_rendezvous_stop(place.server);
+        int sockets = count_sockets();
+        _exit(read(hold[0], &byte, 1) == 0 ? sockets : 99); /* until the parent has looked */
+    }
+    close(hold[0]);
+    hvd_rendezvous_stop(place.server);
+    char byte;
+    assert_true(socket_wait(raw, POLLIN, clock_after(DEADLINE))); /* only the server's end held it */
+    assert_int_equal(recv(raw, &byte, 1, 0), 0);
+    close(raw);
+    close(hold[1]);
+    int outcome;
+    assert_int_equal(waitpid(child, &outcome, 0), child);
+    assert_int_equal(outcome, 0);
+}
+
+static void test_stop_ends_waiting_clients(void **state)
+{
+    (void)state;
+    hvd_status status;
+    struct place place;
+    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
+    struct rendezvous_client *client = connect_to(&place);
+    hvd_rendezvous_stop(place.server);
+    struct wire_writer got = {0};
+    assert_int_equal(rendezvous_get(client, "late", clock_after(DEADLINE), &got, &status), HVD_PEER_LOST);
+    assert_non_null(strstr(status.text, "closed its connection"));
+    assert_int_equal(rendezvous_put(client, "late", "x", 1, &status), HVD_PEER_LOST);
+    rendezvous_close(client);
+    hvd_rendezvous_stop(NULL);
+    rendezvous_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_put_and_get),
+        cmocka_unit_test(test_largest_value_and_key),
+        cmocka_unit_test(test_get_waits_for_put),
+        cmocka_unit_test(test_get_gives_up_and_goes_on),
+        cmocka_unit_test(test_join_counts_per_job_and_rank),
+        cmocka_unit_test(test_wrong_secret_is_refused),
+        cmocka_unit_test(test_nobody_there_times_out),
+        cmocka_unit_test(test_garbage_does_no_harm),
+        cmocka_unit_test(test_silent_flood_does_no_harm),
+        cmocka_unit_test(test_frames_are_bounded),
+        cmocka_unit_test(test_store_is_bounded),
+        cmocka_unit_test(test_child_keeps_nothing),
+        cmocka_unit_test(test_stop_ends_waiting_clients),
+    };
+    return cmocka_run_group_tests(tests, open_place, close_place);
+}
