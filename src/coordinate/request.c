@@ -38,6 +38,12 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
                           (int)request->count, bare ? "none" : "1 to 16384");
     if (!bare && !request->inputs)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: inputs is NULL", text);
+    return HVD_OK;
+}
+
+/* What matters to some operations only. */
+static hvd_code check_details(const hvd_request *request, hvd_status *status)
+{
     if (request->operation == HVD_ALLGATHER && request->outputs)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "allgather: outputs must be NULL; the results come from hvd_output");
@@ -55,18 +61,10 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
     return HVD_OK;
 }
 
-static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tensor, int index,
-                             hvd_status *status)
+static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor, int index,
+                            hvd_status *status)
 {
     const char *text = operation_name(request->operation);
-    if (!dtype_known((int)tensor->dtype))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: tensor %d has type number %d, which does not exist", text, index,
-                          (int)tensor->dtype);
-    if (tensor->device_type != HVD_CPU)
-        return status_set(status, HVD_UNSUPPORTED,
-                          "%s: tensor %d is on a device of type %d; copy it to the CPU", text, index,
-                          (int)tensor->device_type);
     int least = rules[request->operation].shape == SHAPE_same_rows;
     if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
         return status_set(status, HVD_INVALID_ARGUMENT,
@@ -80,11 +78,26 @@ static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tenso
     if (elements > 0 && !tensor->data)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: tensor %d of shape %s has no data", text, index,
                           shape_text(tensor->shape, tensor->ndim, shape, sizeof shape));
+    return HVD_OK;
+}
+
+static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tensor, int index,
+                             hvd_status *status)
+{
+    const char *text = operation_name(request->operation);
+    if (!dtype_known((int)tensor->dtype))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: tensor %d has type number %d, which does not exist", text, index,
+                          (int)tensor->dtype);
+    if (tensor->device_type != HVD_CPU)
+        return status_set(status, HVD_UNSUPPORTED,
+                          "%s: tensor %d is on a device of type %d; copy it to the CPU", text, index,
+                          (int)tensor->device_type);
     if (request->operation == HVD_ALLREDUCE && tensor->dtype != request->inputs[0].dtype)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "allreduce: tensor %d of the group is %s, tensor 0 is %s; make one group per type",
                           index, hvd_dtype_name(tensor->dtype), hvd_dtype_name(request->inputs[0].dtype));
-    return HVD_OK;
+    return check_shape(request, tensor, index, status);
 }
 
 static hvd_code check_output(const hvd_request *request, int index, hvd_status *status)
@@ -106,6 +119,8 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
 static hvd_code check_request(const hvd_request *request, hvd_status *status)
 {
     hvd_code code = check_operation(request, status);
+    if (!code)
+        code = check_details(request, status);
     for (int i = 0; !code && i < request->count; i++) {
         code = check_tensor(request, &request->inputs[i], i, status);
         if (!code && request->outputs)
