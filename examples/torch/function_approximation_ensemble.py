@@ -2,22 +2,21 @@
 
     horovodrun -np 2 python examples/torch/function_approximation_ensemble.py
 
-The function, the points and the network are those of function_approximation.py: rank 0 has 16 points of [-1, 0], rank 1
-has 16 points of [0, 1]. But here there is no DistributedOptimizer: the ranks exchange nothing while they train. Each
-becomes good on its own half and fails on the other. Compare with function_approximation.py, where one network learns
-both halves.
+The function, the points and the network are those of function_approximation.py: rank 0 has 16 points of
+[-1, 0], rank 1 has 16 points of [0, 1]. But here there is no DistributedOptimizer: the ranks exchange
+nothing while they train. Each becomes good on its own half and fails on the other. Compare with
+function_approximation.py, where one network learns both halves.
 
-You see: rank 0's loss while it falls, a table with the errors of every rank's network on its own half and on the
-whole, and a picture, out/function_approximation_ensemble.png. Any number of ranks works.
+You see: rank 0's loss while it falls, a table with the errors of every rank's network on its own half and
+on the whole, and a picture, out/function_approximation_ensemble.png. Any number of ranks works.
 """
 
 import argparse
 from dataclasses import dataclass
 
+import horovod.torch as hvd
 import torch
 import two_waves as waves
-
-import horovod.torch as hvd
 
 
 @dataclass
@@ -61,8 +60,10 @@ def show(members: list[Member], args: argparse.Namespace) -> None:
     figure, axes = waves.picture(title, len(members), args.points)
     x = waves.points((waves.LEFT, waves.RIGHT), 101)
     for rank, member in enumerate(members):
-        label = f"network of rank {rank}: {member.error_own:.3f} on its part, {member.error_whole:.3f} on the whole"
-        axes.plot(x, member.curve, color=f"C{rank}", linewidth=1.8, label=label)
+        errors = f"{member.error_own:.3f} on its part, {member.error_whole:.3f} on the whole"
+        axes.plot(
+            x, member.curve, color=f"C{rank}", linewidth=1.8, label=f"network of rank {rank}: error {errors}"
+        )
     path = args.output_dir / "function_approximation_ensemble.png"
     waves.save(figure, axes, path)
     print(f"\n{error_table(members)}\n\npicture: {path}", flush=True)

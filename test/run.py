@@ -1,0 +1,223 @@
+"""Runs the tests and ends in a table: how many of each kind, and how many seconds they took.
+
+    python test/run.py               all kinds
+    python test/run.py unit launch   these
+
+Every runner writes JUnit files into build/results; the counts come from there. `make test` calls this after
+building; it needs nothing but the standard library. The last line is "N passed, N failed", also kept in
+build/results/summary.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+RESULTS = BUILD / "results"
+DEADLINE = 900.0  # of one command, in seconds: a hang is a failure, not a wait
+
+
+@dataclass
+class Result:
+    """What became of the tests of one kind, by name."""
+
+    passed: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def add(self, name: str, outcome: str) -> None:
+        """Of a test that ran on several ranks the worst outcome counts."""
+        for each in (self.passed, self.failed, self.skipped):
+            if name in each and (each is self.failed or outcome == "passed"):
+                return
+            each.discard(name)
+        {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}[outcome].add(name)
+
+
+def call(*words: str | Path, **environment: str) -> bool:
+    """Runs one command within the deadline, else ends its process group; True for exit code 0."""
+    line = [str(word) for word in words]
+    print("$", " ".join(line), flush=True)
+    process = subprocess.Popen(
+        line, cwd=ROOT, env=os.environ | environment, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return process.wait(DEADLINE) == 0
+    except subprocess.TimeoutExpired:
+        print(f"FAILED: not done after {DEADLINE:.0f} seconds", flush=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return False
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(30)
+        raise
+
+
+def result_file(name: str) -> Path:
+    path = RESULTS / f"{name}.xml"
+    path.unlink(missing_ok=True)
+    return path
+
+
+def read_junit(result: Result, path: Path, prefix: str = "") -> None:
+    if not path.exists():
+        result.add(f"{prefix}{path.stem}: no result file", "failed")
+        return
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{prefix}{case.get('classname')}.{case.get('name')}"
+        outcome = "passed"
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        elif case.find("skipped") is not None:
+            outcome = "skipped"
+        programs = case.findtext("system-out") or ""
+        cases = re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\w+)$", programs, re.MULTILINE)
+        words = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
+        for word, each in cases:
+            result.add(f"{name}.{each}", words[word])
+        if not cases or (outcome == "failed" and "FAILED" not in dict(cases)):
+            result.add(name, outcome)
+
+
+def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, **environment: str) -> None:
+    """One program holds many cmocka tests: ctest's JUnit file carries its output, which names them."""
+    path = result_file(name)
+    done = call(
+        *wrapper, "ctest", "--test-dir", folder, "--label-regex", f"^({labels})$", "--no-tests=error",
+        "--output-on-failure", "--test-output-size-passed", "10000000", "--output-junit", path, **environment,
+    )  # fmt: skip
+    read_junit(result, path, f"{name}: ")
+    if not done and not result.failed:
+        result.add(f"{name}: ctest", "failed")
+
+
+def pytest_words(folder: str, path: Path | str) -> list[str]:
+    options = ["-q", "-p", "no:cacheprovider", "--timeout=120"]
+    return [sys.executable, "-m", "pytest", folder, *options, f"--junitxml={path}"]
+
+
+def pytest(result: Result, name: str) -> None:
+    path = result_file(name)
+    done = call(*pytest_words(f"test/{name}", path), HVD_BUILD=str(BUILD))
+    read_junit(result, path)
+    if not done and not result.failed:
+        result.add(f"{name}: pytest", "failed")
+
+
+def run_launch(result: Result) -> None:
+    pytest(result, "launch")
+
+
+def run_house(result: Result) -> None:
+    pytest(result, "house")
+
+
+def run_python(result: Result) -> None:
+    """The same tests as jobs of 1, 2 and 3 ranks; every rank writes a result file of its own."""
+    for size in (1, 2, 3):
+        paths = [result_file(f"python-{size}.{rank}") for rank in range(size)]
+        words = " ".join(pytest_words("test/python", RESULTS / f"python-{size}.$HOROVOD_RANK.xml"))
+        done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}")
+        for path in paths:
+            read_junit(result, path, f"{size} ranks: ")
+        if not done and not result.failed:
+            result.add(f"horovodrun -np {size}", "failed")
+
+
+def run_lint(result: Result) -> None:
+    folders = ("src", "include", "launch", "test", "bench", "examples")
+    found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.[ch]")))
+    sources = [path.relative_to(ROOT) for path in found]
+    commands: dict[str, list[str | Path]] = {
+        "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
+        "ruff check": ["ruff", "check", "."],
+        "ruff format": ["ruff", "format", "--check", "."],
+        "mypy": ["mypy", "python/horovod", "test/run.py", "docs/generate_settings.py"],
+    }
+    for name, words in commands.items():
+        result.add(name, "passed" if call(*words) else "failed")
+
+
+def run_sanitize(result: Result) -> None:
+    """The unit and group tests again, built with sanitizers.
+
+    gcc's thread sanitizer can't bear every random address layout, hence setarch where that is allowed.
+    """
+    setarch = ["setarch", "-R"]
+    if subprocess.call([*setarch, "true"], stderr=subprocess.DEVNULL) != 0:
+        setarch = []
+    none: list[str] = []
+    for name, sanitizers, wrapper in (("address", "address,undefined", none), ("thread", "thread", setarch)):
+        folder = BUILD / f"sanitize-{name}"
+        options = [f"-DHVD_SANITIZE={sanitizers}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+        if call("cmake", "-G", "Ninja", "-S", ".", "-B", folder, *options) and call(
+            "cmake", "--build", folder
+        ):
+            ctest(result, folder, "unit|group", f"sanitize-{name}", *wrapper, HVD_TEST_REDUCED="1")
+        else:
+            result.add(f"{folder.name}: build", "failed")
+
+
+KINDS: dict[str, Callable[[Result], None]] = {
+    "unit": lambda result: ctest(result, BUILD, "unit", "unit"),
+    "group": lambda result: ctest(result, BUILD, "group", "group"),
+    "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate"),
+    "launch": run_launch,
+    "python": run_python,
+    "house": run_house,
+    "lint": run_lint,
+    "sanitize": run_sanitize,
+}
+
+
+def run(kind: str) -> Result:
+    print(f"\n== {kind}", flush=True)
+    result = Result()
+    start = time.monotonic()
+    KINDS[kind](result)
+    result.seconds = time.monotonic() - start
+    if not result.passed | result.failed:
+        result.add(f"{kind}: no test ran", "failed")
+    return result
+
+
+def table(results: dict[str, Result]) -> str:
+    lines = [f"{'kind':10s} {'passed':>7s} {'failed':>7s} {'skipped':>7s} {'seconds':>8s}"]
+    for kind, each in results.items():
+        counts = " ".join(f"{len(names):7d}" for names in (each.passed, each.failed, each.skipped))
+        lines.append(f"{kind:10s} {counts} {each.seconds:8.1f}")
+    lines += [f"FAILED {kind}: {name}" for kind, each in results.items() for name in sorted(each.failed)]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    kinds = sys.argv[1:] or list(KINDS)
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        print(f"no such kind of tests: {', '.join(unknown)}; there are {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "summary").unlink(missing_ok=True)
+    results = {kind: run(kind) for kind in kinds}
+    passed = sum(len(each.passed) for each in results.values())
+    failed = sum(len(each.failed) for each in results.values())
+    skipped = sum(len(each.skipped) for each in results.values())
+    summary = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+    (RESULTS / "summary").write_text(summary + "\n")
+    print(f"\n{table(results)}\n\n{summary}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

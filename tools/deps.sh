@@ -1,0 +1,28 @@
+#!/bin/sh
+# deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
+# only says which command to run.
+set -eu
+packages="gcc libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
+          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format"
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages
+    exit 0
+fi
+missing=
+for package in $packages; do
+    case $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) in
+    "install ok installed") ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+test -n "$missing" || exit 0
+if [ "$(id -u)" -ne 0 ]; then
+    echo "deps: packages are missing. Run this, then make again:"
+    echo "    sudo apt-get install --no-install-recommends$missing"
+    exit 1
+fi
+echo "== installing Debian packages:$missing"
+export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q -y --no-install-recommends install $missing
