@@ -1,0 +1,70 @@
+"""Every rank runs the same tests in the same order: horovodrun -np N python -m pytest test/python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import horovod as hvd
+
+
+def pytest_configure() -> None:
+    hvd.init()
+
+
+def pytest_report_header() -> str:
+    return f"horovod: rank {hvd.rank()} of {hvd.size()}"
+
+
+@pytest.fixture(autouse=True)
+def _next_test_starts_together() -> Iterator[None]:
+    yield
+    hvd.barrier()
+
+
+@pytest.fixture
+def rank() -> int:
+    return hvd.rank()
+
+
+@pytest.fixture
+def size() -> int:
+    return hvd.size()
+
+
+class NumPyKind:
+    """Tests speak of arrays through this, and run once for each kind."""
+
+    hvd: Any = hvd
+    dtypes = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
+
+    @staticmethod
+    def array(values: Any, dtype: str = "float32") -> Any:
+        return np.array(values, dtype)
+
+    @staticmethod
+    def numpy(array: Any) -> Any:
+        return np.asarray(array, np.float64)
+
+
+class TorchKind:
+    def __init__(self) -> None:
+        self.torch = pytest.importorskip("torch")
+        import horovod.torch
+
+        self.hvd: Any = horovod.torch
+        self.dtypes = (*NumPyKind.dtypes, "bfloat16")
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return self.torch.tensor(np.array(values), dtype=getattr(self.torch, dtype))
+
+    def numpy(self, array: Any) -> Any:
+        return array.detach().to(self.torch.float64).numpy()
+
+
+@pytest.fixture(params=[NumPyKind, TorchKind], ids=["numpy", "torch"])
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param()

@@ -1,0 +1,186 @@
+"""Every collective for every kind of array; the values are checked against sums done by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import horovod as basics
+
+SHAPES = [(), (1,), (17,), (3, 5), (0,), (2, 0, 3), (70_001,)]
+
+
+def values(shape: tuple[int, ...], rank: int) -> Any:
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) * 7 + rank * 3) % 5 + 1
+
+
+def all_values(shape: tuple[int, ...], size: int) -> Any:
+    return np.stack([values(shape, rank) for rank in range(size)])
+
+
+REDUCTIONS = {
+    basics.Sum: lambda parts: parts.sum(0),
+    basics.Average: lambda parts: parts.mean(0),
+    basics.Min: lambda parts: parts.min(0),
+    basics.Max: lambda parts: parts.max(0),
+    basics.Product: lambda parts: parts.prod(0),
+}
+
+
+def check(kind: Any, result: Any, expected: Any, dtype: str) -> None:
+    if dtype.startswith(("int", "uint")):
+        expected = np.trunc(expected)
+    tolerance = {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype, 1e-6)
+    np.testing.assert_allclose(kind.numpy(result), expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_allreduce(kind: Any, shape: tuple[int, ...], op: int, rank: int, size: int) -> None:
+    for dtype in kind.dtypes:
+        tensor = kind.array(values(shape, rank), dtype)
+        result = kind.hvd.allreduce(tensor, op=op)
+        assert result.dtype == tensor.dtype and tuple(result.shape) == shape
+        check(kind, result, REDUCTIONS[op](all_values(shape, size)), dtype)
+        check(kind, tensor, values(shape, rank), dtype)
+
+
+def test_allreduce_in_place(kind: Any, rank: int, size: int) -> None:
+    tensor = kind.array(values((5, 4), rank))
+    assert kind.hvd.allreduce_(tensor, name="in place", op=basics.Sum) is tensor
+    check(kind, tensor, all_values((5, 4), size).sum(0), "float32")
+
+
+def test_default_is_average(kind: Any, rank: int, size: int) -> None:
+    result = kind.hvd.allreduce(kind.array([float(rank)]))
+    check(kind, result, [(size - 1) / 2], "float32")
+
+
+def test_old_spelling_of_average(kind: Any, rank: int, size: int) -> None:
+    with pytest.warns(DeprecationWarning):
+        result = kind.hvd.allreduce(kind.array([float(rank)]), average=False)
+    check(kind, result, [size * (size - 1) / 2], "float32")
+    with pytest.raises(ValueError, match="op"):
+        kind.hvd.allreduce(kind.array([1.0]), average=True, op=basics.Sum)
+
+
+def test_factors(kind: Any, rank: int, size: int) -> None:
+    tensor = kind.array([rank + 1.0])
+    result = kind.hvd.allreduce(tensor, op=basics.Sum, prescale_factor=0.5, postscale_factor=4.0)
+    check(kind, result, [size * (size + 1)], "float32")
+
+
+def test_async(kind: Any, rank: int, size: int) -> None:
+    order = range(30) if rank % 2 else reversed(range(30))
+    handles = {i: kind.hvd.allreduce_async(kind.array([float(i)]), name=f"a{i}", op=basics.Sum) for i in order}
+    for i, handle in handles.items():
+        check(kind, kind.hvd.synchronize(handle), [i * size], "float32")
+        assert kind.hvd.poll(handle)
+    assert kind.hvd.synchronize("no handle") is None
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_grouped_allreduce(kind: Any, in_place: bool, rank: int, size: int) -> None:
+    tensors = [kind.array(values((n,), rank)) for n in (1, 0, 6)]
+    call = kind.hvd.grouped_allreduce_ if in_place else kind.hvd.grouped_allreduce
+    results = call(tensors, op=basics.Sum)
+    for n, result in zip((1, 0, 6), results, strict=True):
+        check(kind, result, all_values((n,), size).sum(0), "float32")
+
+
+def test_grouped_allreduce_async(kind: Any, rank: int, size: int) -> None:
+    handle = kind.hvd.grouped_allreduce_async([kind.array([1.0]), kind.array([2.0])], op=basics.Sum)
+    first, second = kind.hvd.synchronize(handle)
+    check(kind, first, [size], "float32")
+    check(kind, second, [2 * size], "float32")
+
+
+@pytest.mark.parametrize("rows", [lambda rank: 3, lambda rank: rank, lambda rank: 2 * (rank % 2)])
+@pytest.mark.parametrize("width", [(), (4,), (2, 3), (0,)])
+def test_allgather(kind: Any, rows: Any, width: tuple[int, ...], rank: int, size: int) -> None:
+    for dtype in kind.dtypes:
+        result = kind.hvd.allgather(kind.array(values((rows(rank), *width), rank), dtype))
+        check(kind, result, np.concatenate([values((rows(r), *width), r) for r in range(size)]), dtype)
+
+
+def test_allgather_result_is_writable_and_lives_on(kind: Any, size: int) -> None:
+    result = kind.hvd.allgather(kind.array([1.0, 2.0]))
+    result += 1
+    check(kind, result, [2.0, 3.0] * size, "float32")
+
+
+def test_grouped_allgather(kind: Any, rank: int, size: int) -> None:
+    first, second = kind.hvd.grouped_allgather([kind.array([[rank]]), kind.array([1.0, 2.0])])
+    check(kind, first, [[r] for r in range(size)], "float32")
+    check(kind, second, [1.0, 2.0] * size, "float32")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_broadcast(kind: Any, in_place: bool, rank: int, size: int) -> None:
+    for root in range(size):
+        for dtype in kind.dtypes:
+            tensor = kind.array(values((4, 3), rank), dtype)
+            call = kind.hvd.broadcast_ if in_place else kind.hvd.broadcast
+            check(kind, call(tensor, root), values((4, 3), root), dtype)
+
+
+def test_broadcast_async(kind: Any, rank: int, size: int) -> None:
+    first = kind.hvd.broadcast_async(kind.array([float(rank)]), size - 1)
+    tensor = kind.array([float(rank)])
+    second = kind.hvd.broadcast_async_(tensor, 0)
+    check(kind, kind.hvd.synchronize(first), [size - 1], "float32")
+    check(kind, kind.hvd.synchronize(second), [0], "float32")
+
+
+def test_strided_input(kind: Any, rank: int, size: int) -> None:
+    matrix = kind.array(np.arange(12).reshape(3, 4))
+    check(kind, kind.hvd.allreduce(matrix.T, op=basics.Sum), np.arange(12).reshape(3, 4).T * size, "float32")
+    with pytest.raises(ValueError, match="contiguous"):
+        kind.hvd.allreduce_(matrix.T, op=basics.Sum)
+    check(kind, kind.hvd.allgather(matrix[:, 1:2]), np.tile([[1], [5], [9]], (size, 1)), "float32")
+
+
+def test_unknown_element_type(kind: Any) -> None:
+    with pytest.raises(ValueError, match="type"):
+        kind.hvd.allreduce(kind.array([1j], "complex64"))
+    basics.barrier()
+    with pytest.raises(ValueError, match="bool|type"):
+        kind.hvd.allreduce(kind.array([True], "bool"))
+
+
+def test_read_only_array(size: int) -> None:
+    array = np.ones(3, np.float32)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        basics.allreduce_(array)
+    check_sum = basics.allreduce(array, op=basics.Sum)
+    np.testing.assert_allclose(check_sum, size)
+
+
+def test_other_buffers(rank: int, size: int) -> None:
+    data = bytearray([rank, 1])
+    basics.allreduce_(data, op=basics.Sum)
+    assert list(data) == [size * (size - 1) // 2, size]
+
+
+def test_objects(kind: Any, rank: int, size: int) -> None:
+    thing = {"rank": rank, "text": "x" * (10 * rank), "function": lambda x: x + rank}
+    everything = kind.hvd.allgather_object(thing)
+    assert [one["rank"] for one in everything] == list(range(size))
+    assert [one["function"](1) for one in everything] == [1 + r for r in range(size)]
+    root = size - 1
+    assert kind.hvd.broadcast_object(thing if rank == root else None, root)["rank"] == root
+
+
+def test_compression(size: int) -> None:
+    torch = pytest.importorskip("torch")
+    import horovod.torch as hvd
+
+    tensor = torch.full((5,), 1 / 3)
+    result = hvd.allreduce(tensor, compression=hvd.Compression.fp16, op=hvd.Sum)
+    assert result.dtype == torch.float32
+    assert torch.allclose(result, tensor * size, rtol=2e-3)
+    whole = hvd.allreduce(torch.tensor([5]), compression=hvd.Compression.fp16, op=hvd.Sum)
+    assert whole.dtype == torch.int64 and whole.item() == 5 * size

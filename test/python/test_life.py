@@ -1,0 +1,171 @@
+"""Joining, leaving, and errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import horovod as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+
+def test_placement(rank: int, size: int) -> None:
+    assert 0 <= rank < size == int(os.environ.get("HOROVOD_SIZE", "1"))
+    assert (hvd.local_rank(), hvd.local_size()) == (rank, size)
+    assert (hvd.cross_rank(), hvd.cross_size()) == (0, 1)
+    assert hvd.is_homogeneous() and hvd.is_initialized()
+
+
+def test_init_again_without_shutdown(size: int) -> None:
+    hvd.init()
+    assert hvd.size() == size
+
+
+def test_many_lives(size: int) -> None:
+    for _ in range(20):
+        hvd.shutdown()
+        assert not hvd.is_initialized()
+        hvd.init()
+        np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_before_init() -> None:
+    code = "import horovod as hvd\nhvd.rank()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("ValueError") and "init" in result.stderr
+
+
+def test_without_a_launcher() -> None:
+    code = "import horovod as hvd, numpy\nhvd.init()\nprint(hvd.size(), hvd.allreduce(numpy.ones(1)))"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert result.stdout == "1 [1.]\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("HOROVOD_CYCLE_TIME", "fast", "HOROVOD_CYCLE_TIME=fast"),
+        ("HOROVOD_FUSION_THRESHOLD", "-1", ">= 0"),
+        ("HOROVOD_LOG_LEVEL", "LOUD", "LOUD"),
+        ("HOROVOD_ALLREDUCE_ALGORITHM", "magic", "magic"),
+        ("HOROVOD_RANK", "7", "HOROVOD_SIZE"),
+    ],
+)
+def test_odd_environment(variable: str, value: str, says: str) -> None:
+    code = "import horovod as hvd\nhvd.init()"
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment | {variable: value},
+    )
+    assert result.returncode == 1
+    assert says in result.stderr.splitlines()[-1], result.stderr
+
+
+def test_mismatch_ends_one_round_only(rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("needs several ranks")
+    for attempt in range(3):
+        shape = 4 if rank == size - 1 else 3
+        with pytest.raises(HorovodInternalError, match=rf"(?s)shape.*rank {size - 1} has \[4\]"):
+            hvd.allreduce(np.ones(shape, np.float32), name="torn", op=hvd.Sum)
+        result = hvd.allreduce(np.ones(3, np.float32), name="torn", op=hvd.Sum)
+        np.testing.assert_allclose(result, size, err_msg=f"attempt {attempt}")
+
+
+@pytest.mark.parametrize("respect", ["type", "operation", "reduction", "factor", "root"])
+def test_mismatch_says_what(respect: str, rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("needs several ranks")
+    odd = rank == size - 1
+    tensor = np.ones(3, np.float64 if odd and respect == "type" else np.float32)
+    with pytest.raises(HorovodInternalError, match=rf"(?s){respect}.*rank {size - 1}"):
+        if respect == "root":
+            hvd.broadcast(tensor, 1 if odd else 0, name="torn")
+        elif respect == "operation":
+            pytest.skip("operations have names of their own: they never meet")
+        else:
+            op = hvd.Max if odd and respect == "reduction" else hvd.Sum
+            factor = 2.0 if odd and respect == "factor" else 1.0
+            hvd.allreduce(tensor, name="torn", op=op, prescale_factor=factor)
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_name_in_flight_twice(rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("one rank alone is done before the second submission")
+    if rank == 0:
+        first = hvd.allreduce_async(np.ones(2), name="twice", op=hvd.Sum)
+        second = hvd.allreduce_async(np.ones(2), name="twice", op=hvd.Sum)
+        with pytest.raises(ValueError, match="twice"):
+            hvd.synchronize(second)
+    hvd.barrier()
+    if rank != 0:
+        first = hvd.allreduce_async(np.ones(2), name="twice", op=hvd.Sum)
+    np.testing.assert_allclose(hvd.synchronize(first), size)
+
+
+def test_own_mistakes(size: int) -> None:
+    with pytest.raises(ValueError, match="root"):
+        hvd.broadcast(np.ones(2), size)
+    with pytest.raises(ValueError, match="dimension"):
+        hvd.allgather(np.float32(3))
+    with pytest.raises(ValueError, match="tensor"):
+        hvd.allreduce_(object())
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_several_threads(size: int) -> None:
+    def work(number: int) -> None:
+        for step in range(20):
+            results[number] += float(hvd.allreduce(np.ones(1), name=f"{number}.{step}", op=hvd.Sum)[0])
+
+    results = [0.0] * 4
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [20.0 * size] * 4
+
+
+def test_dropped_handles(rank: int, size: int) -> None:
+    for i in range(50):
+        hvd.allreduce_async(np.ones(1000), name=f"dropped.{i}", op=hvd.Sum)
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_fork(size: int) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            hvd.allreduce(np.ones(1))
+        except HorovodInternalError as error:
+            os._exit(0 if "parent" in str(error) else 2)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_forked_child_that_exits_normally(size: int) -> None:
+    """Its atexit handlers run: the parent's connections must not notice."""
+    child = os.fork()
+    if child == 0:
+        import atexit
+
+        atexit._run_exitfuncs()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)

@@ -1,0 +1,368 @@
+"""DistributedOptimizer against one process that trains on all ranks' data at once: the weights must be the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402, N812
+
+import horovod.torch as hvd  # noqa: E402
+
+BATCH = 4
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(6, 8)
+        self.second = torch.nn.Linear(8, 8)
+        self.third = torch.nn.Linear(8, 1)
+
+    def forward(self, x: Any, use_second: bool = True) -> Any:
+        x = torch.tanh(self.first(x))
+        if use_second:
+            x = torch.tanh(self.second(x))
+        return self.third(x)
+
+
+def make_model() -> Net:
+    torch.manual_seed(7)
+    return Net()
+
+
+def data(step: int, size: int) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(100 + step)
+    x = torch.randn(size * BATCH, 6, generator=generator)
+    return x, x.sum(1, keepdim=True).sin()
+
+
+def part(tensor: Any, rank: int) -> Any:
+    return tensor[rank * BATCH : (rank + 1) * BATCH]
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+}
+
+
+def train(model: Any, optimizer: Any, steps: int, batch: Callable[[int], tuple[Any, Any]]) -> None:
+    for step in range(steps):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+def reference(make: Callable[[Any], Any], size: int, steps: int = 5) -> Net:
+    model = make_model()
+    train(model, make(model.parameters()), steps, lambda step: data(step, size))
+    return model
+
+
+def distributed(make: Callable[[Any], Any], **options: Any) -> tuple[Net, Any]:
+    model = make_model()
+    optimizer = make(model.parameters())
+    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
+
+
+def check_equal(model: Net, expected: Net, tolerance: float = 1e-6) -> None:
+    for (name, value), other in zip(model.named_parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(value, other, atol=tolerance), f"{name}: {(value - other).abs().max():.2e}"
+    hashes = hvd.allgather_object([p.detach().numpy().tobytes() for p in model.parameters()])
+    assert all(one == hashes[0] for one in hashes), "the ranks' weights differ"
+
+
+def own_batch(rank: int, size: int) -> Callable[[int], tuple[Any, Any]]:
+    def batch(step: int) -> tuple[Any, Any]:
+        x, y = data(step, size)
+        return part(x, rank), part(y, rank)
+
+    return batch
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"groups": 2}, {"gradient_predivide_factor": 2.0}, {"num_groups": 1}],
+    ids=["plain", "groups", "predivide", "num_groups"],
+)
+@pytest.mark.filterwarnings("ignore:num_groups")
+def test_same_weights(make: Any, options: dict[str, Any], rank: int, size: int) -> None:
+    model, optimizer = distributed(make, **options)
+    train(model, optimizer, 5, own_batch(rank, size))
+    check_equal(model, reference(make, size))
+
+
+def test_explicit_groups(rank: int, size: int) -> None:
+    model = make_model()
+    groups = [list(model.first.parameters()), [model.third.weight, model.second.weight]]
+    optimizer = hvd.DistributedOptimizer(
+        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), groups=groups
+    )
+    train(model, optimizer, 5, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS["sgd"], size))
+
+
+def test_compression(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"], compression=hvd.Compression.fp16)
+    train(model, optimizer, 5, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS["sgd"], size), 5e-3)
+
+
+def test_several_passes_per_step(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"], backward_passes_per_step=2)
+    for step in range(5):
+        x, y = own_batch(rank, size)(step)
+        optimizer.zero_grad()
+        for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
+            (F.mse_loss(model(x[half]), y[half]) / 2).backward()
+        optimizer.step()
+    check_equal(model, reference(OPTIMIZERS["sgd"], size))
+
+
+def test_one_pass_too_many(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    x, y = own_batch(rank, size)(0)
+    F.mse_loss(model(x), y).backward()
+    with pytest.raises(AssertionError, match="backward_passes_per_step"):
+        F.mse_loss(model(x), y).backward()
+    optimizer.synchronize()
+
+
+def test_zero_grad_in_between(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    x, y = own_batch(rank, size)(0)
+    F.mse_loss(model(x), y).backward()
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert model.first.weight.grad is not None and not model.first.weight.grad.any()
+
+
+def test_clipping_with_synchronize(rank: int, size: int) -> None:
+    def clipped(model: Any, optimizer: Any, batch: Any, is_distributed: bool) -> None:
+        for step in range(5):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            if is_distributed:
+                optimizer.synchronize()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            if is_distributed:
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    clipped(model, optimizer, own_batch(rank, size), True)
+    expected = make_model()
+    clipped(expected, OPTIMIZERS["sgd"](expected.parameters()), lambda step: data(step, size), False)
+    check_equal(model, expected)
+
+
+def test_step_after_synchronize_warns(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    x, y = own_batch(rank, size)(0)
+    F.mse_loss(model(x), y).backward()
+    optimizer.synchronize()
+    with pytest.warns(UserWarning, match="skip_synchronize"):
+        optimizer.step()
+
+
+def test_closure(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    for step in range(5):
+        x, y = own_batch(rank, size)(step)
+
+        def closure(x: Any = x, y: Any = y) -> Any:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    check_equal(model, reference(OPTIMIZERS["sgd"], size))
+
+
+def test_parameters_that_one_rank_does_not_use(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    expected = make_model()
+    expected_optimizer = OPTIMIZERS["sgd"](expected.parameters())
+    for step in range(5):
+        x, y = data(step, size)
+        optimizer.zero_grad()
+        F.mse_loss(model(part(x, rank), use_second=rank == 0), part(y, rank)).backward()
+        optimizer.step()
+        expected_optimizer.zero_grad()
+        for r in range(size):
+            (F.mse_loss(expected(part(x, r), use_second=r == 0), part(y, r)) / size).backward()
+        expected_optimizer.step()
+    check_equal(model, expected)
+
+
+@pytest.mark.parametrize("wrapped_first", [False, True])
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_learning_rate_scheduler(wrapped_first: bool, rank: int, size: int) -> None:
+    def run(model: Any, make: Callable[[Any, Any], Any], batch: Any) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if wrapped_first:
+            optimizer = make(optimizer, model)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)
+        if not wrapped_first:
+            optimizer = make(optimizer, model)
+        for step in range(5):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            scheduler.step()
+
+    model, expected = make_model(), make_model()
+    run(model, lambda o, m: hvd.DistributedOptimizer(o, m.named_parameters()), own_batch(rank, size))
+    run(expected, lambda o, m: o, lambda step: data(step, size))
+    check_equal(model, expected)
+
+
+def test_grad_scaler(rank: int, size: int) -> None:
+    """An infinity on one rank makes all ranks skip the step, and training goes on."""
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(4):
+        x, y = own_batch(rank, size)(step)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        scaler.scale(loss * (float("inf") if step == 1 and rank == size - 1 else 1)).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+    scales = hvd.allgather_object(scaler.get_scale())
+    assert scales == [2.0] * size
+    check_equal(model, model)
+
+
+def test_compiled_model(rank: int, size: int) -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    compiled = torch.compile(model, backend="eager")
+    train(compiled, optimizer, 3, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS["sgd"], size, 3))
+
+
+def test_kind_of_object() -> None:
+    model, optimizer = distributed(OPTIMIZERS["adam"])
+    assert isinstance(optimizer, torch.optim.Adam) and type(optimizer).__name__ == "Adam"
+    other = OPTIMIZERS["adam"](make_model().parameters())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    optimizer.load_state_dict(other.state_dict())
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(optimizer)
+    del model
+
+
+def test_bad_arguments() -> None:
+    model = make_model()
+    sgd = OPTIMIZERS["sgd"](model.parameters())
+    named = list(model.named_parameters())
+    with pytest.raises(ValueError, match="tuples"):
+        hvd.DistributedOptimizer(sgd, model.parameters())
+    with pytest.raises(ValueError, match=r"unique.*first\.weight"):
+        hvd.DistributedOptimizer(sgd, [*named, ("first.weight", torch.nn.Parameter(torch.ones(1)))])
+    with pytest.raises(ValueError, match=str(id(model.third.bias))):
+        hvd.DistributedOptimizer(sgd, named[:-1])
+    with pytest.raises(ValueError, match="Average"):
+        hvd.DistributedOptimizer(sgd, named, op=hvd.Sum, gradient_predivide_factor=2.0)
+    with pytest.raises(ValueError, match="twice"):
+        hvd.DistributedOptimizer(sgd, named, groups=[[model.first.weight], [model.first.weight]])
+    with pytest.raises(ValueError, match="parameters"):
+        hvd.DistributedOptimizer(sgd, named, groups=[["first.weight"]])
+
+
+def test_broadcast_parameters(rank: int, size: int) -> None:
+    torch.manual_seed(rank)
+    model = Net()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=size - 1)
+    torch.manual_seed(size - 1)
+    check_equal(model, Net(), 0)
+    with pytest.raises(ValueError, match="state_dict"):
+        hvd.broadcast_parameters(3, 0)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_broadcast_optimizer_state(make: Any, rank: int, size: int) -> None:
+    model = make_model()
+    optimizer = make(model.parameters())
+    if rank == 0:
+        train(model, optimizer, 2, lambda step: data(step, 1))
+        optimizer.param_groups[0]["lr"] = 0.5
+    weights = [p.clone() for p in model.parameters()]
+    before = copy.deepcopy(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert len(optimizer.state) == len(weights)
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+    if rank == 0:
+        assert str(before) == str(optimizer.state_dict()), "the root's own state changed"
+
+
+def test_broadcast_of_an_empty_state() -> None:
+    optimizer = OPTIMIZERS["adam"](make_model().parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert not optimizer.state
+    with pytest.raises(ValueError, match="LBFGS"):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS(make_model().parameters()), 0)
+
+
+def test_gradient_of_allreduce(rank: int, size: int) -> None:
+    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
+        x = torch.full((3,), float(rank), requires_grad=True)
+        hvd.allreduce(x, op=op).sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), float(factor)))
+    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+    a, b = hvd.grouped_allreduce([x, y], op=hvd.Sum)
+    (a.sum() + 2 * b.sum()).backward()
+    assert x.grad.tolist() == [size] * 2 and y.grad.tolist() == [2 * size] * 2
+
+
+def test_gradient_of_allgather(rank: int, size: int) -> None:
+    x = torch.ones(rank + 1, 2, requires_grad=True)
+    gathered = hvd.allgather(x)
+    (gathered * torch.arange(len(gathered)).unsqueeze(1)).sum().backward()
+    start = rank * (rank + 1) // 2
+    assert x.grad.tolist() == [[start + i] * 2 for i in range(rank + 1)]
+
+
+def test_gradient_of_broadcast(rank: int, size: int) -> None:
+    x = torch.ones(2, requires_grad=True)
+    (hvd.broadcast(x, 0) * (rank + 1)).sum().backward()
+    expected = (size + 1) / 2 if rank == 0 else 0.0
+    assert x.grad.tolist() == [expected] * 2
+
+
+def test_gradients_start_during_backprop(rank: int, size: int) -> None:
+    """The last layer's gradient is on its way before the first layer's exists."""
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    started: list[int] = []
+    model.first.weight.register_hook(lambda gradient: started.append(len(optimizer._hvd.finishers)))
+    x, y = own_batch(rank, size)(0)
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    assert started[0] >= 3
+
+
+def test_dataloader_workers(rank: int, size: int) -> None:
+    dataset = torch.utils.data.TensorDataset(torch.arange(16.0))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2)
+    total = torch.zeros(1)
+    for (batch,) in loader:
+        total += hvd.allreduce(batch, op=hvd.Sum).sum()
+    assert total.item() == 120.0 * size
