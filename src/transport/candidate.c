@@ -74,8 +74,10 @@ static hvd_code cannot_connect(const struct candidate *candidate, int error, hvd
 {
     char who[128];
     peer_text(candidate->peer, who, sizeof who);
-    status_set_errno(status, error, "can't connect to %s%s", who,
-                     error == ECONNREFUSED ? "; it has probably ended, see its output" : "");
+    status_set_errno(status, error,
+                     error == ECONNREFUSED ? "%s has probably ended, see its output; connecting to it fails"
+                                           : "can't connect to %s",
+                     who);
     if (candidate->local && error != EAGAIN)
         return HVD_UNSUPPORTED;
     return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;

@@ -214,25 +214,30 @@ static bool may_accept(struct gathering *gathering)
     return true;
 }
 
+/* Takes over the descriptor. */
+static hvd_code take_stranger(struct gathering *gathering, int fd, bool local, hvd_status *status)
+{
+    if (local && !platform_peer_is_same_user(fd)) {
+        log_stranger(gathering, "a process of another user tried to connect");
+        socket_close(&fd);
+        return HVD_OK;
+    }
+    return add(gathering, candidate_of_stranger(gathering->mesh, gathering->config, fd, local), status);
+}
+
 static hvd_code accept_all(struct gathering *gathering, int listener, bool local, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     while (!code && may_accept(gathering)) {
         int fd = socket_accept(listener);
-        if (fd < 0 && errno == EAGAIN)
-            return HVD_OK;
-        if (fd < 0 && errno != ECONNABORTED && errno != EINTR)
-            break; /* out of descriptors */
-        if (fd >= 0 && local && !platform_peer_is_same_user(fd)) {
-            log_stranger(gathering, "a process of another user tried to connect");
-            socket_close(&fd);
-        }
         if (fd >= 0)
-            code =
-                add(gathering, candidate_of_stranger(gathering->mesh, gathering->config, fd, local), status);
+            code = take_stranger(gathering, fd, local, status);
+        else if (errno == EAGAIN)
+            return HVD_OK;
+        else if (errno != ECONNABORTED && errno != EINTR)
+            break; /* out of descriptors */
     }
-    if (!code)
-        gathering->paused_until = clock_now() + RETRY_INTERVAL;
+    gathering->paused_until = clock_now() + RETRY_INTERVAL;
     return code;
 }
 

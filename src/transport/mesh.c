@@ -122,6 +122,15 @@ struct peer *mesh_peer(const struct mesh *mesh, int rank)
     return bsearch(&rank, mesh->peers, (size_t)mesh->peer_count, sizeof *mesh->peers, compare_rank);
 }
 
+int mesh_next_peer(const struct mesh *mesh, int rank)
+{
+    for (int i = 0; i < mesh->peer_count; i++) {
+        if (mesh->peers[i].rank > rank)
+            return mesh->peers[i].rank;
+    }
+    return -1;
+}
+
 struct link *mesh_link(struct mesh *mesh, int peer, int channel)
 {
     const struct peer *found = mesh_peer(mesh, peer);

@@ -30,6 +30,9 @@ void mesh_close(struct mesh *mesh);
 /* In the child after fork: closes the descriptors and forgets the memory, without touching shared state. */
 void mesh_abandon(struct mesh *mesh);
 
+/* Ranks this one is connected to, ascending: the first above `rank` (-1 to start with), or -1. */
+int mesh_next_peer(const struct mesh *mesh, int rank);
+
 struct link *mesh_link(struct mesh *mesh, int peer, int channel); /* NULL: not a peer */
 const char *mesh_transport_name(const struct mesh *mesh, int peer);
 

@@ -66,26 +66,35 @@ static void tcp_end_send(struct link *link)
 
 /* ---- receiving ---------------------------------------------------------------------------------------- */
 
+static size_t bytes_of(const struct iovec *parts, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += parts[i].iov_len;
+    return bytes;
+}
+
 /* As recvmsg, in link_operations' terms. */
 static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-    size_t asked = 0;
-    for (int i = 0; i < count; i++)
-        asked += parts[i].iov_len;
-    if (!asked || !tcp->readable)
-        return asked && tcp->ended ? -1 : 0;
+    size_t asked = bytes_of(parts, count);
+    if (!tcp->readable || !asked)
+        return tcp->ended && asked ? -1 : 0;
     ssize_t n = recvmsg(tcp->fd, &message, 0);
-    if (n < 0 && errno == EINTR)
-        return 0;
-    /* Less than asked: that was all, and more will be news; but the end is told once only. */
-    tcp->readable = n == (ssize_t)asked || (n > 0 && tcp->ending);
-    if (n > 0)
+    if (n > 0) {
+        /* Less than asked: that was all, and more will be news; but the end is told once only. */
+        tcp->readable = (size_t)n == asked || tcp->ending;
         return n;
-    if (n < 0 && errno == EAGAIN)
+    }
+    int error = n < 0 ? errno : 0;
+    if (error == EINTR)
+        return 0;
+    tcp->readable = false;
+    if (error == EAGAIN)
         return 0;
     tcp->ended = true;
-    peer_lose(tcp->peer, n == 0 ? 0 : errno);
+    peer_lose(tcp->peer, error);
     return -1;
 }
 
