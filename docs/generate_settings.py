@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "settings.md"
 
 HEAD = """# Settings
 
-Every setting has one row in `src/base/settings.def`; `docs/generate_settings.py` makes this page from it.
-[Running a job](running.md) says how to give a value: an option wins over the file, the file over the variable.
+Every setting is one row of `src/base/settings.def`; `docs/generate_settings.py` makes this page from them.
+[Running a job](running.md) says how to give a value: option before file before variable.
 The key is the name for `hvd_config_set`.
 """
 

@@ -1,0 +1,213 @@
+"""The tree itself: who may include whom, rows and files that belong together, fresh pages, clean texts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import size_report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A folder of src/ and the folders that it may include from, itself left out.
+BELOW: dict[str, set[str]] = {
+    "base": set(),
+    "device": {"base"},
+    "rendezvous": {"base"},
+    "transport": {"base", "rendezvous"},
+    "coordinate": {"base"},
+    "coll": {"base", "device", "transport"},
+    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll"},
+    "bind": set(),
+}
+SKIPPED = {".git", "build", "out", "dist", ".venv", "__pycache__"}
+TEXTS = {
+    ".c",
+    ".h",
+    ".def",
+    ".py",
+    ".pyi",
+    ".md",
+    ".toml",
+    ".txt",
+    ".sh",
+    ".yaml",
+    ".yml",
+    ".map",
+    ".patch",
+    "",
+}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text file of the tree, but this one, which names what is forbidden."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.endswith("_cache") or part.startswith("build-") for part in parts)
+        if SKIPPED.intersection(parts) or hidden or path == Path(__file__) or path.suffix not in TEXTS:
+            continue
+        if path.is_file():
+            yield "/".join(parts), path.read_text()
+
+
+def occurrences(pattern: str) -> list[str]:
+    found = []
+    for name, text in texts():
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.search(pattern, line):
+                found.append(f"{name}:{number}: {line.strip()}")
+    return found
+
+
+def includes(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
+        for header in re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(), re.MULTILINE):
+            yield str(path.relative_to(ROOT)), header
+
+
+def rows(table: str, macro: str) -> list[str]:
+    """The first argument of every row of a .def file."""
+    return re.findall(rf"^{macro}\((\w+)", (ROOT / table).read_text(), re.MULTILINE)
+
+
+def test_every_folder_of_src_has_its_place() -> None:
+    assert {path.name for path in (ROOT / "src").iterdir()} == set(BELOW)
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_includes_only_from_below(folder: str) -> None:
+    allowed = BELOW[folder] | {folder}
+    wrong = [
+        f"{name} includes {header}"
+        for name, header in includes(ROOT / "src" / folder)
+        if "/" in header and header.split("/")[0] not in allowed
+    ]
+    assert not wrong
+
+
+def test_the_launcher_knows_only_base_and_the_public_header() -> None:
+    wrong = [
+        f"{name} includes {header}"
+        for name, header in includes(ROOT / "launch")
+        if "/" in header and not header.startswith("base/")
+    ]
+    assert not wrong
+
+
+def test_only_the_torch_folder_imports_torch() -> None:
+    package = ROOT / "python" / "horovod"
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] != "torch"
+        and re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("table", "macro", "constant"),
+    [
+        ("src/coll/algorithms.def", "ALGORITHM", r"^const struct algorithm (\w+) ="),
+        ("src/transport/transports.def", "TRANSPORT", r"^const struct link_operations transport_(\w+) ="),
+    ],
+)
+def test_rows_and_files_belong_together(table: str, macro: str, constant: str) -> None:
+    defined = {}
+    for path in (ROOT / table).parent.glob("*.c"):
+        for name in re.findall(constant, path.read_text(), re.MULTILINE):
+            defined[name] = path.stem
+    assert set(rows(table, macro)) == set(defined), "a row without a file, or a file without a row"
+    assert all(name == stem for name, stem in defined.items()), "a row is called as its file"
+
+
+@pytest.mark.parametrize(
+    ("table", "macro", "enumeration"),
+    [
+        ("src/base/dtypes.def", "DTYPE", "hvd_dtype"),
+        ("src/base/reductions.def", "REDUCTION", "hvd_reduction"),
+        ("src/base/operations.def", "OPERATION", "hvd_operation"),
+    ],
+)
+def test_rows_are_those_of_the_public_header(table: str, macro: str, enumeration: str) -> None:
+    header = (ROOT / "include" / "horovod.h").read_text()
+    body = re.search(rf"typedef enum {enumeration} {{(.*?)}}", header, re.DOTALL)
+    assert body
+    names = re.findall(r"^\s*HVD_(\w+) =", body.group(1), re.MULTILINE)
+    assert sorted(rows(table, macro)) == sorted(names)
+
+
+def test_the_algorithms_page_names_every_row() -> None:
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    assert not [row for row in rows("src/coll/algorithms.def", "ALGORITHM") if f"`{row}`" not in page]
+
+
+def test_the_settings_page_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    module = importlib.import_module("generate_settings")
+    page = module.page(module.read(module.TABLE))
+    assert module.PAGE.read_text() == page, "run `python docs/generate_settings.py`"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    wrong = []
+    for name, text in texts():
+        if name.endswith(".md"):
+            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+                if ":" not in target and not (ROOT / name).parent.joinpath(target).exists():
+                    wrong.append(f"{name}: {target}")
+    assert not wrong
+
+
+def test_files_named_in_pages_exist() -> None:
+    """A page that says `src/coll/pattern.c` must mean a file or a folder."""
+    wrong = []
+    for name, text in texts():
+        if name.endswith(".md"):
+            for path in re.findall(
+                r"`((?:src|include|launch|python|test|docs|bench|examples)/[\w./-]+)`", text
+            ):
+                if not (ROOT / path).exists():
+                    wrong.append(f"{name}: {path}")
+    assert not wrong
+
+
+def test_no_path_or_host_of_a_machine() -> None:
+    assert not occurrences(
+        r"/root/|/home/\w|/opt/|/work/|pypi\.org|pythonhosted|deb\.debian\.org|extra-index-url"
+    )
+
+
+def test_nothing_is_left_to_do_later() -> None:
+    assert not occurrences(r"\b(TODO|FIXME|XXX|TBD)\b")
+
+
+# One letter too long, and noticed too late.
+EARLIER = {"transport: rendezvous, handshake, shm and tcp links"}
+
+
+def test_commit_titles_say_area_and_change() -> None:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    try:
+        shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no git repository")
+    if shallow:
+        pytest.skip("a shallow clone knows no history")
+    titles = set(git("log", "--no-merges", "--format=%s").splitlines()) - EARLIER
+    assert not [title for title in titles if len(title) > 50 or not re.match(r"[a-z0-9_-]+: \S", title)]
+
+
+@pytest.mark.parametrize("language", size_report.GATES)
+def test_sizes_stay_below_the_hard_maxima(language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes, gates = size_report.measure(language), size_report.GATES[language]
+    with capsys.disabled():
+        print("\n" + size_report.report(language, sizes))
+    assert not [name for name, lines in sizes.files.items() if lines > gates.file_lines[2]]
+    assert not [name for name, lines in sizes.functions.items() if lines > gates.function_lines[2]]

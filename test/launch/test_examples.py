@@ -1,0 +1,126 @@
+"""Every example on two ranks with few steps: the output that its docstring promises, and its files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+from conftest import Launcher
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+PNG = b"\x89PNG"
+DEADLINE = 110.0
+
+
+def run(launcher: Launcher, ranks: int, *words: str | Path) -> list[str]:
+    """What the example printed on rank 0, line by line."""
+    process = launcher.start("-np", str(ranks), *map(str, words))
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + err
+    return [line.split(": ", 1)[1] for line in out.splitlines() if line.startswith("[0]<stdout>: ")]
+
+
+def example(launcher: Launcher, ranks: int, name: str, *words: str) -> list[str]:
+    return run(launcher, ranks, sys.executable, EXAMPLES / "torch" / name, "--output-dir", "results", *words)
+
+
+def numbers(line: str) -> list[float]:
+    return [float(word) for word in re.findall(r"\b\d+\.\d+\b", line)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_function_approximation(launcher: Launcher, ranks: int) -> None:
+    lines = example(launcher, ranks, "function_approximation.py", "--steps", "30")
+    assert sum(line.startswith("step") for line in lines) == 10
+    assert "weights equal on all ranks: yes" in lines
+    together = next(line for line in lines if line.startswith("all ranks together"))
+    assert all(0 < error < 2 for error in numbers(together))
+    assert any(line.startswith("rank 0 alone") for line in lines) == (ranks == 2)
+    picture = launcher.folder / "results" / "function_approximation.png"
+    assert picture.read_bytes().startswith(PNG)
+    assert lines[-1] == "picture: results/function_approximation.png"
+
+
+def test_two_ranks_learn_what_one_cannot(launcher: Launcher) -> None:
+    """The point of the example, with a third of its steps."""
+    lines = example(launcher, 2, "function_approximation.py", "--steps", "1000")
+    together, alone = (
+        next(numbers(line) for line in lines if line.startswith(name))
+        for name in ("all ranks together", "rank 0 alone")
+    )
+    assert together[-1] < 0.1, lines
+    assert alone[0] < 0.2
+    assert alone[-1] > 0.5
+
+
+def test_function_approximation_ensemble(launcher: Launcher) -> None:
+    lines = example(launcher, 2, "function_approximation_ensemble.py", "--steps", "30")
+    for rank, own in enumerate(("[-1, 0]", "[0, 1]")):
+        assert any(line.startswith(f"rank {rank} ") and own in line for line in lines)
+    picture = launcher.folder / "results" / "function_approximation_ensemble.png"
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_mnist_and_its_checkpoint(launcher: Launcher) -> None:
+    lines = example(launcher, 2, "mnist.py", "--epochs", "1")
+    assert "2 rank(s), 4000 digits to train on, 1000 held out" in lines
+    assert "weights equal on all ranks: yes" in lines
+    accuracy = numbers(next(line for line in lines if line.startswith("held-out accuracy")))[0]
+    assert 60 < accuracy < 100
+    assert (launcher.folder / "results" / "mnist.png").read_bytes().startswith(PNG)
+
+    lines = example(launcher, 2, "mnist.py", "--epochs", "2", "--resume")
+    assert [line.split()[1] for line in lines if line.startswith("epoch")] == ["2"]
+    assert "weights equal on all ranks: yes" in lines
+
+
+def test_mnist_reads_idx_files(launcher: Launcher) -> None:
+    """Two classes that differ in half of the image, in the format of the original files, one kind packed."""
+    data = launcher.folder / "data"
+    data.mkdir()
+    for part, count in (("train", 64), ("t10k", 16)):
+        labels = numpy.arange(count, dtype=numpy.uint8) % 2
+        images = numpy.zeros((count, 28, 28), numpy.uint8)
+        images[labels == 1, :14] = 255
+        head = b"\0\0\x08\x03" + numpy.array(images.shape, ">i4").tobytes()
+        (data / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
+        head = b"\0\0\x08\x01" + numpy.array(labels.shape, ">i4").tobytes()
+        (data / f"{part}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+    lines = example(launcher, 2, "mnist.py", "--epochs", "3", "--data-dir", "data")
+    assert "2 rank(s), 64 digits to train on, 16 held out" in lines
+
+
+@pytest.mark.parametrize(
+    "name", [path.name for path in sorted((EXAMPLES / "torch").glob("*.py")) if path.name != "two_waves.py"]
+)
+def test_help_says_what_one_sees(launcher: Launcher, name: str) -> None:
+    path = EXAMPLES / "torch" / name
+    process = launcher.start(str(path), "--help", program=sys.executable)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, err
+    assert "You see:" in out
+    assert "--output-dir" in out
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_pi_in_c(launcher: Launcher, ranks: int) -> None:
+    program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "pi"
+    assert program.exists(), "build it with `make build`, or set HVD_BUILD"
+    lines = run(launcher, ranks, program, "100000")
+    assert lines[0].startswith(f"rank 0 of {ranks}: ")
+    assert "all strips 3.1415926535" in lines[0]
+    assert lines[1].startswith("error ")
+
+
+def test_pi_without_a_launcher(launcher: Launcher) -> None:
+    program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "pi"
+    process = launcher.start("1000", program=str(program))
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, err
+    assert out.startswith("rank 0 of 1: ")
