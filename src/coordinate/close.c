@@ -71,7 +71,6 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
 void fail(struct coordinator *c, int except, const hvd_status *cause)
 {
     const struct coordinator_output *output = &c->config.output;
-    const struct tree_node *tree = &c->config.tree;
     if (c->state == STATE_FAILED || c->state == STATE_CLOSED)
         return;
     c->state = STATE_FAILED;
@@ -80,12 +79,8 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
     wire_put_u8(&message, MESSAGE_ABORT);
     wire_put_u8(&message, (uint8_t)cause->code);
     wire_put_string(&message, cause->text);
-    for (int i = 0; !message.failed && i < tree->child_count; i++) {
-        if (tree->children[i] != except && !c->children[i].lost)
-            output->send(output->owner, tree->children[i], message.bytes, message.length);
-    }
-    if (!message.failed && tree->parent >= 0 && tree->parent != except)
-        output->send(output->owner, tree->parent, message.bytes, message.length);
+    if (!message.failed)
+        output->flood(output->owner, except, message.bytes, message.length);
     wire_writer_free(&message);
     end_requests(c);
 }

@@ -36,6 +36,9 @@ struct coordinator_output {
     void *owner;
     /* Sends one message to the parent or a child; messages of one edge arrive in order. */
     void (*send)(void *owner, int rank, const uint8_t *bytes, size_t length);
+    /* Sends one message to every rank that this one has a connection to, neighbours in the tree and others,
+     * but not to `except` (-1: to all): the last one, which says why everything ends. */
+    void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
     void (*run)(void *owner, const struct batch *batch);
     /* The request ends without being run. It leaves the coordinator. */
@@ -67,8 +70,8 @@ void coordinator_destroy(struct coordinator *coordinator);
  * failed or closed (the first cause). Sends nothing before coordinator_flush. */
 hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, hvd_status *status);
 
-/* A message from the parent or a child. Malformed bytes abort the coordinator with a text that names the
- * sender. */
+/* A message from the parent or a child, or a flooded one from any rank. Malformed bytes abort the coordinator
+ * with a text that names the sender. */
 void coordinator_receive(struct coordinator *coordinator, int from, const uint8_t *bytes, size_t length);
 
 /* Makes and sends what follows from the inputs since the last flush: readiness upward as one message,

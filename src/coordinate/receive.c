@@ -223,10 +223,12 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
     int child = neighbour(c, from);
     struct wire_reader reader = wire_reader_of(bytes, length);
     uint8_t kind = wire_get_u8(&reader);
-    if (child < -1 || length > MESSAGE_LIMIT || reader.failed)
+    if (length > MESSAGE_LIMIT || reader.failed)
         code = status_set(&problem, HVD_REFUSED, "a message of %zu bytes", length);
     else if (kind == MESSAGE_ABORT)
         code = receive_abort(c, from, &reader, &problem);
+    else if (child < -1)
+        code = status_set(&problem, HVD_REFUSED, "a message that only neighbours in the tree send");
     else if (child < 0)
         code = receive_from_parent(c, kind, bytes, length, &problem);
     else

@@ -167,16 +167,38 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->owner = running;
 }
 
+/* The other ranks run the batch: the job can't go on. */
+static void refuse_batch(struct lane *lane, const struct batch *batch, const hvd_status *cause)
+{
+    for (int i = 0; i < batch->count; i++)
+        handle_finish(batch->requests[i]->owner, cause);
+    progress_fault(lane->context, cause);
+}
+
+/* The number came from another process. */
+static bool algorithm_is_for(uint16_t algorithm, hvd_operation operation)
+{
+    return algorithm < algorithm_count && algorithm_table[algorithm]->operation == operation;
+}
+
 void batch_start(struct lane *lane, const struct batch *batch)
 {
-    struct running_batch *running = allocate(batch, count_tensors(batch));
+    const struct hvd_handle *first = batch->requests[0]->owner;
+    int rank = lane->context->placement.rank;
     hvd_status status;
+    if (!algorithm_is_for(batch->algorithm, first->request.operation)) {
+        status_set(&status, HVD_REFUSED,
+                   "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
+                   "different versions?",
+                   rank, first->pending.name, batch->algorithm);
+        refuse_batch(lane, batch, &status);
+        return;
+    }
+    struct running_batch *running = allocate(batch, count_tensors(batch));
     if (!running) {
-        status_set(&status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
-                   lane->context->placement.rank, batch->count);
-        for (int i = 0; i < batch->count; i++)
-            handle_finish(batch->requests[i]->owner, &status);
-        progress_fault(lane->context, &status); /* the other ranks run it: the job can't go on */
+        status_set(&status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests", rank,
+                   batch->count);
+        refuse_batch(lane, batch, &status);
         return;
     }
     running->lane = lane;

@@ -41,6 +41,7 @@ struct hvd_context {
     atomic_bool leaving;     /* hvd_shutdown was called */
     bool leave_said;         /* and the coordinator knows; driver only */
     atomic_uint closed;      /* nobody needs this rank any more; a futex word */
+    hvd_code health;         /* of the coordinator, as far as it was acted on; driver only */
     hvd_status fault;        /* code not HVD_OK: what a callback found; driver only */
     atomic_bool failed;      /* `failure` is valid */
     hvd_status failure;      /* why nothing runs any more; written once, before `failed` */

@@ -15,18 +15,27 @@
 
 /* ---- what the coordinator asks for ----------------------------------------------------------------- */
 
-static struct edge *find_edge(struct lane *lane, int rank)
+static struct edge *find_edge(const struct lane *lane, int rank)
 {
     for (int i = 0; i < lane->edge_count; i++) {
         if (lane->edges[i].peer == rank)
             return &lane->edges[i];
     }
-    return NULL;
+    return NULL; /* not reached: the mesh connects to all neighbours in the tree */
 }
 
 static void send_message(void *owner, int rank, const uint8_t *bytes, size_t length)
 {
     edge_put(find_edge(owner, rank), bytes, length);
+}
+
+static void flood_message(void *owner, int except, const uint8_t *bytes, size_t length)
+{
+    struct lane *lane = owner;
+    for (int i = 0; i < lane->edge_count; i++) {
+        if (lane->edges[i].peer != except)
+            edge_put(&lane->edges[i], bytes, length);
+    }
 }
 
 static void run_batch(void *owner, const struct batch *batch)
@@ -51,23 +60,26 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t 
 static void all_said_goodbye(void *owner)
 {
     const struct lane *lane = owner;
+    struct mesh *mesh = lane->context->mesh;
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
+        mesh_expect_end(mesh, peer);
     progress_closed(lane->context);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
-static hvd_code open_edges(struct lane *lane, const struct tree_node *tree, hvd_status *status)
+/* To every peer: the tree needs some of them, the flood of a failure all. */
+static hvd_code open_edges(struct lane *lane, hvd_status *status)
 {
-    lane->edges = calloc((size_t)tree->child_count + 1, sizeof *lane->edges);
+    struct mesh *mesh = lane->context->mesh;
+    int peers = 0;
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
+        peers++;
+    lane->edges = calloc((size_t)peers + 1, sizeof *lane->edges);
     if (!lane->edges)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
-    struct mesh *mesh = lane->context->mesh;
-    if (tree->parent >= 0)
-        edge_init(&lane->edges[lane->edge_count++], tree->parent,
-                  mesh_link(mesh, tree->parent, CONTROL_CHANNEL));
-    for (int i = 0; i < tree->child_count; i++)
-        edge_init(&lane->edges[lane->edge_count++], tree->children[i],
-                  mesh_link(mesh, tree->children[i], CONTROL_CHANNEL));
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
+        edge_init(&lane->edges[lane->edge_count++], peer, mesh_link(mesh, peer, CONTROL_CHANNEL));
     return HVD_OK;
 }
 
@@ -75,7 +87,7 @@ hvd_code lane_open(struct lane *lane, struct hvd_context *context, struct tree_n
 {
     const struct settings *settings = &context->settings;
     *lane = (struct lane){.context = context, .channel = CONTROL_CHANNEL + 1, .next_flush = CLOCK_NEVER};
-    hvd_code code = open_edges(lane, tree, status);
+    hvd_code code = open_edges(lane, status);
     if (code)
         return code;
     struct coordinator_config config = {
@@ -85,7 +97,8 @@ hvd_code lane_open(struct lane *lane, struct hvd_context *context, struct tree_n
         .fusion_threshold = (uint64_t)settings->fusion_threshold,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
-        .output = {lane, send_message, run_batch, finish_request, choose_algorithm, all_said_goodbye},
+        .output = {lane, send_message, flood_message, run_batch, finish_request, choose_algorithm,
+                   all_said_goodbye},
     };
     code = coordinator_create(&config, &lane->coordinator, status);
     if (!code)

@@ -12,7 +12,7 @@ struct hvd_context;
 struct lane {
     struct hvd_context *context;
     struct coordinator *coordinator;
-    struct edge *edges; /* to the parent and the children */
+    struct edge *edges; /* to every peer of the mesh */
     int edge_count;
     int channel;          /* of its data */
     uint64_t unnamed[16]; /* per operation: how many unnamed requests were taken */

@@ -43,36 +43,34 @@ static void record_failure(struct hvd_context *context, const hvd_status *cause)
     atomic_store(&context->failed, true);
 }
 
-void progress_fail(struct hvd_context *context, int lost_rank, const hvd_status *cause)
+/* The set's own end, whoever brought it about: after a close the batches that were decided go on, after a
+ * failure nothing does. A failure may follow a close; what users are told is the first cause. */
+static void check_health(struct hvd_context *context)
 {
-    bool first = !atomic_load(&context->failed) || context->failure.code == HVD_SHUT_DOWN;
-    if (first)
-        log_debug(context->placement.rank, "ending all operations: %s", cause->text);
-    coordinator_abort(context->world.coordinator, lost_rank, cause);
-    record_failure(context, cause);
-    executor_abort(context->executor, &context->failure);
+    hvd_code code = coordinator_health(context->world.coordinator, NULL);
+    if (code == context->health)
+        return;
+    hvd_status cause;
+    context->health = coordinator_health(context->world.coordinator, &cause);
+    log_debug(context->placement.rank, "no further operations: %s", cause.text);
+    record_failure(context, &cause);
+    if (code == HVD_SHUT_DOWN)
+        return;
+    executor_abort(context->executor, &cause);
     lane_flush(&context->world);
     set_closed(context);
+}
+
+void progress_fail(struct hvd_context *context, int lost_rank, const hvd_status *cause)
+{
+    coordinator_abort(context->world.coordinator, lost_rank, cause);
+    check_health(context);
 }
 
 void progress_fault(struct hvd_context *context, const hvd_status *cause)
 {
     if (!context->fault.code)
         status_copy(&context->fault, cause);
-}
-
-/* The set's own end: a rank left, or the cause of a failure arrived from a neighbour. */
-static void check_health(struct hvd_context *context)
-{
-    hvd_code code = coordinator_health(context->world.coordinator, NULL);
-    if (code == HVD_OK || atomic_load(&context->failed))
-        return;
-    hvd_status cause;
-    coordinator_health(context->world.coordinator, &cause);
-    if (code == HVD_SHUT_DOWN)
-        record_failure(context, &cause);
-    else
-        progress_fail(context, -1, &cause);
 }
 
 static void check_losses(struct hvd_context *context)
@@ -82,15 +80,7 @@ static void check_losses(struct hvd_context *context)
     while ((peer = mesh_next_lost(context->mesh, &cause)) >= 0) {
         /* What the peer, or others, said before the end comes first: a farewell, or the true cause. */
         lane_progress(&context->world);
-        check_health(context);
-        if (atomic_load(&context->closed) == HANDLE_DONE)
-            continue;
-        /* After a close nobody needs this rank any more once its own batches are done. */
-        bool leaving = coordinator_health(context->world.coordinator, NULL) == HVD_SHUT_DOWN;
-        if (leaving && executor_idle(context->executor))
-            set_closed(context);
-        else
-            progress_fail(context, peer, &cause);
+        progress_fail(context, peer, &cause);
     }
 }
 
@@ -106,7 +96,7 @@ bool progress(struct hvd_context *context)
         mesh_poll(context->mesh);
     moved |= lane_progress(&context->world);
     moved |= executor_progress(context->executor);
-    if (context->fault.code && !atomic_load_explicit(&context->failed, memory_order_relaxed))
+    if (context->fault.code)
         progress_fail(context, -1, &context->fault);
     check_health(context);
     check_losses(context);

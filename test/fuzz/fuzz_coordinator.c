@@ -31,6 +31,15 @@ static void on_send(void *owner, int rank, const uint8_t *bytes, size_t length)
         abort();
 }
 
+static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+{
+    (void)owner;
+    (void)except;
+    (void)bytes;
+    if (length == 0)
+        abort();
+}
+
 static void take(struct subject *subject, const struct pending *request)
 {
     size_t index = (size_t)(request - subject->requests);
@@ -75,7 +84,7 @@ static void open_subject(struct subject *subject, int rank)
         .size = 7,
         .fusion_threshold = 64,
         .cache_capacity = 2,
-        .output = {subject, on_send, on_run, on_finish, on_choose, on_closed}};
+        .output = {subject, on_send, on_flood, on_run, on_finish, on_choose, on_closed}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();

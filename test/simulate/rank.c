@@ -241,6 +241,18 @@ static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
             .time = time, .kind = EVENT_DELIVER, .rank = to, .argument = rank->number, .message = message});
 }
 
+/* The connections of a virtual rank are its edges of the tree. */
+static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+{
+    const struct virtual_rank *rank = owner;
+    if (rank->tree.parent >= 0 && rank->tree.parent != except)
+        on_send(owner, rank->tree.parent, bytes, length);
+    for (int i = 0; i < rank->tree.child_count; i++) {
+        if (rank->tree.children[i] != except)
+            on_send(owner, rank->tree.children[i], bytes, length);
+    }
+}
+
 static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
 {
     const struct virtual_rank *rank = owner;
@@ -261,7 +273,7 @@ static void on_closed(void *owner)
 
 struct coordinator_output rank_output(struct virtual_rank *rank)
 {
-    return (struct coordinator_output){rank, on_send, on_run, on_finish, on_choose, on_closed};
+    return (struct coordinator_output){rank, on_send, on_flood, on_run, on_finish, on_choose, on_closed};
 }
 
 /* ---- leaving and losing -------------------------------------------------------------------------------- */
