@@ -13,8 +13,11 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     echo "venv: $python comes without venv; on Debian: apt-get install python3-venv"
     exit 1
 fi
-echo "== installing PyTorch and the test tools into $folder (this is the longest part, some minutes)"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+echo "== installing PyTorch into $folder (the longest part, some minutes where the network is slow)"
 "$python" -m venv --clear "$folder"
-"$folder/bin/pip" install --disable-pip-version-check -r "$requirements"
+"$folder/bin/pip" install "$(grep '^torch==' "$requirements")"
+echo "== installing what the examples and tests need"
+"$folder/bin/pip" install -q -r "$requirements"
 # The package of the 5,000 digits asks for much that reading them does not need.
-"$folder/bin/pip" install --disable-pip-version-check -q --no-deps "$digits"
+"$folder/bin/pip" install -q --no-deps "$digits"

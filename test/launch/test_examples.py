@@ -100,7 +100,7 @@ def test_mnist_reads_idx_files(launcher: Launcher) -> None:
     "name", [path.name for path in sorted((EXAMPLES / "torch").glob("*.py")) if path.name != "two_waves.py"]
 )
 def test_help_says_what_one_sees(launcher: Launcher, name: str) -> None:
-    path = EXAMPLES / "torch" / name
+    path = EXAMPLES / "torch" / f"{name}.py"
     process = launcher.start(str(path), "--help", program=sys.executable)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, err
