@@ -7,6 +7,7 @@
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
+#include "base/forked.h"
 #include "base/settings.h"
 #include "coll/execute.h"
 #include "engine/handle.h"
@@ -49,12 +50,9 @@ struct hvd_context {
     bool background_running; /* `background` is valid */
     pthread_t background;
 
-    struct hvd_context *next_open; /* fork.c's list */
+    struct forked_watch
+        watch; /* a child must let go of the connections, which would hide this process's death */
 };
-
-/* fork.c: which contexts this process has open, so that a child of fork() can let go of them. */
-void fork_register(struct hvd_context *context);
-void fork_unregister(struct hvd_context *context);
 
 void context_retain(struct hvd_context *context);
 void context_release(struct hvd_context *context);

@@ -19,24 +19,24 @@ void edge_fini(struct edge *edge)
 
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
 {
-    if (!edge->broken)
+    if (!edge->mute)
         wire_put_blob(&edge->out, bytes, (uint32_t)length);
 }
 
 bool edge_flush(struct edge *edge)
 {
     size_t before = edge->sent;
-    while (!edge->broken && edge->sent < edge->out.length) {
+    while (!edge->mute && edge->sent < edge->out.length) {
         struct iovec part = {edge->out.bytes + edge->sent, edge->out.length - edge->sent};
         ssize_t moved = link_send(edge->link, &part, 1);
         if (moved < 0)
-            edge->broken = true;
+            edge->mute = true;
         if (moved <= 0)
             break;
         edge->sent += (size_t)moved;
     }
     bool any = edge->sent > before;
-    if (edge->broken || edge->sent == edge->out.length)
+    if (edge->mute || edge->sent == edge->out.length)
         edge->sent = edge->out.length = 0;
     edge->link->want_write = edge->out.length > 0;
     return any;
@@ -49,7 +49,7 @@ static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
         struct iovec part = {to + *have, want - *have};
         ssize_t moved = link_receive(edge->link, &part, 1);
         if (moved < 0) {
-            edge->broken = true;
+            edge->deaf = true;
             edge->link->want_read = false;
         }
         if (moved <= 0)
@@ -61,12 +61,12 @@ static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
 
 enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
 {
-    if (edge->broken || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
+    if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
         return EDGE_NOTHING;
     struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
     size_t wanted = wire_get_u32(&reader);
     if (wanted > EDGE_MESSAGE_LIMIT) {
-        edge->broken = true;
+        edge->deaf = true;
         return EDGE_GARBAGE;
     }
     if (!wire_reserve(&edge->in, wanted) || !fill(edge, edge->in.bytes, &edge->in.length, wanted))

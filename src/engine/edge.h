@@ -12,7 +12,8 @@
 struct edge {
     int peer;
     struct link *link;
-    bool broken;            /* nothing more comes or goes */
+    bool deaf;              /* nothing more comes */
+    bool mute;              /* nothing more goes; what the peer said before may still come */
     struct wire_writer out; /* not yet taken by the link from `sent` on */
     size_t sent;
     struct wire_writer in; /* the incoming message, as far as it has come */

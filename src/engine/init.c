@@ -214,8 +214,16 @@ static hvd_code plan_tree(const struct hvd_context *context, struct tree_node *t
     return code;
 }
 
+static void let_go_in_child(void *owner)
+{
+    struct hvd_context *context = owner;
+    atomic_store(&context->forked, true);
+    mesh_abandon(context->mesh);
+}
+
 static void close_context(struct hvd_context *context)
 {
+    forked_watch_remove(&context->watch);
     drive_stop_background(context);
     lane_close(&context->world);
     executor_destroy(context->executor);
@@ -234,6 +242,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
     atomic_init(&opened->deadline, CLOCK_NEVER);
+    opened->watch = (struct forked_watch){.in_child = let_go_in_child, .owner = opened};
+    forked_watch_add(&opened->watch);
     hvd_code code = take_settings(opened, config, status);
     if (!code)
         code = plan_tree(opened, &tree, status);
@@ -245,11 +255,9 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return code;
     }
     opened->caller_spin = spin_time(&opened->settings);
-    fork_register(opened);
     mesh_arm(opened->mesh);
     code = drive_start_background(opened, status);
     if (code) {
-        fork_unregister(opened);
         close_context(opened);
         return code;
     }
@@ -282,7 +290,7 @@ void hvd_shutdown(hvd_context *context)
     if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(FAREWELL_SECONDS)))
         log_warning(context->placement.rank,
                     "the other ranks did not say goodbye within %d s; leaving without it", FAREWELL_SECONDS);
-    fork_unregister(context);
+    forked_watch_remove(&context->watch);
     drive_stop_background(context);
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
