@@ -2,8 +2,7 @@
  *
  * First byte: which of them. Then commands: 0-2: a message from the parent or a child (u16 length, bytes);
  * others: submit, flush, finish a batch, leave, lose a neighbour. Nothing may crash, and every request must
- * end once the coordinator fails. For libFuzzer: clang -fsanitize=fuzzer,address; -DFUZZ_DRIVER makes a
- * program that runs files, or random bytes from seeds ("--seeds N"). */
+ * end once the coordinator fails. */
 #include "base/status.h"
 #include "base/wire.h"
 #include "coordinate/coordinator.h"
@@ -159,47 +158,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         free(subject.requests[i].signature.bytes);
     return 0;
 }
-
-#ifdef FUZZ_DRIVER
-#include <stdio.h>
-
-static void run_file(const char *path)
-{
-    static uint8_t bytes[1 << 20];
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        perror(path);
-        exit(2);
-    }
-    size_t length = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
-    LLVMFuzzerTestOneInput(bytes, length);
-}
-
-/* Bytes that are often small, as kinds, counts and lengths are. */
-static void run_seed(uint64_t seed)
-{
-    uint8_t bytes[512];
-    size_t length = 16 + seed % (sizeof bytes - 16);
-    for (size_t i = 0; i < length; i++) {
-        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-        uint8_t high = (uint8_t)(seed >> 56);
-        bytes[i] = seed >> 40 & 3 ? high % 12 : high;
-    }
-    LLVMFuzzerTestOneInput(bytes, length);
-}
-
-int main(int argc, char **argv)
-{
-    if (argc == 3 && strcmp(argv[1], "--seeds") == 0) {
-        uint64_t seeds = strtoull(argv[2], NULL, 10);
-        for (uint64_t seed = 0; seed < seeds; seed++)
-            run_seed(seed);
-        printf("%llu inputs\n", (unsigned long long)seeds);
-        return 0;
-    }
-    for (int i = 1; i < argc; i++)
-        run_file(argv[i]);
-    return 0;
-}
-#endif
