@@ -80,14 +80,16 @@ static int refuse(PyObject *object, const char *why)
 static int is_dense(const DLTensor *tensor)
 {
     int64_t expected = 1;
-    for (int d = tensor->ndim - 1; tensor->strides && d >= 0; d--) {
-        if (tensor->shape[d] == 0)
-            return 1;
+    int dense = !tensor->strides;
+    int d = tensor->ndim;
+    while (!dense && --d >= 0) {
         if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
-            return 0;
+            break;
         expected *= tensor->shape[d];
     }
-    return 1;
+    for (int e = 0; e < tensor->ndim; e++)
+        dense |= tensor->shape[e] == 0; /* without elements strides mean nothing */
+    return dense || d < 0;
 }
 
 static int take_dlpack(struct tensor_view *view, PyObject *object, const DLTensor *source)

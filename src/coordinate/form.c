@@ -18,8 +18,9 @@ hvd_code form_create(const struct signature *signature, int size, struct form **
     if (!signature_summarize(&created->signature, &created->summary))
         code = status_set(status, HVD_INVALID_ARGUMENT, "a request is malformed");
     else if (created->summary.root >= size)
-        code = status_set(status, HVD_INVALID_ARGUMENT, "broadcast from rank %d of %d ranks",
-                          (int)created->summary.root, size);
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "broadcast: the root rank %d is outside the job, whose ranks are 0 to %d",
+                          (int)created->summary.root, size - 1);
     if (code) {
         free(created);
         return code;

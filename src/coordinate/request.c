@@ -48,7 +48,8 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "allgather: outputs must be NULL; the results come from hvd_output");
     if (request->operation == HVD_BROADCAST && request->root < 0)
-        return status_set(status, HVD_INVALID_ARGUMENT, "broadcast from rank %d", (int)request->root);
+        return status_set(status, HVD_INVALID_ARGUMENT, "broadcast: the root rank %d is negative",
+                          (int)request->root);
     if (request->operation != HVD_ALLREDUCE)
         return HVD_OK;
     if (!reduction_known((int)request->reduction))
