@@ -22,8 +22,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
+BUILD = Path("build")  # like every path here, seen from ROOT, where the commands run
 RESULTS = BUILD / "results"
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 DEADLINE = 900.0  # of one command, in seconds: a hang is a failure, not a wait
 
 
@@ -49,9 +50,8 @@ def call(*words: str | Path, **environment: str) -> bool:
     """Runs one command within the deadline, else ends its process group; True for exit code 0."""
     line = [str(word) for word in words]
     print("$", " ".join(line), flush=True)
-    process = subprocess.Popen(
-        line, cwd=ROOT, env=os.environ | environment, stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    variables = os.environ | {"PATH": PATH} | environment
+    process = subprocess.Popen(line, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait(DEADLINE) == 0
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def call(*words: str | Path, **environment: str) -> bool:
         return False
     except KeyboardInterrupt:
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(30)
+        process.wait(DEADLINE)
         raise
 
 
@@ -96,7 +96,8 @@ def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, *
     path = result_file(name)
     done = call(
         *wrapper, "ctest", "--test-dir", folder, "--label-regex", f"^({labels})$", "--no-tests=error",
-        "--output-on-failure", "--test-output-size-passed", "10000000", "--output-junit", path, **environment,
+        "--output-on-failure", "--test-output-size-passed", "10000000",
+        "--output-junit", path.absolute(), **environment,
     )  # fmt: skip
     read_junit(result, path, f"{name}: ")
     if not done and not result.failed:
@@ -104,13 +105,13 @@ def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, *
 
 
 def pytest_words(folder: str, path: Path | str) -> list[str]:
-    options = ["-q", "-p", "no:cacheprovider", "--timeout=120"]
-    return [sys.executable, "-m", "pytest", folder, *options, f"--junitxml={path}"]
+    options = ["-q", "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread"]
+    return ["python", "-m", "pytest", folder, *options, f"--junitxml={path}"]
 
 
 def pytest(result: Result, name: str) -> None:
     path = result_file(name)
-    done = call(*pytest_words(f"test/{name}", path), HVD_BUILD=str(BUILD))
+    done = call(*pytest_words(f"test/{name}", path), HVD_BUILD=str(BUILD.absolute()))
     read_junit(result, path)
     if not done and not result.failed:
         result.add(f"{name}: pytest", "failed")
@@ -138,8 +139,7 @@ def run_python(result: Result) -> None:
 
 def run_lint(result: Result) -> None:
     folders = ("src", "include", "launch", "test", "bench", "examples")
-    found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.[ch]")))
-    sources = [path.relative_to(ROOT) for path in found]
+    sources = [path for folder in folders for path in sorted(Path(folder).rglob("*.[ch]"))]
     commands: dict[str, list[str | Path]] = {
         "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
         "ruff check": ["ruff", "check", "."],
@@ -207,6 +207,7 @@ def main() -> int:
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         print(f"no such kind of tests: {', '.join(unknown)}; there are {', '.join(KINDS)}", file=sys.stderr)
         return 2
+    os.chdir(ROOT)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "summary").unlink(missing_ok=True)
     results = {kind: run(kind) for kind in kinds}
