@@ -1,6 +1,8 @@
-/* allreduce.c - time of blocking float32 allreduces (sum, in place), 4 bytes to 64 MiB: horovodrun -np N bench_allreduce
+/* allreduce.c - time of blocking float32 allreduces (sum, in place), 4 bytes to 64 MiB: horovodrun -np N
+ * bench_allreduce
  *
- * Per size: the ranks meet at a barrier, rank 0's clock takes each call, and the median of all calls is printed. */
+ * Per size: the ranks meet at a barrier, rank 0's clock takes each call, and the median of all calls is
+ * printed. */
 #include "horovod.h"
 
 #include <stdio.h>
@@ -35,7 +37,8 @@ static double median_time(hvd_context *context, float *data, size_t bytes)
     static double times[MOST];
     int rounds = bytes <= 65536 ? MOST : bytes <= (1 << 20) ? 300 : 30;
     int64_t shape[] = {(int64_t)(bytes / sizeof *data)};
-    hvd_tensor tensor = {.data = data, .shape = shape, .ndim = 1, .dtype = HVD_FLOAT32, .device_type = HVD_CPU};
+    hvd_tensor tensor = {
+        .data = data, .shape = shape, .ndim = 1, .dtype = HVD_FLOAT32, .device_type = HVD_CPU};
     hvd_request request = {.struct_size = sizeof request,
                            .operation = HVD_ALLREDUCE,
                            .name = "bench",

@@ -17,9 +17,10 @@ import copy
 import hashlib
 from pathlib import Path
 
-import horovod.torch as hvd
 import torch
 import two_waves as waves
+
+import horovod.torch as hvd
 
 
 def train_together(model: torch.nn.Module, x: torch.Tensor, steps: int, learning_rate: float) -> None:

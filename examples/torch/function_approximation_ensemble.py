@@ -14,9 +14,10 @@ on the whole, and a picture, out/function_approximation_ensemble.png. Any number
 import argparse
 from dataclasses import dataclass
 
-import horovod.torch as hvd
 import torch
 import two_waves as waves
+
+import horovod.torch as hvd
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Horovod: data-parallel training on any number of processes.
 
-``import horovod as hvd`` offers the collectives for NumPy arrays and anything that speaks DLPack or the buffer
-protocol; results are NumPy arrays, or, in place, the arrays that were passed. The frameworks have packages of their
-own, e.g. ``import horovod.torch as hvd``.
+``import horovod as hvd`` offers the collectives for NumPy arrays and anything that speaks DLPack or the
+buffer protocol; results are NumPy arrays, or, in place, the arrays that were passed. The frameworks have
+packages of their own, e.g. ``import horovod.torch as hvd``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _NumPy:
     def adopt(self, result: _core.Result) -> Any:
         import numpy as np
 
-        return np.from_dlpack(result)  # type: ignore[arg-type]
+        return np.from_dlpack(result)
 
 
 _collectives: Collectives[Any] = Collectives(_NumPy())

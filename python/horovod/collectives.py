@@ -1,7 +1,8 @@
 """Every collective operation, written once for all frameworks.
 
-What differs between frameworks is in an :class:`Arrays`: how a dense copy is made, and how an array is made from
-memory that the engine allocated. A framework's module makes one :class:`Collectives` and exports its methods.
+What differs between frameworks is in an :class:`Arrays`: how a dense copy is made, and how an array is made
+from memory that the engine allocated. A framework's module makes one :class:`Collectives` and exports its
+methods.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ def barrier(process_set: Any = None) -> None:
 class Collectives(Generic[A]):
     """The operations for one kind of arrays.
 
-    Names must be equal on all ranks; without one, operations are matched by their order. A trailing underscore means
-    in place, ``_async`` returns a :class:`Handle` at once. Errors: ValueError for an argument of this rank,
-    HorovodInternalError for all that lies between the ranks.
+    Names must be equal on all ranks; without one, operations are matched by their order. A trailing
+    underscore means in place, ``_async`` returns a :class:`Handle` at once. Errors: ValueError for an
+    argument of this rank, HorovodInternalError for all that lies between the ranks.
     """
 
     def __init__(self, arrays: Arrays[A]) -> None:
@@ -142,7 +143,16 @@ class Collectives(Generic[A]):
         grouped: bool,
     ) -> Any:
         return call(
-            ALLREDUCE, name, inputs, outputs, reduction, *factors, 0, check_process_set(process_set), 0, grouped
+            ALLREDUCE,
+            name,
+            inputs,
+            outputs,
+            reduction,
+            *factors,
+            0,
+            check_process_set(process_set),
+            0,
+            grouped,
         )
 
     def _reduce_async(
@@ -175,7 +185,9 @@ class Collectives(Generic[A]):
     ) -> Handle[A]:
         """Starts the reduction of a tensor over all ranks into a new one."""
         factors = (prescale_factor, postscale_factor)
-        return self._reduce_async([tensor], False, name, reduction_of(average, op), factors, process_set, False)
+        return self._reduce_async(
+            [tensor], False, name, reduction_of(average, op), factors, process_set, False
+        )
 
     def allreduce_async_(
         self,
@@ -189,7 +201,9 @@ class Collectives(Generic[A]):
     ) -> Handle[A]:
         """Starts the reduction of a tensor over all ranks, in place."""
         factors = (prescale_factor, postscale_factor)
-        return self._reduce_async([tensor], True, name, reduction_of(average, op), factors, process_set, False)
+        return self._reduce_async(
+            [tensor], True, name, reduction_of(average, op), factors, process_set, False
+        )
 
     def grouped_allreduce_async(
         self,
@@ -356,7 +370,9 @@ class Collectives(Generic[A]):
         self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None
     ) -> Handle[A]:
         """Starts giving the root's tensor to all ranks, in place."""
-        return Handle(self._broadcast(_core.submit, tensor, None, root_rank, name, process_set), lambda: tensor)
+        return Handle(
+            self._broadcast(_core.submit, tensor, None, root_rank, name, process_set), lambda: tensor
+        )
 
     def broadcast(self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None) -> A:
         """The root's tensor, in a new tensor."""

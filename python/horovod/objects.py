@@ -44,9 +44,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: Any = None)
     number = check_process_set(process_set)
     data = bytearray(pickler.dumps(obj))
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
-    gathered = _core.run(
-        ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True
-    )
+    gathered = _core.run(ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True)
     assert gathered is not None
     lengths, everything = (result.tobytes() for result in gathered)
     objects, end = [], 0

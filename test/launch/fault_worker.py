@@ -1,4 +1,4 @@
-"""A rank that reduces for ever and says, with the time, how that ended. Arguments: kind of ending, victim rank."""
+"""A rank that reduces for ever and says when and how that ended. Arguments: kind of ending, victim."""
 
 import os
 import signal

@@ -97,7 +97,8 @@ def test_ranks_start_with_the_usual_signals(launcher: Launcher) -> None:
     for line in launcher.run(
         "-np", "2", "bash", "-c", "grep -E 'SigBlk|SigIgn' /proc/self/status"
     ).stdout.splitlines():
-        assert int(line.split()[-1], 16) == 0, line
+        named = int(line.split()[-1], 16) & 0x7FFFFFFF  # 32 and above are the C library's and real-time ones
+        assert named == 0, line
 
 
 def test_closed_standard_files(launcher: Launcher) -> None:

@@ -1,4 +1,4 @@
-"""A rank dies: every other rank raises at once and names it, the launcher says so, and nothing is left behind."""
+"""A rank dies: every other raises at once and names it, the launcher says so, and nothing is left behind."""
 
 import os
 import re

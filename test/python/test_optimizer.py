@@ -1,4 +1,4 @@
-"""DistributedOptimizer against one process that trains on all ranks' data at once: the weights must be the same."""
+"""DistributedOptimizer against one process that trains on all ranks' data at once: the same weights."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class _Tensors:
         return torch.empty_like(array, memory_format=torch.contiguous_format)
 
     def adopt(self, result: _core.Result) -> torch.Tensor:
-        return torch.from_dlpack(result)
+        return torch.utils.dlpack.from_dlpack(result)
 
 
 _collectives: Collectives[torch.Tensor] = Collectives(_Tensors())
@@ -50,32 +50,27 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.arguments = arguments
-        return tuple(_reduce(tensors, *arguments))
+        return tuple(_reduce(arguments, *tensors))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        return None, *_reduce(gradients, *_for_gradient(ctx.arguments))
+        name, *rest = ctx.arguments
+        return None, *_reduce((_derived(name, "gradient"), *rest), *gradients)
 
 
-def _for_gradient(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    name, *rest = arguments
-    return (f"{name}.gradient" if name else None, *rest)
+def _derived(name: str | None, what: str) -> str | None:
+    return f"{name}.{what}" if name else None
 
 
-def _reduce(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    reduction: int,
-    factors: tuple[float, float],
-    process_set: Any,
-    grouped: bool,
-) -> list[torch.Tensor]:
+def _reduce(arguments: tuple[Any, ...], *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Arguments: name, reduction, factors, process set, whether the tensors are a group."""
+    name, reduction, (before, after), process_set, grouped = arguments
     if grouped:
         return _collectives.grouped_allreduce(
-            tensors, None, name, NoneCompressor, reduction, *factors, process_set
+            tensors, None, name, NoneCompressor, reduction, before, after, process_set
         )
     return [
-        _collectives.allreduce(tensors[0], None, name, NoneCompressor, reduction, *factors, process_set)
+        _collectives.allreduce(tensors[0], None, name, NoneCompressor, reduction, before, after, process_set)
     ]
 
 
@@ -93,10 +88,8 @@ def allreduce(
     reduction = reduction_of(average, op)
     arguments = (name, reduction, (prescale_factor, postscale_factor), process_set, False)
     small, context = compression.compress(tensor)
-    if _differentiates([tensor]):
-        (output,) = _Allreduce.apply(arguments, small)  # type: ignore[no-untyped-call]
-    else:
-        (output,) = _reduce([small], *arguments)
+    reduce = _Allreduce.apply if _differentiates([tensor]) else _reduce
+    (output,) = reduce(arguments, small)
     decompressed: torch.Tensor = compression.decompress(output, context)
     return decompressed
 
@@ -116,10 +109,8 @@ def grouped_allreduce(
     arguments = (name, reduction, (prescale_factor, postscale_factor), process_set, True)
     pairs = [compression.compress(tensor) for tensor in tensors]
     small = [compressed for compressed, _ in pairs]
-    if _differentiates(tensors):
-        outputs = _Allreduce.apply(arguments, *small)  # type: ignore[no-untyped-call]
-    else:
-        outputs = _reduce(small, *arguments)
+    reduce = _Allreduce.apply if _differentiates(tensors) else _reduce
+    outputs = reduce(arguments, *small)
     return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, pairs, strict=True)]
 
 
@@ -146,10 +137,6 @@ class _Allgather(torch.autograd.Function):
             for gradient, start, count in zip(reduced, starts, ctx.rows, strict=True)
         ]
         return None, None, *slices
-
-
-def _derived(name: str | None, what: str) -> str | None:
-    return f"{name}.{what}" if name else None
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> torch.Tensor:

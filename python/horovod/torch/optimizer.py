@@ -1,8 +1,8 @@
 """DistributedOptimizer: averages gradients over the ranks while backprop still runs.
 
-The user's own optimizer object is instrumented and handed back: its class becomes a subclass of the same name, a hook on
-each parameter starts the reduction of its gradient as soon as it is there, and a hook before ``step`` waits for all of
-them. State, schedulers and references to the object stay valid.
+The user's own optimizer object is instrumented and handed back: its class becomes a subclass of the same
+name, a hook on each parameter starts the reduction of its gradient as soon as it is there, and a hook before
+``step`` waits for all of them. State, schedulers and references to the object stay valid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _name_parameters(
         }
     pairs = list(named_parameters)
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-        raise ValueError("named_parameters must be a sequence of tuples (name, parameter): model.named_parameters()")
+        raise ValueError("named_parameters must be tuples (name, parameter), as of model.named_parameters()")
     repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     if repeated:
         raise ValueError(f"named_parameters must have unique names; repeated: {', '.join(repeated)}")
@@ -47,11 +47,14 @@ def _name_parameters(
     return names
 
 
-def _group_parameters(parameters: Sequence[torch.nn.Parameter], groups: Any) -> dict[torch.nn.Parameter, Group]:
+def _group_parameters(
+    parameters: Sequence[torch.nn.Parameter], groups: Any
+) -> dict[torch.nn.Parameter, Group]:
     """Which parameters are reduced together: a number of nearly equal slices, or explicit lists."""
     if isinstance(groups, int):
         length, longer = divmod(len(parameters), max(1, min(groups, len(parameters))))
-        slices, start = [], 0
+        slices: list[Group] = []
+        start = 0
         while start < len(parameters):
             end = start + length + (1 if len(slices) < longer else 0)
             slices.append(tuple(parameters[start:end]))
@@ -102,8 +105,8 @@ class _Reducer:
         seen = self.seen.get(parameter, 0) + 1
         if seen > self.passes:
             raise AssertionError(
-                f"the gradient of '{self.names[parameter]}' was computed {seen} times since the last step(), but "
-                f"backward_passes_per_step is {self.passes}; call step() in between, or pass "
+                f"the gradient of '{self.names[parameter]}' was computed {seen} times since the last step(), "
+                f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
                 f"backward_passes_per_step={seen} to DistributedOptimizer"
             )
         self.seen[parameter] = seen
@@ -205,8 +208,8 @@ class _Distributed(torch.optim.Optimizer):
         """As the optimizer's own; refused while gradients are being reduced."""
         if self._hvd.finishers:
             raise AssertionError(
-                "zero_grad() was called after backward() but before step() or synchronize(): the gradients are "
-                "being reduced, and clearing them now would race with that"
+                "zero_grad() was called after backward() but before step() or synchronize(): the gradients "
+                "are being reduced, and clearing them now would race with that"
             )
         super().zero_grad(set_to_none)
 
@@ -219,8 +222,8 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if closure is None:
         if optimizer._hvd.synchronized and not optimizer._hvd.finishers:
             warnings.warn(
-                "step() was called after synchronize(): use `with optimizer.skip_synchronize(): optimizer.step()`, "
-                "or leave out synchronize()",
+                "step() was called after synchronize(): use "
+                "`with optimizer.skip_synchronize(): optimizer.step()`, or leave out synchronize()",
                 stacklevel=4,
             )
         optimizer.synchronize()
@@ -252,11 +255,11 @@ def DistributedOptimizer(  # noqa: N802
 
     Args:
         optimizer: any ``torch.optim.Optimizer``; the same object is returned, instrumented.
-        named_parameters: ``model.named_parameters()``; names that appear in messages. All ranks must give the same.
+        named_parameters: ``model.named_parameters()``; names that appear in messages, equal on all ranks.
         compression: ``Compression.fp16`` halves what is sent.
         backward_passes_per_step: gradients of so many passes are summed up before they are reduced.
         op: the reduction; ``Average`` or ``Sum`` as a rule.
-        gradient_predivide_factor: splits the division of an average: by this factor before the sum, the rest after it.
+        gradient_predivide_factor: splits the division of an average: by this before the sum, the rest after.
         num_groups: old name of ``groups`` as a number.
         groups: how many groups of gradients to reduce as a whole, or lists of the parameters of each.
         sparse_as_dense: accepted for compatibility; sparse gradients are not supported by this version.

@@ -21,7 +21,7 @@ def _named(params: Any) -> list[tuple[str, Any]]:
             for i, entry in enumerate(entries)
         ]
     raise ValueError(
-        f"broadcast_parameters takes a state_dict, named_parameters() or a list of tensors, not {type(params)}"
+        f"broadcast_parameters takes a state_dict, named_parameters() or tensors, not {type(params)}"
     )
 
 
@@ -48,7 +48,7 @@ def _broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str) -> Any:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
-    """Gives the root's optimizer state to all ranks: hyperparameters, and what it remembers of each parameter.
+    """Gives the root's optimizer state to all ranks: hyperparameters, and what is kept for each parameter.
 
     No rank's parameters change, and a state that is empty at the root becomes empty everywhere.
 
@@ -58,6 +58,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         model: accepted for compatibility; not needed.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("broadcast_optimizer_state can't take torch.optim.LBFGS: broadcast its parameters instead")
+        raise ValueError(
+            "broadcast_optimizer_state can't take LBFGS; broadcast the model's parameters instead"
+        )
     state = broadcast_object(optimizer.state_dict(), root_rank, "broadcast_optimizer_state")
     optimizer.load_state_dict(state)
