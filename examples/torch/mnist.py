@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import horovod.torch as hvd
 import numpy
 import torch
+
+import horovod.torch as hvd
 
 
 @dataclass
