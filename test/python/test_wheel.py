@@ -1,0 +1,53 @@
+"""What the installed extension needs and offers: one file for every CPython from 3.10 on, no framework."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import horovod
+from horovod import _core
+
+PATH = Path(str(_core.__file__))
+
+
+def symbols(*options: str) -> list[str]:
+    words = ["nm", "--dynamic", *options, str(PATH)]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    return [line.split()[-1] for line in lines]
+
+
+def test_stable_interface() -> None:
+    assert PATH.name == "_core.abi3.so"
+    assert PATH.stat().st_size < 2_000_000
+
+
+def test_needs_only_libc_and_python() -> None:
+    harmless = r".*@GLIBC_[\d.]+|_?Py\w+|_ITM_\w+|__gmon_start__|__cxa_finalize"
+    assert not [symbol for symbol in symbols("--undefined-only") if not re.fullmatch(harmless, symbol)]
+
+
+def test_offers_only_the_public_interface() -> None:
+    offered = symbols("--defined-only", "--extern-only")
+    assert "hvd_init" in offered and "PyInit__core" in offered
+    assert not [symbol for symbol in offered if not re.match(r"hvd_|PyInit__core$", symbol)]
+
+
+def test_loads_no_framework() -> None:
+    code = (
+        "import horovod, sys; print([name for name in ('torch', 'tensorflow', 'jax') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "[]\n", result.stderr
+
+
+def test_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import horovod.torch"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install torch" in result.stderr.splitlines()[-1]
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", horovod.__version__)
