@@ -1,7 +1,7 @@
-"""How long after a rank was killed the others raise: python bench/faults.py [rounds]. Needs horovodrun on the PATH.
+"""How long after a rank was killed the others raise: python bench/faults.py [rounds]; needs horovodrun.
 
-Four ranks reduce for ever; one kills itself with SIGKILL and notes the time, the others note when their pending
-operation raised. Printed is the slowest survivor of each round, by transport and by who died.
+Four ranks reduce for ever; one kills itself with SIGKILL and notes the time, the others note when their
+pending operation raised. Printed is the slowest survivor of each round, by transport and by who died.
 """
 
 from __future__ import annotations
