@@ -46,7 +46,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: Any = None)
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
     gathered = _core.run(ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True)
     assert gathered is not None
-    lengths, everything = (result.tobytes() for result in gathered)
+    lengths, everything = (memoryview(result) for result in gathered)
     objects, end = [], 0
     for at in range(0, len(lengths), _LENGTH_BYTES):
         start, end = end, end + int.from_bytes(lengths[at : at + _LENGTH_BYTES], "little")

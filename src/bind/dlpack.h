@@ -1,5 +1,5 @@
-/* dlpack.h - the part of DLPack's frozen binary interface that we speak (versions 0.x and 1.x;
- * github.com/dmlc/dlpack). */
+/* dlpack.h - the part of DLPack's frozen binary interface that we speak, versions 0.x and 1.x
+ * (https://dmlc.github.io/dlpack). */
 #ifndef HVD_BIND_DLPACK_H
 #define HVD_BIND_DLPACK_H
 
@@ -25,7 +25,7 @@ typedef struct {
     DLDevice device;
     int32_t ndim;
     DLDataType dtype;
-    int64_t *shape, *strides; /* strides in elements; NULL: dense row-major */
+    int64_t *shape, *strides; /* strides in elements; NULL: dense, row-major */
     uint64_t byte_offset;
 } DLTensor;
 
@@ -45,7 +45,7 @@ typedef struct DLManagedTensorVersioned {
     DLTensor tensor;
 } DLManagedTensorVersioned;
 
-/* The exchange table that a tensor type may carry, so that C reaches its tensors without a Python call. */
+/* The table that a tensor type may carry, through which C reaches its tensors without a Python call. */
 typedef struct DLExchangeHeader {
     DLPackVersion version;
     struct DLExchangeHeader *previous; /* of an older major version */

@@ -1,5 +1,5 @@
 /* errors.c - see errors.h. */
-#include "errors.h"
+#include "bind/errors.h"
 
 static PyObject *internal_error;
 
@@ -11,12 +11,22 @@ int errors_init_module(void)
     return internal_error ? 0 : -1;
 }
 
+static PyObject *exception_of(hvd_code code)
+{
+    switch (code) {
+    case HVD_INVALID_ARGUMENT:
+    case HVD_DUPLICATE_NAME:
+    case HVD_UNSUPPORTED:
+        return PyExc_ValueError;
+    case HVD_OUT_OF_MEMORY:
+        return PyExc_MemoryError;
+    default:
+        return internal_error;
+    }
+}
+
 PyObject *raise_status(const hvd_status *status)
 {
-    PyObject *type = internal_error;
-    if (status->code == HVD_INVALID_ARGUMENT || status->code == HVD_DUPLICATE_NAME ||
-        status->code == HVD_UNSUPPORTED)
-        type = PyExc_ValueError;
-    PyErr_SetString(type, status->text);
+    PyErr_SetString(exception_of(status->code), status->text);
     return NULL;
 }

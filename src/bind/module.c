@@ -1,16 +1,18 @@
-/* module.c - horovod._core: the engine's public interface for Python, one default context a process.
- *
- * The context is opened and closed with the GIL held except while the engine waits for other ranks; `context`
- * changes with the GIL held only. */
-#include "errors.h"
-#include "horovod.h"
-#include "operation.h"
-#include "python.h"
-#include "result.h"
-#include "tensor.h"
+/* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. The
+ * pointer to it changes only with the GIL held. */
+#include "bind/errors.h"
+#include "bind/operation.h"
+#include "bind/result.h"
+#include "bind/tensor.h"
 
 static hvd_context *context;
 
+static bool is_forked(void)
+{
+    return context && hvd_health(context, NULL) == HVD_FORKED;
+}
+
+/* Placement stays known in a forked child: a data loader's worker may ask for its rank. */
 static int require_context(void)
 {
     if (context)
@@ -19,45 +21,58 @@ static int require_context(void)
     return -1;
 }
 
-static int set_all(hvd_config *config, PyObject *settings, hvd_status *status)
+static int put_settings(hvd_config *config, PyObject *settings)
 {
     PyObject *key, *value;
     Py_ssize_t position = 0;
+    hvd_status status;
     while (PyDict_Next(settings, &position, &key, &value)) {
         const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
         const char *text = name ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
         if (!text)
             return -1;
-        if (hvd_config_set(config, name, text, status)) {
-            raise_status(status);
+        if (hvd_config_set(config, name, text, &status)) {
+            raise_status(&status);
             return -1;
         }
     }
     return 0;
 }
 
-PyDoc_STRVAR(init_doc, "init(settings: dict[str, str]) -> None\n\n"
-                       "Joins the job that the environment describes; settings win over the environment.");
+static hvd_config *make_config(PyObject *settings)
+{
+    hvd_status status;
+    hvd_config *config = hvd_config_create();
+    if (!config)
+        PyErr_NoMemory();
+    else if (hvd_config_load_environment(config, &status))
+        raise_status(&status);
+    else if (!put_settings(config, settings))
+        return config;
+    hvd_config_free(config);
+    return NULL;
+}
+
+PyDoc_STRVAR(init_doc,
+             "init($module, settings, /)\n--\n\n"
+             "Join the job that the environment describes; `settings`, a dict of texts by the names "
+             "of docs/settings.md, wins over it. Does nothing when that was done.");
 
 static PyObject *core_init(PyObject *module, PyObject *settings)
 {
     (void)module;
+    hvd_context *opened;
     hvd_status status;
     hvd_code code;
-    hvd_context *opened = NULL;
-    if (context)
+    if (context && !is_forked())
         Py_RETURN_NONE;
-    hvd_config *config = hvd_config_create();
-    if (!config)
-        return PyErr_NoMemory();
-    if (hvd_config_load_environment(config, &status)) {
-        hvd_config_free(config);
-        return raise_status(&status);
-    }
-    if (set_all(config, settings, &status)) {
-        hvd_config_free(config);
+    if (!PyDict_Check(settings)) {
+        PyErr_SetString(PyExc_TypeError, "settings must be a dict");
         return NULL;
     }
+    hvd_config *config = make_config(settings);
+    if (!config)
+        return NULL;
     Py_BEGIN_ALLOW_THREADS;
     code = hvd_init(config, &opened, &status);
     Py_END_ALLOW_THREADS;
@@ -68,30 +83,27 @@ static PyObject *core_init(PyObject *module, PyObject *settings)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(shutdown_doc,
-             "shutdown() -> None\n\nLeaves the job; fine when it was left before, and in a forked child.");
+PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
+                           "Leave the job. Does nothing when there is none, or in a forked child.");
 
 static PyObject *core_shutdown(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    hvd_context *closing = context;
+    hvd_context *closing = is_forked() ? NULL : context;
     context = NULL;
-    if (closing && hvd_health(closing, NULL) != HVD_FORKED) {
-        Py_BEGIN_ALLOW_THREADS;
-        hvd_shutdown(closing);
-        Py_END_ALLOW_THREADS;
-        operation_sweep(1);
-    }
+    if (closing)
+        operation_shut_down(closing);
     Py_RETURN_NONE;
 }
 
 static PyObject *core_is_initialized(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    return PyBool_FromLong(context != NULL);
+    return PyBool_FromLong(context && !is_forked());
 }
 
-PyDoc_STRVAR(placement_doc, "placement() -> (rank, size, local_rank, local_size, cross_rank, cross_size)");
+PyDoc_STRVAR(placement_doc, "placement($module, /)\n--\n\n"
+                            "(rank, size, local_rank, local_size, cross_rank, cross_size)");
 
 static PyObject *core_placement(PyObject *module, PyObject *unused)
 {
@@ -102,11 +114,33 @@ static PyObject *core_placement(PyObject *module, PyObject *unused)
     return Py_BuildValue("(iiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size);
 }
 
+PyDoc_STRVAR(health_doc, "health($module, /)\n--\n\n"
+                         "Raise why nothing can be submitted any more; return None while all is well.");
+
+static PyObject *core_health(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    hvd_status status;
+    if (require_context())
+        return NULL;
+    if (hvd_health(context, &status))
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
+                         "root, process_set, priority, grouped, /)\n--\n\n"
+                         "Start an operation (see hvd_request in horovod.h) and return its Operation.");
+
 static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
     return require_context() ? NULL : operation_submit(context, arguments, count);
 }
+
+PyDoc_STRVAR(run_doc, "run($module, operation, name, inputs, outputs, reduction, prescale, postscale, root, "
+                      "process_set, priority, grouped, /)\n--\n\n"
+                      "Run an operation to its end; an allgather returns a list of Result.");
 
 static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -114,7 +148,7 @@ static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize
     return require_context() ? NULL : operation_run(context, arguments, count);
 }
 
-PyDoc_STRVAR(version_doc, "version() -> str");
+PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
 {
@@ -127,26 +161,25 @@ static PyMethodDef methods[] = {
     {"shutdown", core_shutdown, METH_NOARGS, shutdown_doc},
     {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
     {"placement", core_placement, METH_NOARGS, placement_doc},
-    {"submit", (PyCFunction)(void (*)(void))core_submit, METH_FASTCALL, NULL},
-    {"run", (PyCFunction)(void (*)(void))core_run, METH_FASTCALL, NULL},
+    {"health", core_health, METH_NOARGS, health_doc},
+    {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
+    {"run", METHOD(core_run), METH_FASTCALL, run_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL,
+};
 
 PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (!module)
-        return NULL;
-    if (tensor_init_module() || errors_init_module() || result_init_module(module) ||
-        operation_init_module(module)) {
-        Py_DECREF(module);
-        return NULL;
-    }
-    return module;
+    if (module && !tensor_init_module() && !errors_init_module() && !result_init_module(module) &&
+        !operation_init_module(module))
+        return module;
+    Py_XDECREF(module);
+    return NULL;
 }

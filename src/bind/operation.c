@@ -1,148 +1,129 @@
-/* operation.c - see operation.h. An Operation keeps the Python tensors until it is done, since the engine
- * works on their memory; one that is dropped before is put aside and swept at a later call. Waits release the
- * GIL. */
-#include "operation.h"
+/* operation.c - see operation.h. An Operation keeps the Python tensors until the engine is done with their
+ * memory; one that is dropped earlier is set aside and let go at a later call from Python. Waits run without
+ * the GIL. */
+#include "bind/operation.h"
 
-#include "errors.h"
-#include "result.h"
-#include "tensor.h"
+#include "bind/errors.h"
+#include "bind/request.h"
+#include "bind/result.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
-/* Ctrl-C is looked for this often, in seconds, while a thread waits. */
+/* How often a waiting thread looks for Ctrl-C and for a shutdown, in seconds. */
 #define WAIT_SLICE 0.2
 
-/* The tensors of one request: inputs, then outputs where they are given. */
-struct tensors {
-    int32_t inputs, outputs;
-    struct tensor_view *views;
-    hvd_tensor *list;
+/* How often a thread looks whether a shutdown in another thread is over, in nanoseconds. */
+#define SHUTDOWN_POLL 2000000
+
+struct in_flight {
+    hvd_handle *handle;
+    struct held_tensors held;
+    int32_t inputs; /* how many; so many results an allgather has */
 };
 
-typedef struct Operation {
-    PyObject_HEAD hvd_handle *handle;
-    struct tensors tensors;
+typedef struct {
+    PyObject_HEAD struct in_flight operation;
 } Operation;
 
-struct abandoned {
-    hvd_handle *handle;
-    struct tensors tensors;
-    struct abandoned *next;
+static PyTypeObject *operation_type;
+
+/* ---- operations that nobody waits for any more ------------------------------------------------------ */
+
+struct dropped {
+    struct in_flight operation;
+    struct dropped *next;
 };
 
-static PyTypeObject *operation_type;
-static struct abandoned *abandoned_operations;
+static struct dropped *dropped_operations;
 
-/* ---- tensors ------------------------------------------------------------------------------------- */
-
-static void tensors_free(struct tensors *tensors)
+static void in_flight_release(struct in_flight *operation)
 {
-    for (int i = 0; tensors->views && i < tensors->inputs + tensors->outputs; i++)
-        tensor_view_fini(&tensors->views[i]);
-    free(tensors->views);
-    free(tensors->list);
-    *tensors = (struct tensors){0};
+    hvd_release(operation->handle);
+    held_tensors_release(&operation->held);
 }
 
-static int take_sequence(struct tensors *tensors, int first, int32_t count, PyObject *sequence, int writable)
+static void sweep(void)
 {
-    for (int32_t i = 0; i < count; i++) {
-        PyObject *object = PySequence_GetItem(sequence, i);
-        int failed = object ? tensor_view_init(&tensors->views[first + i], object, writable) : -1;
-        Py_XDECREF(object); /* the view keeps it */
-        if (failed)
-            return -1;
-        tensors->list[first + i] = tensors->views[first + i].tensor;
-    }
-    return 0;
-}
-
-static int tensors_init(struct tensors *tensors, PyObject *inputs, PyObject *outputs, int writes_inputs)
-{
-    Py_ssize_t in = PySequence_Size(inputs);
-    Py_ssize_t out = outputs == Py_None ? 0 : PySequence_Size(outputs);
-    if (in < 0 || out < 0)
-        return -1;
-    if (out && out != in) {
-        PyErr_Format(PyExc_ValueError, "%zd inputs but %zd outputs", in, out);
-        return -1;
-    }
-    tensors->inputs = (int32_t)in;
-    tensors->outputs = (int32_t)out;
-    tensors->views = calloc((size_t)(in + out) + 1, sizeof *tensors->views);
-    tensors->list = calloc((size_t)(in + out) + 1, sizeof *tensors->list);
-    if (!tensors->views || !tensors->list) {
-        PyErr_NoMemory();
-        tensors_free(tensors);
-        return -1;
-    }
-    if (take_sequence(tensors, 0, tensors->inputs, inputs, writes_inputs && !out) ||
-        take_sequence(tensors, tensors->inputs, tensors->outputs, outputs, 1)) {
-        tensors_free(tensors);
-        return -1;
-    }
-    return 0;
-}
-
-/* ---- requests ------------------------------------------------------------------------------------ */
-
-enum { ARGUMENTS = 11 };
-
-static int request_init(hvd_request *request, struct tensors *tensors, PyObject *const *arguments,
-                        Py_ssize_t count)
-{
-    if (count != ARGUMENTS) {
-        PyErr_Format(PyExc_TypeError, "%d arguments are needed", ARGUMENTS);
-        return -1;
-    }
-    *request = (hvd_request){.struct_size = sizeof *request};
-    request->operation = (hvd_operation)PyLong_AsLong(arguments[0]);
-    request->name = arguments[1] == Py_None ? NULL : PyUnicode_AsUTF8AndSize(arguments[1], NULL);
-    request->reduction = (hvd_reduction)PyLong_AsLong(arguments[4]);
-    request->prescale = PyFloat_AsDouble(arguments[5]);
-    request->postscale = PyFloat_AsDouble(arguments[6]);
-    request->root = (int32_t)PyLong_AsLong(arguments[7]);
-    request->process_set = (int32_t)PyLong_AsLong(arguments[8]);
-    request->priority = (int32_t)PyLong_AsLong(arguments[9]);
-    request->grouped = PyObject_IsTrue(arguments[10]);
-    if (PyErr_Occurred())
-        return -1;
-    int in_place = request->operation != HVD_ALLGATHER;
-    if (tensors_init(tensors, arguments[2], arguments[3], in_place))
-        return -1;
-    request->count = tensors->inputs;
-    request->inputs = tensors->list;
-    request->outputs = tensors->outputs ? tensors->list + tensors->inputs : NULL;
-    return 0;
-}
-
-static PyObject *take_results(hvd_handle *handle, int32_t count)
-{
-    PyObject *list = PyList_New(count);
-    for (int32_t i = 0; list && i < count; i++) {
-        hvd_tensor output;
-        hvd_status status;
-        PyObject *result =
-            hvd_output_take(handle, i, &output, &status) ? raise_status(&status) : result_new(&output);
-        if (!result || PyList_SetItem(list, i, result)) {
-            Py_DECREF(list);
-            return NULL;
+    struct dropped **at = &dropped_operations;
+    while (*at) {
+        struct dropped *dropped = *at;
+        if (hvd_test(dropped->operation.handle, NULL) == HVD_IN_PROGRESS) {
+            at = &dropped->next;
+            continue;
         }
+        *at = dropped->next;
+        in_flight_release(&dropped->operation);
+        free(dropped);
     }
-    return list;
 }
 
-/* Waits in slices, so that Ctrl-C is heard: 1 done, 0 time is over, -1 an exception is set. */
+/* Without memory to set it aside the tensors stay for good, which harms nobody. */
+static void let_go(struct in_flight *operation)
+{
+    if (hvd_test(operation->handle, NULL) != HVD_IN_PROGRESS) {
+        in_flight_release(operation);
+        return;
+    }
+    struct dropped *dropped = malloc(sizeof *dropped);
+    if (dropped) {
+        *dropped = (struct dropped){*operation, dropped_operations};
+        dropped_operations = dropped;
+    }
+}
+
+static int begin(hvd_context *context, PyObject *const *arguments, Py_ssize_t count, int waits,
+                 struct in_flight *operation)
+{
+    hvd_request request;
+    if (request_read(&request, &operation->held, arguments, count))
+        return -1;
+    request.waits = waits;
+    operation->inputs = request.count;
+    return request_submit(context, &request, &operation->held, &operation->handle);
+}
+
+/* ---- waiting and shutting down ---------------------------------------------------------------------- */
+
+/* No thread may be inside the engine when its context goes. Both change only with the GIL held, except that
+ * a waiter leaves without it. */
+static bool shutting_down;
+static atomic_int threads_in_wait;
+
+static void pause_thread(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = SHUTDOWN_POLL}, NULL);
+}
+
+static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code != HVD_IN_PROGRESS)
+        return code;
+    bool enter = !shutting_down;
+    if (enter)
+        atomic_fetch_add(&threads_in_wait, 1);
+    PyThreadState *thread = PyEval_SaveThread();
+    if (enter) {
+        code = hvd_wait(handle, seconds, status);
+        atomic_fetch_sub(&threads_in_wait, 1);
+    } else {
+        pause_thread();
+        code = hvd_test(handle, status);
+    }
+    PyEval_RestoreThread(thread);
+    return code;
+}
+
+/* 1: done. 0: time is over. -1: an exception is set. seconds < 0: for ever. */
 static int wait_for(hvd_handle *handle, double seconds)
 {
     hvd_status status;
     hvd_code code;
     do {
         double slice = seconds < 0 || seconds > WAIT_SLICE ? WAIT_SLICE : seconds;
-        Py_BEGIN_ALLOW_THREADS;
-        code = hvd_wait(handle, slice, &status);
-        Py_END_ALLOW_THREADS;
+        code = wait_slice(handle, slice, &status);
         if (PyErr_CheckSignals())
             return -1;
         if (seconds >= 0)
@@ -155,77 +136,62 @@ static int wait_for(hvd_handle *handle, double seconds)
     return code ? -1 : 1;
 }
 
-/* ---- operations nobody waits for ----------------------------------------------------------------- */
-
-void operation_sweep(int all)
+void operation_shut_down(hvd_context *context)
 {
-    struct abandoned **at = &abandoned_operations;
-    while (*at) {
-        struct abandoned *one = *at;
-        if (!all && hvd_test(one->handle, NULL) == HVD_IN_PROGRESS) {
-            at = &one->next;
-            continue;
-        }
-        *at = one->next;
-        hvd_release(one->handle);
-        tensors_free(&one->tensors);
-        free(one);
-    }
+    shutting_down = true;
+    Py_BEGIN_ALLOW_THREADS;
+    while (atomic_load(&threads_in_wait) > 0)
+        pause_thread();
+    hvd_shutdown(context);
+    Py_END_ALLOW_THREADS;
+    shutting_down = false;
+    sweep();
 }
 
-static void let_go(hvd_handle *handle, struct tensors *tensors)
-{
-    struct abandoned *one = hvd_test(handle, NULL) == HVD_IN_PROGRESS ? malloc(sizeof *one) : NULL;
-    if (one) {
-        *one = (struct abandoned){handle, *tensors, abandoned_operations};
-        abandoned_operations = one;
-        return;
-    }
-    hvd_release(handle);
-    tensors_free(tensors);
-}
-
-/* ---- the type ------------------------------------------------------------------------------------ */
+/* ---- the type -------------------------------------------------------------------------------------- */
 
 static void operation_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    Operation *operation = (Operation *)self;
+    struct in_flight *operation = &((Operation *)self)->operation;
     if (operation->handle)
-        let_go(operation->handle, &operation->tensors);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+        let_go(operation);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(
-    wait_doc,
-    "wait(seconds=-1) -> bool\n\nWaits until the operation is done, at most so long (negative: for ever); "
-    "whether it is. Raises what went wrong.");
+PyDoc_STRVAR(wait_doc, "wait($self, seconds=-1.0, /)\n--\n\n"
+                       "Wait until the operation is done, at most so long (negative: for ever), and return "
+                       "whether it is. Raises what went wrong.");
 
-static PyObject *operation_wait(PyObject *self, PyObject *args)
+static PyObject *operation_wait(PyObject *self, PyObject *arguments)
 {
     double seconds = -1;
-    if (!PyArg_ParseTuple(args, "|d:wait", &seconds))
+    if (!PyArg_ParseTuple(arguments, "|d:wait", &seconds))
         return NULL;
-    int done = wait_for(((Operation *)self)->handle, seconds);
+    struct in_flight *operation = &((Operation *)self)->operation;
+    int done = wait_for(operation->handle, seconds);
+    if (done > 0)
+        held_tensors_release(&operation->held);
     return done < 0 ? NULL : PyBool_FromLong(done);
 }
 
-PyDoc_STRVAR(done_doc, "done() -> bool\n\nWhether it is done, well or not; never blocks.");
+PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether the operation is over, well or not. Never blocks.");
 
 static PyObject *operation_done(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(hvd_test(((Operation *)self)->handle, NULL) != HVD_IN_PROGRESS);
+    return PyBool_FromLong(hvd_test(((Operation *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
-PyDoc_STRVAR(results_doc, "results() -> list[Result]\n\nWhat a finished allgather gave; once only.");
+PyDoc_STRVAR(results_doc, "results($self, /)\n--\n\n"
+                          "The results of a finished allgather, a list of Result; to be asked for once.");
 
 static PyObject *operation_results(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    const Operation *operation = (Operation *)self;
-    return take_results(operation->handle, operation->tensors.inputs);
+    const struct in_flight *operation = &((Operation *)self)->operation;
+    return result_list(operation->handle, operation->inputs);
 }
 
 static PyMethodDef operation_methods[] = {
@@ -237,8 +203,10 @@ static PyMethodDef operation_methods[] = {
 
 int operation_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, operation_dealloc}, {Py_tp_methods, operation_methods}, {0, NULL}};
-    PyType_Spec spec = {"horovod._core.Operation", sizeof(Operation), 0, Py_TPFLAGS_DEFAULT, slots};
+    PyType_Slot slots[] = {
+        {Py_tp_dealloc, SLOT(operation_dealloc)}, {Py_tp_methods, operation_methods}, {0, NULL}};
+    PyType_Spec spec = {"horovod._core.Operation", sizeof(Operation), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     operation_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!operation_type)
         return -1;
@@ -248,48 +216,24 @@ int operation_init_module(PyObject *module)
 
 PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)
 {
-    hvd_request request;
-    hvd_status status;
-    operation_sweep(0);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(operation_type, Py_tp_alloc);
-    Operation *operation = (Operation *)allocate(operation_type, 0);
-    if (!operation)
-        return NULL;
-    if (request_init(&request, &operation->tensors, arguments, count)) {
-        Py_DECREF(operation);
-        return NULL;
-    }
-    if (hvd_submit(context, &request, &operation->handle, &status)) {
-        tensors_free(&operation->tensors);
-        Py_DECREF(operation);
-        return raise_status(&status);
-    }
-    return (PyObject *)operation;
+    sweep();
+    Operation *self = (Operation *)PyType_GenericAlloc(operation_type, 0);
+    if (self && begin(context, arguments, count, 0, &self->operation))
+        Py_CLEAR(self);
+    return (PyObject *)self;
 }
 
-/* The caller drives the engine from the submission on: hvd_run's way, but with an ear for Ctrl-C. */
 PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)
 {
-    hvd_request request;
-    hvd_status status;
-    hvd_handle *handle;
-    struct tensors tensors = {0};
-    operation_sweep(0);
-    if (request_init(&request, &tensors, arguments, count))
-        return NULL;
-    request.waits = 1;
-    if (hvd_submit(context, &request, &handle, &status)) {
-        tensors_free(&tensors);
-        return raise_status(&status);
-    }
-    int done = wait_for(handle, -1);
+    struct in_flight operation = {0};
     PyObject *answer = NULL;
-    if (done > 0 && request.operation == HVD_ALLGATHER) {
-        answer = take_results(handle, tensors.inputs);
-    } else if (done > 0) {
-        Py_INCREF(Py_None);
-        answer = Py_None;
+    sweep();
+    if (begin(context, arguments, count, 1, &operation))
+        return NULL;
+    if (wait_for(operation.handle, -1) > 0) {
+        bool gathers = PyLong_AsLong(arguments[0]) == HVD_ALLGATHER;
+        answer = gathers ? result_list(operation.handle, operation.inputs) : Py_BuildValue("");
     }
-    let_go(handle, &tensors);
+    let_go(&operation);
     return answer;
 }

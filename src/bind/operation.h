@@ -1,21 +1,21 @@
-/* operation.h - the Python type of an operation in flight, and the calls that start one. */
+/* operation.h - the Python type of an operation in flight. */
 #ifndef HVD_BIND_OPERATION_H
 #define HVD_BIND_OPERATION_H
 
+#include "bind/python.h"
 #include "horovod.h"
-#include "python.h"
 
-int operation_init_module(PyObject *module); /* 0 or -1 */
+/* Adds the type to the module. 0, or -1 with an exception set. */
+int operation_init_module(PyObject *module);
 
-/* submit(operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority,
- * grouped) -> Operation inputs and outputs are sequences; outputs None: in place, or the engine's own for
- * allgather. */
+/* Submits what the arguments say (see request.h) and returns its Operation. */
 PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
-/* The same, blocking -> list of Result for allgather, else None. */
+
+/* The same, waits, and returns the list of Results of an allgather, else None. */
 PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
 
-/* Lets go of the tensors of operations that nobody waits for any more and that are done; all of them when
- * `all`. */
-void operation_sweep(int all);
+/* hvd_shutdown beside threads that may be waiting: they leave the engine first, and hear the outcome when it
+ * is over. */
+void operation_shut_down(hvd_context *context);
 
 #endif

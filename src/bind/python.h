@@ -1,12 +1,15 @@
-/* python.h - CPython's stable interface of 3.10 and what of it that version's headers hide: one module serves
- * every later CPython. Every file of bind/ runs with the GIL held except where it says otherwise. */
+/* python.h - CPython's stable interface of 3.10, and what its headers hide of that version: one module serves
+ * every later CPython. All of bind/ runs with the GIL held except where it says otherwise. */
 #ifndef HVD_BIND_PYTHON_H
 #define HVD_BIND_PYTHON_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* In the limited interface from 3.11 on; layout and symbols are the same since 3.3. */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Stable since 3.11; symbols, layout and slot numbers are the same in 3.10. */
 #if Py_LIMITED_API + 0 < 0x030b0000
 typedef struct bufferinfo {
     void *buf;
@@ -19,11 +22,15 @@ typedef struct bufferinfo {
 } Py_buffer;
 PyAPI_FUNC(int) PyObject_GetBuffer(PyObject *object, Py_buffer *view, int flags);
 PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
-#define PyBUF_WRITABLE     0x0001
 #define PyBUF_FORMAT       0x0004
 #define PyBUF_ND           0x0008
 #define PyBUF_STRIDES      (0x0010 | PyBUF_ND)
 #define PyBUF_C_CONTIGUOUS (0x0020 | PyBUF_STRIDES)
+#define Py_bf_getbuffer    1
 #endif
+
+/* Slots and method tables take functions of several kinds through one pointer type. */
+#define SLOT(function)   ((void *)(uintptr_t)(function))
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 #endif

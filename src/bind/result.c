@@ -1,12 +1,16 @@
-/* result.c - see result.h. The memory lives as long as the Result or any array made from it. */
-#include "result.h"
+/* result.c - see result.h. The memory lives as long as the Result or any array that was made from it. */
+#include "bind/result.h"
 
-#include "dlpack.h"
+#include "bind/dlpack.h"
+#include "bind/elements.h"
+#include "bind/errors.h"
 
 #include <stdlib.h>
 
 typedef struct {
     PyObject_HEAD hvd_tensor tensor;
+    int64_t strides[HVD_MAX_DIMENSIONS];         /* in elements */
+    Py_ssize_t byte_strides[HVD_MAX_DIMENSIONS]; /* the same for the buffer protocol */
 } Result;
 
 static PyTypeObject *result_type;
@@ -15,37 +19,64 @@ static void result_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     hvd_free(((Result *)self)->tensor.data);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
-static DLDataType dlpack_type(hvd_dtype dtype)
+/* ---- the buffer protocol --------------------------------------------------------------------------- */
+
+static int result_get(PyObject *self, Py_buffer *view, int flags)
 {
-    static const uint8_t codes[] = {
-        [HVD_UINT8] = DL_UINT,    [HVD_INT8] = DL_INT,       [HVD_INT32] = DL_INT,
-        [HVD_INT64] = DL_INT,     [HVD_FLOAT16] = DL_FLOAT,  [HVD_FLOAT32] = DL_FLOAT,
-        [HVD_FLOAT64] = DL_FLOAT, [HVD_BFLOAT16] = DL_BFLOAT};
-    return (DLDataType){codes[dtype], (uint8_t)(8 * hvd_dtype_size(dtype)), 1};
+    Result *result = (Result *)self;
+    const hvd_tensor *tensor = &result->tensor;
+    if (!element_to_format(tensor->dtype)) {
+        view->obj = NULL;
+        PyErr_Format(PyExc_BufferError, "the buffer protocol has no %s; use __dlpack__",
+                     hvd_dtype_name(tensor->dtype));
+        return -1;
+    }
+    *view = (Py_buffer){.buf = tensor->data,
+                        .obj = self,
+                        .itemsize = (Py_ssize_t)hvd_dtype_size(tensor->dtype),
+                        .ndim = tensor->ndim,
+                        .shape = flags & PyBUF_ND ? (Py_ssize_t *)tensor->shape : NULL};
+    if (flags & PyBUF_FORMAT)
+        view->format = element_to_format(tensor->dtype);
+    if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES)
+        view->strides = result->byte_strides;
+    view->len = view->itemsize;
+    for (int d = 0; d < tensor->ndim; d++)
+        view->len *= (Py_ssize_t)tensor->shape[d];
+    Py_INCREF(self);
+    return 0;
 }
 
-static DLTensor dlpack_tensor(const hvd_tensor *tensor)
+/* ---- DLPack ---------------------------------------------------------------------------------------- */
+
+static DLTensor describe(const Result *result)
 {
-    return (DLTensor){.data = tensor->data,
-                      .device = {tensor->device_type, tensor->device_id},
-                      .ndim = tensor->ndim,
-                      .dtype = dlpack_type(tensor->dtype),
-                      .shape = (int64_t *)tensor->shape};
+    const hvd_tensor *tensor = &result->tensor;
+    return (DLTensor){
+        .data = tensor->data,
+        .device = {tensor->device_type, tensor->device_id},
+        .ndim = tensor->ndim,
+        .dtype = element_to_dlpack(tensor->dtype),
+        .shape = (int64_t *)tensor->shape,
+        .strides = (int64_t *)result->strides,
+    };
 }
 
-/* Deleters may be called on any thread, with or without the GIL. */
+/* Consumers call deleters on any thread, with or without the GIL, even while the interpreter ends. */
 static void drop_owner(void *owner)
 {
+    if (!Py_IsInitialized())
+        return;
     PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF((PyObject *)owner);
     PyGILState_Release(state);
 }
 
-static void delete_managed(DLManagedTensor *managed)
+static void delete_legacy(DLManagedTensor *managed)
 {
     drop_owner(managed->context);
     free(managed);
@@ -57,42 +88,48 @@ static void delete_versioned(DLManagedTensorVersioned *managed)
     free(managed);
 }
 
-/* A consumer renames the capsule; one that was never consumed gives its reference back here. */
+/* A consumer renames the capsule; one that nobody consumed gives its reference back here. */
 static void destroy_capsule(PyObject *capsule)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor")) {
-        delete_managed(PyCapsule_GetPointer(capsule, "dltensor"));
-    } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    if (PyCapsule_IsValid(capsule, "dltensor"))
+        delete_legacy(PyCapsule_GetPointer(capsule, "dltensor"));
+    else if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
         delete_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
-    }
 }
 
-static PyObject *versioned_capsule(PyObject *self)
+static PyObject *make_capsule(void *managed, const char *name, PyObject *owner)
 {
-    DLManagedTensorVersioned *managed = calloc(1, sizeof *managed);
-    if (!managed)
-        return PyErr_NoMemory();
-    *managed = (DLManagedTensorVersioned){.version = {1, 0},
-                                          .context = self,
-                                          .deleter = delete_versioned,
-                                          .tensor = dlpack_tensor(&((Result *)self)->tensor)};
-    Py_INCREF(self);
-    return PyCapsule_New(managed, "dltensor_versioned", destroy_capsule);
+    PyObject *capsule = managed ? PyCapsule_New(managed, name, destroy_capsule) : PyErr_NoMemory();
+    if (capsule)
+        Py_INCREF(owner);
+    else
+        free(managed);
+    return capsule;
 }
 
-static PyObject *legacy_capsule(PyObject *self)
+static PyObject *make_legacy(PyObject *self)
 {
     DLManagedTensor *managed = calloc(1, sizeof *managed);
-    if (!managed)
-        return PyErr_NoMemory();
-    *managed = (DLManagedTensor){dlpack_tensor(&((Result *)self)->tensor), self, delete_managed};
-    Py_INCREF(self);
-    return PyCapsule_New(managed, "dltensor", destroy_capsule);
+    if (managed)
+        *managed = (DLManagedTensor){describe((Result *)self), self, delete_legacy};
+    return make_capsule(managed, "dltensor", self);
 }
 
-static PyObject *result_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *make_versioned(PyObject *self)
 {
-    (void)args;
+    DLManagedTensorVersioned *managed = calloc(1, sizeof *managed);
+    if (managed)
+        *managed = (DLManagedTensorVersioned){.version = {1, 0},
+                                              .context = self,
+                                              .deleter = delete_versioned,
+                                              .tensor = describe((Result *)self)};
+    return make_capsule(managed, "dltensor_versioned", self);
+}
+
+/* __dlpack__(*, stream=None, max_version=None, ...): on the CPU only the version matters. */
+static PyObject *result_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords)
+{
+    (void)arguments;
     PyObject *version = keywords ? PyDict_GetItemString(keywords, "max_version") : NULL;
     long major = 0;
     if (version && version != Py_None) {
@@ -102,39 +139,32 @@ static PyObject *result_dlpack(PyObject *self, PyObject *args, PyObject *keyword
         if (PyErr_Occurred())
             return NULL;
     }
-    return major >= 1 ? versioned_capsule(self) : legacy_capsule(self);
+    return major >= 1 ? make_versioned(self) : make_legacy(self);
 }
 
 static PyObject *result_dlpack_device(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const hvd_tensor *tensor = &((Result *)self)->tensor;
-    return Py_BuildValue("(ii)", tensor->device_type, tensor->device_id);
+    return Py_BuildValue("(ii)", (int)tensor->device_type, (int)tensor->device_id);
 }
 
-PyDoc_STRVAR(tobytes_doc, "tobytes() -> bytes\n\nA copy of the memory.");
-
-static PyObject *result_tobytes(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    const hvd_tensor *tensor = &((Result *)self)->tensor;
-    Py_ssize_t bytes = (Py_ssize_t)hvd_dtype_size(tensor->dtype);
-    for (int d = 0; d < tensor->ndim; d++)
-        bytes *= (Py_ssize_t)tensor->shape[d];
-    return PyBytes_FromStringAndSize(tensor->data, bytes);
-}
+/* ---- the type -------------------------------------------------------------------------------------- */
 
 static PyMethodDef result_methods[] = {
-    {"__dlpack__", (PyCFunction)(void (*)(void))result_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"tobytes", result_tobytes, METH_NOARGS, tobytes_doc},
+    {"__dlpack__", METHOD(result_dlpack), METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack_device__", result_dlpack_device, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 int result_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, result_dealloc}, {Py_tp_methods, result_methods}, {0, NULL}};
-    PyType_Spec spec = {"horovod._core.Result", sizeof(Result), 0, Py_TPFLAGS_DEFAULT, slots};
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(result_dealloc)},
+                           {Py_tp_methods, result_methods},
+                           {Py_bf_getbuffer, SLOT(result_get)},
+                           {0, NULL}};
+    PyType_Spec spec = {"horovod._core.Result", sizeof(Result), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     result_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!result_type)
         return -1;
@@ -142,14 +172,36 @@ int result_init_module(PyObject *module)
     return PyModule_AddObject(module, "Result", (PyObject *)result_type);
 }
 
-PyObject *result_new(const hvd_tensor *tensor)
+/* Takes the tensor's memory over, also when it fails. */
+static PyObject *result_new(const hvd_tensor *tensor)
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(result_type, Py_tp_alloc);
-    Result *result = (Result *)allocate(result_type, 0);
+    Result *result = (Result *)PyType_GenericAlloc(result_type, 0);
     if (!result) {
         hvd_free(tensor->data);
         return NULL;
     }
     result->tensor = *tensor;
+    int64_t stride = 1;
+    for (int d = tensor->ndim - 1; d >= 0; d--) {
+        result->strides[d] = stride;
+        result->byte_strides[d] = (Py_ssize_t)(stride * (int64_t)hvd_dtype_size(tensor->dtype));
+        stride *= tensor->shape[d];
+    }
     return (PyObject *)result;
+}
+
+PyObject *result_list(hvd_handle *handle, int32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (int32_t i = 0; list && i < count; i++) {
+        hvd_tensor tensor;
+        hvd_status status;
+        PyObject *result =
+            hvd_output_take(handle, i, &tensor, &status) ? raise_status(&status) : result_new(&tensor);
+        if (!result || PyList_SetItem(list, i, result)) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
 }

@@ -1,14 +1,14 @@
-/* result.h - the Python type of a result that the engine allocated: a tensor of its own, handed over by
- * DLPack. */
+/* result.h - the Python type of a tensor that the engine allocated, handed over by DLPack or as a buffer. */
 #ifndef HVD_BIND_RESULT_H
 #define HVD_BIND_RESULT_H
 
+#include "bind/python.h"
 #include "horovod.h"
-#include "python.h"
 
-int result_init_module(PyObject *module); /* 0 or -1 */
+/* Adds the type to the module. 0, or -1 with an exception set. */
+int result_init_module(PyObject *module);
 
-/* Takes the tensor's memory over, also when it fails. */
-PyObject *result_new(const hvd_tensor *tensor);
+/* The results of a finished allgather as a list of Result. NULL with an exception set. */
+PyObject *result_list(hvd_handle *handle, int32_t count);
 
 #endif

@@ -1,111 +1,101 @@
-/* tensor.c - see tensor.h. The cheapest way that a type offers is tried first: the DLPack exchange table of
- * its type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us). The table of a type is looked up
- * once. */
-#include "tensor.h"
+/* tensor.c - see tensor.h. The cheapest way that a type offers comes first: the DLPack exchange table of its
+ * type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us and more). */
+#include "bind/tensor.h"
 
-#include "dlpack.h"
+#include "bind/dlpack.h"
+#include "bind/elements.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static PyObject *name_exchange, *name_dlpack;
+static PyObject *name_exchange, *name_dlpack, *no_arguments, *ask_for_version_1;
 
 int tensor_init_module(void)
 {
     name_exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
-    return name_exchange && name_dlpack ? 0 : -1;
+    no_arguments = PyTuple_New(0);
+    ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
+    return name_exchange && name_dlpack && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
-static const char *type_name_of(PyObject *object, PyObject **holder)
-{
-    *holder = PyObject_Repr((PyObject *)Py_TYPE(object));
-    const char *name = *holder ? PyUnicode_AsUTF8AndSize(*holder, NULL) : NULL;
-    PyErr_Clear();
-    return name ? name : "this object";
-}
+/* ---- saying no ------------------------------------------------------------------------------------- */
 
-/* ---- element types ------------------------------------------------------------------------------- */
-
-static hvd_dtype dtype_of(DLDataType type)
+static int refuse(PyObject *object, const struct tensor_role *role, const char *why)
 {
-    static const struct {
-        uint8_t code, bits;
-        hvd_dtype dtype;
-    } known[] = {{DL_UINT, 8, HVD_UINT8},     {DL_INT, 8, HVD_INT8},        {DL_INT, 32, HVD_INT32},
-                 {DL_INT, 64, HVD_INT64},     {DL_FLOAT, 16, HVD_FLOAT16},  {DL_FLOAT, 32, HVD_FLOAT32},
-                 {DL_FLOAT, 64, HVD_FLOAT64}, {DL_BFLOAT, 16, HVD_BFLOAT16}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (type.lanes == 1 && known[i].code == type.code && known[i].bits == type.bits)
-            return known[i].dtype;
-    }
-    return (hvd_dtype)-1;
-}
-
-/* struct-module formats of the native sizes; 'l' and 'q' are both 64 bits where long has 8 bytes. */
-static hvd_dtype dtype_of_format(const char *format, Py_ssize_t size)
-{
-    if (*format == '@' || *format == '=' || *format == '<')
-        format++;
-    if (format[0] && format[1])
-        return (hvd_dtype)-1;
-    switch (*format) {
-    case 'B':
-        return HVD_UINT8;
-    case 'b':
-        return HVD_INT8;
-    case 'i':
-    case 'l':
-    case 'q':
-        return size == 4 ? HVD_INT32 : HVD_INT64;
-    case 'e':
-        return HVD_FLOAT16;
-    case 'f':
-        return HVD_FLOAT32;
-    case 'd':
-        return HVD_FLOAT64;
-    }
-    return (hvd_dtype)-1;
-}
-
-static int refuse(PyObject *object, const char *why)
-{
-    PyObject *holder;
-    PyErr_Format(PyExc_ValueError, "%s %s", type_name_of(object, &holder), why);
-    Py_XDECREF(holder);
+    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+    if (type)
+        PyErr_Format(PyExc_ValueError, "%s: tensor %d (%S) %s", role->operation, role->index, type, why);
+    Py_XDECREF(type);
     return -1;
 }
 
-/* ---- layout -------------------------------------------------------------------------------------- */
-
-static int is_dense(const DLTensor *tensor)
+/* The framework has set an exception that knows neither the operation nor us: its text goes into ours. */
+static int refuse_with_cause(PyObject *object, const struct tensor_role *role)
 {
-    int64_t expected = 1;
-    int dense = !tensor->strides;
-    int d = tensor->ndim;
-    while (!dense && --d >= 0) {
-        if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
-            break;
-        expected *= tensor->shape[d];
-    }
-    for (int e = 0; e < tensor->ndim; e++)
-        dense |= tensor->shape[e] == 0; /* without elements strides mean nothing */
-    return dense || d < 0;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *cause = value ? PyObject_Str(value) : NULL;
+    const char *text = cause ? PyUnicode_AsUTF8AndSize(cause, NULL) : NULL;
+    PyErr_Clear();
+    char why[512];
+    text = text ? text : "no reason was given";
+    snprintf(why, sizeof why, "can't be reached as dense memory: %.*s", (int)strcspn(text, "\n"), text);
+    Py_XDECREF(cause);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return refuse(object, role, why);
 }
 
-static int take_dlpack(struct tensor_view *view, PyObject *object, const DLTensor *source)
+static int refuse_type(PyObject *object, const struct tensor_role *role, const char *type)
 {
-    hvd_dtype dtype = dtype_of(source->dtype);
-    if ((int)dtype < 0)
-        return refuse(object,
-                      "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
-                      "float16, bfloat16, float32 or float64");
-    if (source->ndim > HVD_MAX_DIMENSIONS)
-        return refuse(object, "has too many dimensions");
-    if (!is_dense(source))
-        return refuse(object, "is not contiguous; pass x.contiguous() (or numpy.ascontiguousarray(x))");
-    if (source->ndim)
-        memcpy(view->shape, source->shape, (size_t)source->ndim * sizeof *view->shape);
+    char why[512];
+    int length = snprintf(why, sizeof why, "holds elements of type %s; this version takes", type);
+    for (int dtype = 0; dtype < 256 && (size_t)length < sizeof why; dtype++) {
+        if (hvd_dtype_size((hvd_dtype)dtype))
+            length +=
+                snprintf(why + length, sizeof why - (size_t)length, " %s", hvd_dtype_name((hvd_dtype)dtype));
+    }
+    return refuse(object, role, why);
+}
+
+static bool has_no_elements(const DLTensor *tensor)
+{
+    for (int d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Without elements strides mean nothing. */
+static int check_dense(PyObject *object, const struct tensor_role *role, const DLTensor *tensor)
+{
+    int64_t expected = 1;
+    if (!tensor->strides || has_no_elements(tensor))
+        return 0;
+    for (int d = tensor->ndim - 1; d >= 0; d--) {
+        if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
+            return refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
+        expected *= tensor->shape[d];
+    }
+    return 0;
+}
+
+/* ---- the three ways -------------------------------------------------------------------------------- */
+
+static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                       const DLTensor *source)
+{
+    hvd_dtype dtype;
+    char text[64];
+    if (!element_from_dlpack(source->dtype, &dtype, text, sizeof text))
+        return refuse_type(object, role, text);
+    if (check_dense(object, role, source))
+        return -1;
     view->tensor = (hvd_tensor){.data = source->data ? (char *)source->data + source->byte_offset : NULL,
+                                .shape = source->shape,
                                 .ndim = source->ndim,
                                 .dtype = dtype,
                                 .device_type = source->device.device_type,
@@ -113,17 +103,15 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const DLTenso
     return 0;
 }
 
-/* ---- the three ways ------------------------------------------------------------------------------ */
+/* Programs use few tensor types. A reference keeps each that is listed alive; table NULL: it has none. */
+static struct {
+    PyTypeObject *type;
+    const DLExchangeTable *table;
+} known_types[8];
+static unsigned next_known_type;
 
-/* One entry is enough: a program's tensors are nearly all of one type. The reference keeps the type alive. */
-static PyTypeObject *cached_type;
-static const DLExchangeTable *cached_table;
-
-static const DLExchangeTable *exchange_table_of(PyObject *object)
+static const DLExchangeTable *read_exchange_table(PyTypeObject *type)
 {
-    PyTypeObject *type = Py_TYPE(object);
-    if (type == cached_type)
-        return cached_table;
     PyObject *capsule = PyObject_GetAttr((PyObject *)type, name_exchange);
     DLExchangeHeader *header = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
     Py_XDECREF(capsule);
@@ -131,89 +119,106 @@ static const DLExchangeTable *exchange_table_of(PyObject *object)
     while (header && header->version.major != 1)
         header = header->previous;
     const DLExchangeTable *table = (const DLExchangeTable *)header;
-    if (!table || !table->tensor_from_object)
-        return NULL;
-    Py_INCREF(type);
-    Py_XDECREF(cached_type);
-    cached_type = type;
-    return cached_table = table;
+    return table && table->tensor_from_object ? table : NULL;
 }
 
-static int take_by_table(struct tensor_view *view, PyObject *object, const DLExchangeTable *table)
+static const DLExchangeTable *exchange_table_of(PyTypeObject *type)
+{
+    enum { COUNT = sizeof known_types / sizeof *known_types };
+    for (int i = 0; i < COUNT; i++) {
+        if (known_types[i].type == type)
+            return known_types[i].table;
+    }
+    unsigned place = next_known_type++ % COUNT;
+    Py_INCREF(type);
+    Py_XDECREF(known_types[place].type);
+    known_types[place].type = type;
+    return known_types[place].table = read_exchange_table(type);
+}
+
+static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                         const DLExchangeTable *table)
 {
     DLTensor borrowed;
     if (table->tensor_from_object(object, &borrowed))
-        return -1; /* it has set the error: a sparse, quantised or meta tensor */
+        return refuse_with_cause(object, role); /* sparse, quantised, meta */
     Py_INCREF(object);
-    view->keep = object;
-    return take_dlpack(view, object, &borrowed);
+    view->kept = object;
+    return take_dlpack(view, object, role, &borrowed);
 }
 
-static int take_by_buffer(struct tensor_view *view, PyObject *object, int writable)
+static int take_by_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
-    Py_buffer *buffer = &view->buffer;
-    view->has_buffer = 1;
-    hvd_dtype dtype = dtype_of_format(buffer->format ? buffer->format : "B", buffer->itemsize);
-    if ((int)dtype < 0)
-        return refuse(object,
-                      "holds elements of a type that collectives can't take; use (u)int8, int32, int64, "
-                      "float16, float32 or float64");
-    if (writable && buffer->readonly)
-        return refuse(object, "is read-only, but the operation writes to it");
-    if (buffer->ndim > HVD_MAX_DIMENSIONS)
-        return refuse(object, "has too many dimensions");
-    for (int d = 0; d < buffer->ndim; d++)
-        view->shape[d] = buffer->shape[d];
-    view->tensor =
-        (hvd_tensor){.data = buffer->buf, .ndim = buffer->ndim, .dtype = dtype, .device_type = HVD_CPU};
+    const Py_buffer *buffer = &view->buffer;
+    hvd_dtype dtype;
+    char text[64];
+    if (!element_from_buffer(buffer, &dtype, text, sizeof text))
+        return refuse_type(object, role, text);
+    if (role->written && buffer->readonly)
+        return refuse(object, role, "is read-only, but the operation writes to it");
+    view->tensor = (hvd_tensor){.data = buffer->buf,
+                                .shape = (const int64_t *)buffer->shape,
+                                .ndim = buffer->ndim,
+                                .dtype = dtype,
+                                .device_type = HVD_CPU};
     return 0;
 }
 
-static int take_by_capsule(struct tensor_view *view, PyObject *object, int writable)
+static PyObject *ask_for_capsule(PyObject *object)
 {
-    PyObject *capsule = PyObject_CallMethodObjArgs(object, name_dlpack, NULL);
+    PyObject *method = PyObject_GetAttr(object, name_dlpack);
+    PyObject *capsule = method ? PyObject_Call(method, no_arguments, ask_for_version_1) : NULL;
+    if (method && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than DLPack 1.0 */
+        PyErr_Clear();
+        capsule = PyObject_Call(method, no_arguments, NULL);
+    }
+    Py_XDECREF(method);
+    return capsule;
+}
+
+static int take_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+{
+    PyObject *capsule = ask_for_capsule(object);
     if (!capsule)
-        return -1;
-    view->keep = capsule; /* unconsumed: its destructor gives the memory back */
+        return refuse_with_cause(object, role);
+    view->kept = capsule; /* not consumed, so its destructor gives the memory back */
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
         DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        if (writable && managed->flags & DL_FLAG_READ_ONLY)
-            return refuse(object, "is read-only, but the operation writes to it");
-        return take_dlpack(view, object, &managed->tensor);
+        if (managed->version.major != 1)
+            return refuse(object, role, "speaks a version of DLPack that is not known here");
+        if (role->written && managed->flags & DL_FLAG_READ_ONLY)
+            return refuse(object, role, "is read-only, but the operation writes to it");
+        return take_dlpack(view, object, role, &managed->tensor);
     }
     DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    return managed ? take_dlpack(view, object, &managed->tensor) : -1;
+    return managed ? take_dlpack(view, object, role, &managed->tensor) : refuse_with_cause(object, role);
 }
 
-static int take(struct tensor_view *view, PyObject *object, int writable)
+static int take(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
-    const DLExchangeTable *table = exchange_table_of(object);
+    const DLExchangeTable *table = exchange_table_of(Py_TYPE(object));
     if (table)
-        return take_by_table(view, object, table);
-    if (PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0)
-        return take_by_buffer(view, object, writable);
+        return take_by_table(view, object, role, table);
+    if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
+        return take_by_buffer(view, object, role);
     PyErr_Clear();
     if (PyObject_HasAttr(object, name_dlpack))
-        return take_by_capsule(view, object, writable);
-    return refuse(object, "is no tensor: it must offer DLPack or a contiguous buffer");
+        return take_by_capsule(view, object, role);
+    return refuse(object, role, "is no tensor: it offers neither DLPack nor a contiguous buffer");
 }
 
-int tensor_view_init(struct tensor_view *view, PyObject *object, int writable)
+int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
-    memset(view, 0, offsetof(struct tensor_view, shape));
-    if (take(view, object, writable)) {
-        tensor_view_fini(view);
-        return -1;
-    }
-    view->tensor.shape = view->shape;
-    return 0;
+    memset(view, 0, sizeof *view);
+    if (!take(view, object, role))
+        return 0;
+    tensor_view_release(view);
+    return -1;
 }
 
-void tensor_view_fini(struct tensor_view *view)
+void tensor_view_release(struct tensor_view *view)
 {
-    Py_XDECREF(view->keep);
-    view->keep = NULL;
-    if (view->has_buffer)
-        PyBuffer_Release(&view->buffer);
-    view->has_buffer = 0;
+    Py_CLEAR(view->kept);
+    if (view->buffer.obj)
+        PyBuffer_Release(&view->buffer); /* sets obj to NULL */
 }

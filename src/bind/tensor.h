@@ -2,23 +2,28 @@
 #ifndef HVD_BIND_TENSOR_H
 #define HVD_BIND_TENSOR_H
 
+#include "bind/python.h"
 #include "horovod.h"
-#include "python.h"
 
-/* A tensor and what keeps its memory in place. */
-struct tensor_view {
-    hvd_tensor tensor;
-    PyObject *keep; /* the object, or the capsule it gave */
-    Py_buffer buffer;
-    int has_buffer;
-    int64_t shape[HVD_MAX_DIMENSIONS];
+/* Which tensor of which operation, for error texts. */
+struct tensor_role {
+    const char *operation;
+    int index;
+    int written; /* the operation writes to it */
 };
 
-/* Sets view from `object`; `writable`: the operation will write to it. 0, or -1 with a ValueError or
- * TypeError set that says what is wrong with it. */
-int tensor_view_init(struct tensor_view *view, PyObject *object, int writable);
-void tensor_view_fini(struct tensor_view *view); /* zeroed memory is fine */
+/* A tensor and what keeps its memory in place. tensor.shape points into what is kept. */
+struct tensor_view {
+    hvd_tensor tensor;
+    PyObject *kept;   /* the object, or the capsule that it gave; or NULL */
+    Py_buffer buffer; /* held when buffer.obj is not NULL */
+};
 
-int tensor_init_module(void); /* interns names; 0 or -1 */
+/* Interns names. 0, or -1 with an exception set. */
+int tensor_init_module(void);
+
+/* 0, or -1 with a ValueError set that says what is wrong with the object; then nothing is held. */
+int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role);
+void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
 
 #endif

@@ -1,0 +1,20 @@
+/* elements.h - the engine's element types in the words of DLPack and of the buffer protocol. */
+#ifndef HVD_BIND_ELEMENTS_H
+#define HVD_BIND_ELEMENTS_H
+
+#include "bind/dlpack.h"
+#include "bind/python.h"
+#include "horovod.h"
+
+#include <stddef.h>
+
+/* False when the engine has no such type; then `text` says which one it was. */
+bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t size);
+bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, size_t size);
+
+DLDataType element_to_dlpack(hvd_dtype dtype);
+
+/* The letter of the struct module; NULL: it has none. */
+char *element_to_format(hvd_dtype dtype);
+
+#endif

@@ -1,0 +1,124 @@
+/* request.c - see request.h. */
+#include "bind/request.h"
+
+#include "bind/errors.h"
+
+#include <stdlib.h>
+
+static const char *name_of(hvd_operation operation)
+{
+    static const char *const names[] = {[HVD_ALLREDUCE] = "allreduce",
+                                        [HVD_ALLGATHER] = "allgather",
+                                        [HVD_BROADCAST] = "broadcast",
+                                        [HVD_BARRIER] = "barrier"};
+    size_t count = sizeof names / sizeof *names;
+    return (size_t)operation < count && names[operation] ? names[operation] : "operation";
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------- */
+
+void held_tensors_release(struct held_tensors *held)
+{
+    for (int32_t i = 0; i < held->count; i++)
+        tensor_view_release(&held->views[i]);
+    free(held->views);
+    *held = (struct held_tensors){0};
+}
+
+static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize_t count,
+                         struct tensor_role role)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        role.index = (int)i;
+        PyObject *object = PySequence_GetItem(sequence, i);
+        int failed = object ? tensor_view_init(&held->views[held->count], object, &role) : -1;
+        Py_XDECREF(object); /* the view keeps what it needs */
+        if (failed)
+            return -1;
+        held->count++;
+    }
+    return 0;
+}
+
+/* Holds inputs, then outputs; outputs None: the operation writes to its inputs, except allgather. */
+static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyObject *inputs,
+                        PyObject *outputs)
+{
+    Py_ssize_t in = PySequence_Size(inputs);
+    Py_ssize_t out = outputs == Py_None ? 0 : PySequence_Size(outputs);
+    if (in < 0 || out < 0)
+        return -1;
+    if (outputs != Py_None && out != in) {
+        PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", name_of(operation), in, out);
+        return -1;
+    }
+    *held = (struct held_tensors){.views = calloc((size_t)(in + out) + 1, sizeof *held->views)};
+    if (!held->views) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    struct tensor_role role = {.operation = name_of(operation)};
+    role.written = outputs == Py_None && operation != HVD_ALLGATHER;
+    int failed = hold_sequence(held, inputs, in, role);
+    role.written = 1;
+    if (failed || hold_sequence(held, outputs, out, role)) {
+        held_tensors_release(held);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------------- */
+
+static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != REQUEST_ARGUMENTS) {
+        PyErr_Format(PyExc_TypeError, "%d arguments are needed, not %zd", REQUEST_ARGUMENTS, count);
+        return -1;
+    }
+    *request = (hvd_request){.struct_size = sizeof *request};
+    request->operation = (hvd_operation)PyLong_AsLong(arguments[0]);
+    request->name = arguments[1] == Py_None ? NULL : PyUnicode_AsUTF8AndSize(arguments[1], NULL);
+    request->reduction = (hvd_reduction)PyLong_AsLong(arguments[4]);
+    request->prescale = PyFloat_AsDouble(arguments[5]);
+    request->postscale = PyFloat_AsDouble(arguments[6]);
+    request->root = (int32_t)PyLong_AsLong(arguments[7]);
+    request->process_set = (int32_t)PyLong_AsLong(arguments[8]);
+    request->priority = (int32_t)PyLong_AsLong(arguments[9]);
+    request->grouped = PyObject_IsTrue(arguments[10]);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
+                 Py_ssize_t count)
+{
+    if (read_arguments(request, arguments, count) ||
+        hold_tensors(held, request->operation, arguments[2], arguments[3]))
+        return -1;
+    request->count = arguments[3] == Py_None ? held->count : held->count / 2;
+    return 0;
+}
+
+/* The engine copies the list of tensors, so it lives for this call only. */
+int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held, hvd_handle **handle)
+{
+    hvd_tensor few[8];
+    hvd_status status = {HVD_OUT_OF_MEMORY, "out of memory for the list of tensors"};
+    hvd_code code = HVD_OUT_OF_MEMORY;
+    bool fits = (size_t)held->count <= sizeof few / sizeof *few;
+    hvd_tensor *list = fits ? few : malloc((size_t)held->count * sizeof *list);
+    if (list) {
+        for (int32_t i = 0; i < held->count; i++)
+            list[i] = held->views[i].tensor;
+        request->inputs = list;
+        request->outputs = held->count > request->count ? list + request->count : NULL;
+        code = hvd_submit(context, request, handle, &status);
+    }
+    if (!fits)
+        free(list);
+    if (!code)
+        return 0;
+    held_tensors_release(held);
+    raise_status(&status);
+    return -1;
+}

@@ -1,0 +1,27 @@
+/* request.h - one call from Python as an hvd_request, and the tensors that must stay until it is done. */
+#ifndef HVD_BIND_REQUEST_H
+#define HVD_BIND_REQUEST_H
+
+#include "bind/tensor.h"
+
+/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped) */
+enum { REQUEST_ARGUMENTS = 11 };
+
+struct held_tensors {
+    int32_t count;
+    struct tensor_view *views;
+};
+
+/* Reads the arguments of a call; inputs and outputs are not set yet. 0, or -1 with an exception set; then
+ * nothing is held. */
+int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
+                 Py_ssize_t count);
+
+/* Sets inputs and outputs to the held tensors, and submits. 0, or -1 as above. */
+int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,
+                   hvd_handle **handle);
+
+/* Lets go of the Python objects. */
+void held_tensors_release(struct held_tensors *held);
+
+#endif
