@@ -98,7 +98,7 @@ def test_mnist_reads_idx_files(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("name", ["function_approximation", "function_approximation_ensemble", "mnist"])
 def test_help_says_what_one_sees(launcher: Launcher, name: str) -> None:
-    path = EXAMPLES / "torch" / name
+    path = EXAMPLES / "torch" / f"{name}.py"
     process = launcher.start(str(path), "--help", program=sys.executable)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, err
