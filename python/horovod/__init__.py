@@ -14,6 +14,7 @@ from horovod.basics import *  # noqa: F403
 from horovod.basics import __all__ as _basics
 from horovod.collectives import Collectives, barrier, global_process_set, poll, synchronize
 from horovod.common.exceptions import HorovodInternalError
+from horovod.compression import Compression
 from horovod.objects import allgather_object, broadcast_object
 
 __version__ = _core.version()
@@ -60,6 +61,7 @@ broadcast_async_ = _collectives.broadcast_async_
 
 __all__ = [
     *_basics,
+    "Compression",
     "HorovodInternalError",
     "allgather",
     "allgather_async",

@@ -105,6 +105,8 @@ global_process_set = GlobalProcessSet()
 
 def poll(handle: Handle[Any]) -> bool:
     """Whether the operation is done, so that ``synchronize`` would not wait."""
+    if not isinstance(handle, Handle):
+        raise ValueError(f"poll takes the handle of an asynchronous operation, not {handle!r}")
     return handle.done()
 
 

@@ -29,3 +29,24 @@ class NoneCompressor:
     def decompress(tensor: Any, ctx: Any) -> Any:
         """The tensor itself."""
         return tensor
+
+
+class FP16Compressor:
+    """Sends floating-point NumPy arrays as float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The array in float16, and its own type."""
+        return (tensor.astype("float16"), tensor.dtype) if tensor.dtype.kind == "f" else (tensor, None)
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The array in its own type."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class Compression:
+    """The compressors to choose from, for NumPy arrays."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor

@@ -186,3 +186,13 @@ def test_compression(size: int) -> None:
     assert torch.allclose(result, tensor * size, rtol=2e-3)
     whole = hvd.allreduce(torch.tensor([5]), compression=hvd.Compression.fp16, op=hvd.Sum)
     assert whole.dtype == torch.int64 and whole.item() == 5 * size
+
+
+def test_compression_of_arrays(size: int) -> None:
+    array = np.full(5, 1 / 3, np.float32)
+    result = basics.allreduce(array, compression=basics.Compression.fp16, op=basics.Sum)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, array * size, rtol=2e-3)
+    assert (
+        basics.allreduce(np.arange(3), compression=basics.Compression.fp16, op=basics.Sum).dtype == np.int64
+    )

@@ -10,81 +10,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402, N812
+from training import (  # noqa: E402
+    BATCH,
+    OPTIMIZERS,
+    check_equal,
+    data,
+    distributed,
+    make_model,
+    own_batch,
+    part,
+    reference,
+    train,
+)
 
 import horovod.torch as hvd  # noqa: E402
-
-BATCH = 4
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(6, 8)
-        self.second = torch.nn.Linear(8, 8)
-        self.third = torch.nn.Linear(8, 1)
-
-    def forward(self, x: Any, use_second: bool = True) -> Any:
-        x = torch.tanh(self.first(x))
-        if use_second:
-            x = torch.tanh(self.second(x))
-        return self.third(x)
-
-
-def make_model() -> Net:
-    torch.manual_seed(7)
-    return Net()
-
-
-def data(step: int, size: int) -> tuple[Any, Any]:
-    generator = torch.Generator().manual_seed(100 + step)
-    x = torch.randn(size * BATCH, 6, generator=generator)
-    return x, x.sum(1, keepdim=True).sin()
-
-
-def part(tensor: Any, rank: int) -> Any:
-    return tensor[rank * BATCH : (rank + 1) * BATCH]
-
-
-OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
-}
-
-
-def train(model: Any, optimizer: Any, steps: int, batch: Callable[[int], tuple[Any, Any]]) -> None:
-    for step in range(steps):
-        x, y = batch(step)
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-
-def reference(make: Callable[[Any], Any], size: int, steps: int = 5) -> Net:
-    model = make_model()
-    train(model, make(model.parameters()), steps, lambda step: data(step, size))
-    return model
-
-
-def distributed(make: Callable[[Any], Any], **options: Any) -> tuple[Net, Any]:
-    model = make_model()
-    optimizer = make(model.parameters())
-    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
-
-
-def check_equal(model: Net, expected: Net, tolerance: float = 1e-6) -> None:
-    for (name, value), other in zip(model.named_parameters(), expected.parameters(), strict=True):
-        assert torch.allclose(value, other, atol=tolerance), f"{name}: {(value - other).abs().max():.2e}"
-    hashes = hvd.allgather_object([p.detach().numpy().tobytes() for p in model.parameters()])
-    assert all(one == hashes[0] for one in hashes), "the ranks' weights differ"
-
-
-def own_batch(rank: int, size: int) -> Callable[[int], tuple[Any, Any]]:
-    def batch(step: int) -> tuple[Any, Any]:
-        x, y = data(step, size)
-        return part(x, rank), part(y, rank)
-
-    return batch
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
@@ -232,25 +171,6 @@ def test_learning_rate_scheduler(wrapped_first: bool, rank: int, size: int) -> N
     check_equal(model, expected)
 
 
-def test_grad_scaler(rank: int, size: int) -> None:
-    """An infinity on one rank makes all ranks skip the step, and training goes on."""
-    model, optimizer = distributed(OPTIMIZERS["sgd"])
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    for step in range(4):
-        x, y = own_batch(rank, size)(step)
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        scaler.scale(loss * (float("inf") if step == 1 and rank == size - 1 else 1)).backward()
-        optimizer.synchronize()
-        scaler.unscale_(optimizer)
-        with optimizer.skip_synchronize():
-            scaler.step(optimizer)
-        scaler.update()
-    scales = hvd.allgather_object(scaler.get_scale())
-    assert scales == [2.0] * size
-    check_equal(model, model)
-
-
 def test_compiled_model(rank: int, size: int) -> None:
     model, optimizer = distributed(OPTIMIZERS["sgd"])
     compiled = torch.compile(model, backend="eager")
@@ -287,72 +207,11 @@ def test_bad_arguments() -> None:
         hvd.DistributedOptimizer(sgd, named, groups=[["first.weight"]])
 
 
-def test_broadcast_parameters(rank: int, size: int) -> None:
-    torch.manual_seed(rank)
-    model = Net()
-    hvd.broadcast_parameters(model.state_dict(), root_rank=size - 1)
-    torch.manual_seed(size - 1)
-    check_equal(model, Net(), 0)
-    with pytest.raises(ValueError, match="state_dict"):
-        hvd.broadcast_parameters(3, 0)
-
-
-@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
-def test_broadcast_optimizer_state(make: Any, rank: int, size: int) -> None:
-    model = make_model()
-    optimizer = make(model.parameters())
-    if rank == 0:
-        train(model, optimizer, 2, lambda step: data(step, 1))
-        optimizer.param_groups[0]["lr"] = 0.5
-    weights = [p.clone() for p in model.parameters()]
-    before = copy.deepcopy(optimizer.state_dict())
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert optimizer.param_groups[0]["lr"] == 0.5
-    assert len(optimizer.state) == len(weights)
-    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
-    if rank == 0:
-        assert str(before) == str(optimizer.state_dict()), "the root's own state changed"
-
-
-def test_broadcast_of_an_empty_state() -> None:
-    optimizer = OPTIMIZERS["adam"](make_model().parameters())
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert not optimizer.state
-    with pytest.raises(ValueError, match="LBFGS"):
-        hvd.broadcast_optimizer_state(torch.optim.LBFGS(make_model().parameters()), 0)
-
-
-def test_gradient_of_allreduce(rank: int, size: int) -> None:
-    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
-        x = torch.full((3,), float(rank), requires_grad=True)
-        hvd.allreduce(x, op=op).sum().backward()
-        assert torch.equal(x.grad, torch.full((3,), float(factor)))
-    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
-    a, b = hvd.grouped_allreduce([x, y], op=hvd.Sum)
-    (a.sum() + 2 * b.sum()).backward()
-    assert x.grad.tolist() == [size] * 2 and y.grad.tolist() == [2 * size] * 2
-
-
-def test_gradient_of_allgather(rank: int, size: int) -> None:
-    x = torch.ones(rank + 1, 2, requires_grad=True)
-    gathered = hvd.allgather(x)
-    (gathered * torch.arange(len(gathered)).unsqueeze(1)).sum().backward()
-    start = rank * (rank + 1) // 2
-    assert x.grad.tolist() == [[start + i] * 2 for i in range(rank + 1)]
-
-
-def test_gradient_of_broadcast(rank: int, size: int) -> None:
-    x = torch.ones(2, requires_grad=True)
-    (hvd.broadcast(x, 0) * (rank + 1)).sum().backward()
-    expected = (size + 1) / 2 if rank == 0 else 0.0
-    assert x.grad.tolist() == [expected] * 2
-
-
 def test_gradients_start_during_backprop(rank: int, size: int) -> None:
     """The last layer's gradient is on its way before the first layer's exists."""
     model, optimizer = distributed(OPTIMIZERS["sgd"])
     started: list[int] = []
-    model.first.weight.register_hook(lambda gradient: started.append(len(optimizer._hvd.finishers)))
+    model.first.weight.register_hook(lambda gradient: started.append(len(optimizer._hvd.in_flight)))
     x, y = own_batch(rank, size)(0)
     F.mse_loss(model(x), y).backward()
     optimizer.step()

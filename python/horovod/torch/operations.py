@@ -17,7 +17,9 @@ class _Tensors:
     """PyTorch tensors."""
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
-        return array.detach().contiguous()
+        if array.layout is not torch.strided:
+            raise ValueError(f"a tensor of layout {array.layout} can't be sent; pass x.to_dense()")
+        return array.detach().resolve_neg().contiguous()
 
     def empty_like(self, array: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(array, memory_format=torch.contiguous_format)
@@ -26,18 +28,18 @@ class _Tensors:
         return torch.utils.dlpack.from_dlpack(result)
 
 
-_collectives: Collectives[torch.Tensor] = Collectives(_Tensors())
-allreduce_ = _collectives.allreduce_
-allreduce_async = _collectives.allreduce_async
-allreduce_async_ = _collectives.allreduce_async_
-grouped_allreduce_ = _collectives.grouped_allreduce_
-grouped_allreduce_async = _collectives.grouped_allreduce_async
-grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
-allgather_async = _collectives.allgather_async
-grouped_allgather_async = _collectives.grouped_allgather_async
-broadcast_ = _collectives.broadcast_
-broadcast_async = _collectives.broadcast_async
-broadcast_async_ = _collectives.broadcast_async_
+collectives: Collectives[torch.Tensor] = Collectives(_Tensors())
+allreduce_ = collectives.allreduce_
+allreduce_async = collectives.allreduce_async
+allreduce_async_ = collectives.allreduce_async_
+grouped_allreduce_ = collectives.grouped_allreduce_
+grouped_allreduce_async = collectives.grouped_allreduce_async
+grouped_allreduce_async_ = collectives.grouped_allreduce_async_
+allgather_async = collectives.allgather_async
+grouped_allgather_async = collectives.grouped_allgather_async
+broadcast_ = collectives.broadcast_
+broadcast_async = collectives.broadcast_async
+broadcast_async_ = collectives.broadcast_async_
 
 
 def _differentiates(tensors: Sequence[torch.Tensor]) -> bool:
@@ -66,11 +68,11 @@ def _reduce(arguments: tuple[Any, ...], *tensors: torch.Tensor) -> list[torch.Te
     """Arguments: name, reduction, factors, process set, whether the tensors are a group."""
     name, reduction, (before, after), process_set, grouped = arguments
     if grouped:
-        return _collectives.grouped_allreduce(
+        return collectives.grouped_allreduce(
             tensors, None, name, NoneCompressor, reduction, before, after, process_set
         )
     return [
-        _collectives.allreduce(tensors[0], None, name, NoneCompressor, reduction, before, after, process_set)
+        collectives.allreduce(tensors[0], None, name, NoneCompressor, reduction, before, after, process_set)
     ]
 
 
@@ -121,14 +123,14 @@ class _Allgather(torch.autograd.Function):
     def forward(ctx: Any, name: str | None, process_set: Any, *tensors: torch.Tensor) -> Any:
         ctx.name, ctx.process_set = name, process_set
         ctx.rows = [tensor.shape[0] for tensor in tensors]
-        return tuple(_collectives.grouped_allgather(tensors, name, process_set))
+        return tuple(collectives.grouped_allgather(tensors, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         own = torch.tensor(ctx.rows).unsqueeze(0)
         rows = allgather(own, _derived(ctx.name, "rows"), ctx.process_set)
         name = _derived(ctx.name, "gradient")
-        reduced = _collectives.grouped_allreduce(
+        reduced = collectives.grouped_allreduce(
             gradients, None, name, NoneCompressor, Average, process_set=ctx.process_set
         )
         starts = rows[: rank()].sum(dim=0).tolist()
@@ -142,7 +144,7 @@ class _Allgather(torch.autograd.Function):
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = None) -> torch.Tensor:
     """The ranks' tensors joined along the first dimension, which may differ and be zero. Differentiable."""
     if not _differentiates([tensor]):
-        return _collectives.allgather(tensor, name, process_set)
+        return collectives.allgather(tensor, name, process_set)
     gathered: tuple[torch.Tensor] = _Allgather.apply(name, process_set, tensor)  # type: ignore[no-untyped-call]
     return gathered[0]
 
@@ -152,7 +154,7 @@ def grouped_allgather(
 ) -> list[torch.Tensor]:
     """Several tensors joined as one operation. Differentiable."""
     if not _differentiates(tensors):
-        return _collectives.grouped_allgather(tensors, name, process_set)
+        return collectives.grouped_allgather(tensors, name, process_set)
     return list(_Allgather.apply(name, process_set, *tensors))  # type: ignore[no-untyped-call]
 
 
@@ -164,13 +166,13 @@ class _Broadcast(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any
     ) -> torch.Tensor:
         ctx.root_rank, ctx.name, ctx.process_set = root_rank, name, process_set
-        return _collectives.broadcast(tensor, root_rank, name, process_set)
+        return collectives.broadcast(tensor, root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         (gradient,) = gradients
         name = _derived(ctx.name, "gradient")
-        reduced = _collectives.allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
+        reduced = collectives.allreduce(gradient, name=name, op=Average, process_set=ctx.process_set)
         return reduced if rank() == ctx.root_rank else torch.zeros_like(reduced), None, None, None
 
 
@@ -179,6 +181,6 @@ def broadcast(
 ) -> torch.Tensor:
     """The root's tensor, in a new tensor. Differentiable."""
     if not _differentiates([tensor]):
-        return _collectives.broadcast(tensor, root_rank, name, process_set)
+        return collectives.broadcast(tensor, root_rank, name, process_set)
     given: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-untyped-call]
     return given

@@ -1,195 +1,98 @@
 """DistributedOptimizer: averages gradients over the ranks while backprop still runs.
 
 The user's own optimizer object is instrumented and handed back: its class becomes a subclass of the same
-name, a hook on each parameter starts the reduction of its gradient as soon as it is there, and a hook before
-``step`` waits for all of them. State, schedulers and references to the object stay valid.
+name, so state, schedulers and references to it stay valid. A hook on each parameter starts the reduction of
+its gradient as soon as it is there, and ``backward`` returns when all of them are reduced: clipping, gradient
+scaling and logging see what ``step`` will use.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
 
-from horovod.basics import Average
-from horovod.collectives import Handle, check_process_set
+from horovod.basics import Average, size
+from horovod.collectives import check_process_set
 from horovod.compression import Compressor, NoneCompressor
-from horovod.torch.operations import allreduce_async_, grouped_allreduce_async_
+from horovod.optimizer import Reducer, check_names, make_groups, split_factor
+from horovod.torch.operations import collectives
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
-Group = tuple[torch.nn.Parameter, ...]
 
 
-def _name_parameters(
-    optimizer: torch.optim.Optimizer, named_parameters: Any
-) -> dict[torch.nn.Parameter, str]:
-    """A name for each parameter; ValueError when the user's names are incomplete or ambiguous."""
-    if named_parameters is None:
-        return {
-            parameter: f"noname.{i}.{j}"
-            for i, group in enumerate(optimizer.param_groups)
-            for j, parameter in enumerate(group["params"])
-        }
-    pairs = list(named_parameters)
-    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-        raise ValueError("named_parameters must be tuples (name, parameter), as of model.named_parameters()")
-    repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-    if repeated:
-        raise ValueError(f"named_parameters must have unique names; repeated: {', '.join(repeated)}")
-    names = {parameter: name for name, parameter in pairs}
-    unnamed = [id(p) for group in optimizer.param_groups for p in group["params"] if p not in names]
-    if unnamed:
-        raise ValueError(f"named_parameters lacks parameters of the optimizer; ids of those: {unnamed}")
-    return names
+class _Gradients:
+    """Where PyTorch keeps gradients."""
 
-
-def _group_parameters(
-    parameters: Sequence[torch.nn.Parameter], groups: Any
-) -> dict[torch.nn.Parameter, Group]:
-    """Which parameters are reduced together: a number of nearly equal slices, or explicit lists."""
-    if isinstance(groups, int):
-        length, longer = divmod(len(parameters), max(1, min(groups, len(parameters))))
-        slices: list[Group] = []
-        start = 0
-        while start < len(parameters):
-            end = start + length + (1 if len(slices) < longer else 0)
-            slices.append(tuple(parameters[start:end]))
-            start = end
-    else:
-        slices = [tuple(group) for group in groups]
-    trained = set(parameters)
-    group_of: dict[torch.nn.Parameter, Group] = {}
-    for group in slices:
-        if wrong := [type(member) for member in group if not isinstance(member, torch.Tensor)]:
-            raise ValueError(f"groups must hold parameters, not {wrong[0]}")
-        members = tuple(member for member in group if member in trained)
-        if len(set(members)) < len(members) or not group_of.keys().isdisjoint(members):
-            raise ValueError("groups must not name a parameter twice")
-        group_of.update(dict.fromkeys(members, members))
-    return group_of
-
-
-class _Reducer:
-    """The gradients of one optimizer on their way."""
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        names: dict[torch.nn.Parameter, str],
-        compression: type[Compressor],
-        backward_passes_per_step: int,
-        op: int,
-        factors: tuple[float, float],
-        groups: Any,
-    ) -> None:
-        self.names = names
-        self.compression = compression
-        self.passes = backward_passes_per_step
-        self.op = op
-        self.factors = factors
-        self.parameters = [p for g in optimizer.param_groups for p in g["params"] if p.requires_grad]
-        self.group_of = _group_parameters(self.parameters, groups) if groups else {}
-        self.seen: dict[torch.nn.Parameter, int] = {}  # passes since the last step
-        self.finishers: dict[torch.nn.Parameter, Callable[[], None] | None] = {}  # None: with its group
-        self.waiting: set[torch.nn.Parameter] = set()  # ready, but their group is not
-        self.synchronized = False
-        for parameter in self.parameters:
-            parameter.register_post_accumulate_grad_hook(self.gradient_ready)
-
-    def gradient_ready(self, parameter: torch.nn.Parameter) -> None:
-        """Hook: one more pass has added to this gradient."""
-        seen = self.seen.get(parameter, 0) + 1
-        if seen > self.passes:
-            raise AssertionError(
-                f"the gradient of '{self.names[parameter]}' was computed {seen} times since the last step(), "
-                f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
-                f"backward_passes_per_step={seen} to DistributedOptimizer"
-            )
-        self.seen[parameter] = seen
-        self.synchronized = False
-        if seen == self.passes:
-            self.start(parameter)
-
-    def start(self, parameter: torch.nn.Parameter) -> None:
-        """Starts the reduction of this gradient, or notes it until its group is ready."""
+    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        group = self.group_of.get(parameter)
-        if group is None:
-            self.finishers[parameter] = self.reduce(parameter)
-            return
-        self.waiting.add(parameter)
-        self.finishers[parameter] = None
-        if self.waiting.issuperset(group):
-            self.waiting.difference_update(group)
-            self.finishers[parameter] = self.reduce_group(group)
+        if parameter.grad.layout is not torch.strided:
+            raise ValueError("this version can't reduce sparse gradients; use Embedding(sparse=False)")
+        return parameter.grad.detach()
 
-    def reduce(self, parameter: torch.nn.Parameter) -> Callable[[], None]:
-        """Starts one reduction; the returned function waits for it and puts the result in place."""
-        small, context = self.compress(parameter)
-        handle = allreduce_async_(
-            small, None, self.names[parameter], self.op, self.factors[0], self.factors[1]
-        )
-        return lambda: self.finish(parameter, handle.wait(), context)
+    def dense(self, array: torch.Tensor) -> torch.Tensor:
+        return array.contiguous()
 
-    def reduce_group(self, group: Group) -> Callable[[], None]:
-        """As ``reduce``, for parameters that go together."""
-        pairs = [self.compress(parameter) for parameter in group]
-        handle: Handle[torch.Tensor] = grouped_allreduce_async_(
-            [small for small, _ in pairs], None, self.names[group[0]], self.op, *self.factors
-        )
-
-        def finish() -> None:
-            for parameter, small, (_, context) in zip(group, handle.wait(), pairs, strict=True):
-                self.finish(parameter, small, context)
-
-        return finish
-
-    def compress(self, parameter: torch.nn.Parameter) -> tuple[torch.Tensor, Any]:
-        """What goes out for a gradient: dense, and compressed."""
+    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
         gradient = parameter.grad
         assert gradient is not None
-        small, context = self.compression.compress(gradient.detach())
-        return small.contiguous(), context
+        if reduced.data_ptr() != gradient.data_ptr():
+            gradient.detach().copy_(reduced)
 
-    def finish(self, parameter: torch.nn.Parameter, reduced: torch.Tensor, context: Any) -> None:
-        """Puts a reduced gradient where the optimizer finds it."""
-        gradient = parameter.grad
-        assert gradient is not None
-        result = self.compression.decompress(reduced, context)
-        if result.data_ptr() != gradient.data_ptr():
-            gradient.detach().copy_(result)
+    def is_trained(self, parameter: torch.nn.Parameter) -> bool:
+        return parameter.requires_grad
 
-    def synchronize(self) -> None:
-        """Starts what no pass has started (parameters that were not used), and waits for everything."""
-        if not self.synchronized:
-            for parameter in self.parameters:
-                used = parameter.requires_grad or parameter in self.group_of  # a group goes as a whole
-                if used and parameter not in self.finishers:
-                    self.start(parameter)
-        finishers = list(self.finishers.values())
-        self.finishers.clear()
-        self.waiting.clear()
-        self.seen.clear()
-        self.synchronized = True
-        for finish in finishers:
-            if finish is not None:
-                finish()
+
+class _BackwardHooks:
+    """Tells the reducer of gradients, and of the end of ``backward``."""
+
+    def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
+        self.reducer = reducer
+        self.task = -1  # the backward call at whose end after_backward will run
+
+    def watch(self, parameter: torch.nn.Parameter) -> None:
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        self.await_end()
+        self.reducer.ready(parameter)
+
+    def await_end(self) -> None:
+        task = torch._C._current_graph_task_id()
+        if task != self.task:
+            self.task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
+
+    def after_backward(self) -> None:
+        outer = torch._C._current_autograd_node()
+        if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
+            hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
+        elif self.reducer.in_flight:
+            self.reducer.finish()
+
+    def return_to_outer(self, hook: Any) -> None:
+        hook.remove()
+        self.await_end()
 
 
 class _Distributed(torch.optim.Optimizer):
     """The methods that DistributedOptimizer adds to a user's optimizer."""
 
-    _hvd: _Reducer
+    _hvd: Reducer[Any, torch.Tensor]
+    _hvd_hooks: _BackwardHooks
     _hvd_skip: bool
+    _hvd_by_hand: bool
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced: to look at them or change them before ``step``."""
-        self._hvd.synchronize()
+        """Waits until all gradients are reduced, as ``backward`` does on ranks that call it."""
+        self._hvd.finish()
+        self._hvd.seen.clear()
+        self._hvd_by_hand = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -202,41 +105,82 @@ class _Distributed(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """How many backward passes are summed up before the gradients are reduced."""
-        self._hvd.passes = passes
+        self._hvd.set_passes(passes)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own; refused while gradients are being reduced."""
-        if self._hvd.finishers:
+        """As the optimizer's own; refused between ``backward`` and ``step``: gradients would be lost."""
+        if self._hvd.seen:
             raise AssertionError(
                 "zero_grad() was called after backward() but before step() or synchronize(): the gradients "
-                "are being reduced, and clearing them now would race with that"
+                "would be lost; call synchronize() first if that is what you want"
             )
+        self._hvd.forget()
+        self._hvd_by_hand = False
         super().zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; the new parameters' gradients are reduced, too."""
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        for i, parameter in enumerate(self.param_groups[number]["params"]):
+            self._hvd.names[parameter] = _default_name(number, i)
+            self._hvd_hooks.watch(parameter)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Read by GradScaler.step, which may then leave the step out: the gradients have served anyway."""
+        if not self._hvd.changed:
+            self._hvd.seen.clear()
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are plain optimizers of the user's class."""
+        return _make_plain, (type(self).__bases__[1],), self.__getstate__()
+
+
+def _make_plain(kind: type[O]) -> O:
+    return kind.__new__(kind)
+
+
+def _default_name(group: int, index: int) -> str:
+    return f"noname.{group}.{index}"
 
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Step pre-hook: the gradients are reduced before the optimizer uses them."""
-    if optimizer._hvd_skip:
-        return None
+    reducer = optimizer._hvd
+    by_hand, optimizer._hvd_by_hand = optimizer._hvd_by_hand, False
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if closure is None:
-        if optimizer._hvd.synchronized and not optimizer._hvd.finishers:
-            warnings.warn(
-                "step() was called after synchronize(): use "
-                "`with optimizer.skip_synchronize(): optimizer.step()`, or leave out synchronize()",
-                stacklevel=4,
-            )
-        optimizer.synchronize()
-        optimizer._hvd.synchronized = False
+        if not optimizer._hvd_skip:
+            if by_hand:
+                warnings.warn(
+                    "step() was called after synchronize(): use "
+                    "`with optimizer.skip_synchronize(): optimizer.step()`, or leave out synchronize()",
+                    stacklevel=4,
+                )
+            reducer.finish()
+        reducer.forget()
         return None
 
     def closure_and_wait() -> Any:
         loss = closure()
-        optimizer.synchronize()
-        optimizer._hvd.synchronized = False
+        reducer.finish()
+        reducer.forget()
         return loss
 
     return (args[0], closure_and_wait), {}
+
+
+def _check_groups(groups: Any) -> Any:
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
+    elif groups is not None:
+        wrong = [type(member) for group in groups for member in group if not isinstance(member, torch.Tensor)]
+        if wrong:
+            raise ValueError(f"groups must hold parameters, not {wrong[0]}")
+    return groups
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -268,23 +212,36 @@ def DistributedOptimizer(  # noqa: N802
     Raises:
         ValueError: the names or groups do not fit the optimizer's parameters.
     """
+    size()  # init must have been called
     check_process_set(process_set)
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=Average")
-    if backward_passes_per_step < 1:
-        raise ValueError("backward_passes_per_step must be at least 1")
     if num_groups:
         warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
     if isinstance(optimizer, _Distributed):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    names = _name_parameters(optimizer, named_parameters)
-    factors = (1.0 / gradient_predivide_factor, gradient_predivide_factor)
-    reducer = _Reducer(
-        optimizer, names, compression, backward_passes_per_step, op, factors, groups or num_groups
+    factors = split_factor(gradient_predivide_factor, op)
+    names = {
+        parameter: _default_name(i, j)
+        for i, group in enumerate(optimizer.param_groups)
+        for j, parameter in enumerate(group["params"])
+    }
+    if named_parameters is not None:
+        given = check_names(named_parameters, names)
+        names = {parameter: given[parameter] for parameter in names}
+    wanted = _check_groups(groups or num_groups or None)
+    trained = [parameter for parameter in names if parameter.requires_grad]
+    together = make_groups(wanted, trained, lambda parameter: parameter.dtype) if wanted else []
+    reducer = Reducer(
+        _Gradients(), collectives, names, together, backward_passes_per_step, op, factors, compression
     )
+    return _instrument(optimizer, reducer)
+
+
+def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
+    hooks = _BackwardHooks(reducer)
+    for parameter in reducer.names:
+        hooks.watch(parameter)
     kind = type(optimizer)
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
-    optimizer._hvd = reducer  # type: ignore[attr-defined]
-    optimizer._hvd_skip = False  # type: ignore[attr-defined]
+    optimizer.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
     optimizer.register_step_pre_hook(_before_step)
     return optimizer

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
+from horovod.basics import rank
 from horovod.objects import broadcast_object
 from horovod.torch.operations import broadcast_async_
+
+_SENT_AS_THEY_ARE = {
+    *(torch.uint8, torch.int8, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
 
 
 def _named(params: Any) -> list[tuple[str, Any]]:
@@ -40,11 +46,36 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         finish()
 
 
-def _broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str) -> Any:
-    if tensor.is_contiguous():
-        return broadcast_async_(tensor, root_rank, name).wait
-    handle = broadcast_async_(tensor.contiguous(), root_rank, name)
-    return lambda: tensor.copy_(handle.wait())
+def _broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str) -> Callable[[], None]:
+    """Starts the broadcast of a tensor of any type and layout; the returned function waits for it."""
+    dense = tensor.contiguous()
+    sent = dense if tensor.dtype in _SENT_AS_THEY_ARE else dense.reshape(-1).view(torch.uint8)
+    handle = broadcast_async_(sent, root_rank, name)
+
+    def finish() -> None:
+        handle.wait()
+        if dense.data_ptr() != tensor.data_ptr():
+            tensor.copy_(dense)
+
+    return finish
+
+
+class _Absent(NamedTuple):
+    """Stands for a tensor that comes by a broadcast of its own."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _replace(value: Any, kind: type, new: Callable[[Any], Any]) -> Any:
+    """A copy of nested dicts and lists with all that is of one kind replaced."""
+    if isinstance(value, kind):
+        return new(value)
+    if isinstance(value, dict):
+        return {key: _replace(item, kind, new) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replace(item, kind, new) for item in value)
+    return value
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
@@ -61,5 +92,23 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         raise ValueError(
             "broadcast_optimizer_state can't take LBFGS; broadcast the model's parameters instead"
         )
-    state = broadcast_object(optimizer.state_dict(), root_rank, "broadcast_optimizer_state")
-    optimizer.load_state_dict(state)
+    tensors: list[torch.Tensor] = []
+
+    def leave_out(tensor: torch.Tensor) -> _Absent:
+        tensors.append(tensor)
+        return _Absent(tuple(tensor.shape), tensor.dtype)
+
+    def make_room(absent: _Absent) -> torch.Tensor:
+        tensors.append(torch.empty(absent.shape, dtype=absent.dtype))
+        return tensors[-1]
+
+    name = "broadcast_optimizer_state"
+    at_root = rank() == root_rank
+    state = _replace(optimizer.state_dict(), torch.Tensor, leave_out) if at_root else None
+    state = broadcast_object(state, root_rank, name)
+    if not at_root:
+        state = _replace(state, _Absent, make_room)
+    for finish in [_broadcast_in_place(t, root_rank, f"{name}.{i}") for i, t in enumerate(tensors)]:
+        finish()
+    if not at_root:
+        optimizer.load_state_dict(state)
