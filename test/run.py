@@ -56,13 +56,20 @@ def call(*words: str | Path, **environment: str) -> bool:
         return process.wait(DEADLINE) == 0
     except subprocess.TimeoutExpired:
         print(f"FAILED: not done after {DEADLINE:.0f} seconds", flush=True)
+        return False
+    finally:
+        if process.poll() is None:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C would; what has not ended half a minute later is killed."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return False
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(DEADLINE)
-        raise
 
 
 def result_file(name: str) -> Path:
@@ -207,6 +214,7 @@ def main() -> int:
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         print(f"no such kind of tests: {', '.join(unknown)}; there are {', '.join(KINDS)}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the running command, then stop
     os.chdir(ROOT)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "summary").unlink(missing_ok=True)
