@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -141,6 +142,45 @@ def test_several_threads(size: int) -> None:
     assert results == [20.0 * size] * 4
 
 
+def test_ctrl_c_while_waiting(rank: int, size: int) -> None:
+    """The others come only after rank 0 was interrupted; then the operation ends well."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+    if rank == 0:
+        handle = hvd.allreduce_async(np.ones(2), name="interrupted", op=hvd.Sum)
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            hvd.synchronize(handle)
+    hvd.barrier()
+    if rank == 0:
+        np.testing.assert_allclose(hvd.synchronize(handle), size)
+    if rank != 0:
+        np.testing.assert_allclose(hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum), size)
+
+
+def test_shutdown_beside_a_waiting_thread(rank: int, size: int) -> None:
+    """The thread hears of it; nothing is used after it was freed."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+    heard: list[str] = []
+    handle = hvd.allreduce_async(np.ones(2), name=f"only rank {rank} asks for this")
+
+    def wait() -> None:
+        try:
+            hvd.synchronize(handle)
+        except HorovodInternalError as error:
+            heard.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    hvd.barrier()
+    hvd.shutdown()
+    thread.join(30)
+    assert len(heard) == 1
+    hvd.init()
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
 def test_dropped_handles(rank: int, size: int) -> None:
     for i in range(50):
         hvd.allreduce_async(np.ones(1000), name=f"dropped.{i}", op=hvd.Sum)
@@ -155,6 +195,21 @@ def test_fork(size: int) -> None:
         except HorovodInternalError as error:
             os._exit(0 if "parent" in str(error) else 2)
         os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_forked_child_may_start_anew(rank: int, size: int) -> None:
+    """Its parent's rank is still known; init makes it a job of its own."""
+    child = os.fork()
+    if child == 0:
+        for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+            del os.environ[name]
+        right = not hvd.is_initialized() and (hvd.rank(), hvd.size()) == (rank, size)
+        hvd.init()
+        right = right and hvd.is_initialized() and hvd.size() == 1 and hvd.allreduce(np.ones(1))[0] == 1
+        hvd.shutdown()
+        os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
 
