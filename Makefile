@@ -19,6 +19,7 @@ export PATH := $(BIN):$(PATH)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  make test-KIND       one kind of tests: $(KINDS)"
 
 deps: ## install the Debian packages (as root; else say which)
 	@tools/deps.sh
@@ -53,17 +54,18 @@ test-unit test-group test-simulate: build
 test-launch test-python: build install
 test-house test-lint: venv
 test-sanitize: deps
-$(KINDS:%=test-%): test-%: ## one kind of tests: unit group simulate launch python house lint sanitize
+$(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
 lint: test-lint ## clang-format, ruff and mypy
 
-soak: build ## the group and simulator tests $(SOAK) times over, until one fails
+soak: build ## the group and simulator tests over and over (SOAK=10 times), until one fails
 	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
 
-bench: build ## measure blocking allreduces of two ranks, and the element kernels
-	@$(BUILD)/launch/horovodrun -np 2 $(BUILD)/bench/bench_allreduce
+bench: build install ## measure allreduces of two ranks, element kernels, how fast a death is known
+	@horovodrun -np 2 $(BUILD)/bench/bench_allreduce
 	@$(BUILD)/bench/bench_kernels
+	@python bench/faults.py
 
 clean: ## remove everything that was made, but not .venv
 	rm -rf $(BUILD) out $(VENV)/.installed

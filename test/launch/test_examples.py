@@ -106,6 +106,15 @@ def test_help_says_what_one_sees(launcher: Launcher, name: str) -> None:
     assert "--output-dir" in out
 
 
+def test_the_example_of_the_readme(launcher: Launcher) -> None:
+    source = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert source
+    assert source.group(1).count("\n") <= 22
+    lines = run(launcher, 2, *launcher.python(source.group(1)))
+    assert lines[0].startswith("0 of 2 mean loss ")
+    assert numbers(lines[0])[0] < 0.2
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_pi_in_c(launcher: Launcher, ranks: int) -> None:
     program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "pi"
