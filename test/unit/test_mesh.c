@@ -171,12 +171,18 @@ static void run_processes(int size, const struct group_options *options, int kil
     hvd_rendezvous *rendezvous;
     char address[32];
     pid_t children[SIZE_MAX_RANKS];
+    int gate[2]; /* nobody starts before all are forked: the server's thread must not hold a lock meanwhile */
+    CHECK(pipe(gate) == 0, "no pipe");
     CHECK(hvd_rendezvous_start("127.0.0.1", SECRET, &rendezvous, &status) == HVD_OK, "%s", status.text);
     snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
     for (int rank = 0; rank < size; rank++) {
         children[rank] = fork();
         CHECK(children[rank] >= 0, "no fork");
         if (children[rank] == 0) {
+            char nothing;
+            close(gate[1]);
+            CHECK(read(gate[0], &nothing, 1) == 0, "the gate is broken");
+            close(gate[0]);
             struct member member = {.rank = rank, .size = size, .fn = options->fn};
             settings_for(&member.settings, rank, size, address, options->transport);
             if (options->prepare)
@@ -186,6 +192,8 @@ static void run_processes(int size, const struct group_options *options, int kil
             _exit(0);
         }
     }
+    close(gate[0]);
+    close(gate[1]);
     for (int rank = 0; rank < size; rank++) {
         int outcome;
         CHECK(waitpid(children[rank], &outcome, 0) == children[rank], "lost a child");
