@@ -12,8 +12,9 @@ from typing import Any
 from horovod import _core
 from horovod.basics import *  # noqa: F403
 from horovod.basics import __all__ as _basics
-from horovod.collectives import Collectives, barrier, global_process_set, poll, synchronize
+from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
+from horovod.handles import barrier, global_process_set, poll, synchronize
 from horovod.objects import allgather_object, broadcast_object
 
 __version__ = _core.version()
@@ -57,6 +58,10 @@ broadcast = _collectives.broadcast
 broadcast_ = _collectives.broadcast_
 broadcast_async = _collectives.broadcast_async
 broadcast_async_ = _collectives.broadcast_async_
+reducescatter = _collectives.reducescatter
+reducescatter_async = _collectives.reducescatter_async
+grouped_reducescatter = _collectives.grouped_reducescatter
+grouped_reducescatter_async = _collectives.grouped_reducescatter_async
 
 __all__ = [
     *_basics,
@@ -81,6 +86,10 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "poll",
+    "reducescatter",
+    "reducescatter_async",
     "synchronize",
 ]

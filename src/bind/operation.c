@@ -85,6 +85,12 @@ static int tensors_init(struct tensors *tensors, PyObject *inputs, PyObject *out
     return 0;
 }
 
+/* Whether the outputs are the engine's. */
+static int makes_results(hvd_operation operation)
+{
+    return operation == HVD_ALLGATHER || operation == HVD_REDUCESCATTER;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------ */
 
 enum { ARGUMENTS = 11 };
@@ -108,7 +114,7 @@ static int request_init(hvd_request *request, struct tensors *tensors, PyObject 
     request->grouped = PyObject_IsTrue(arguments[10]);
     if (PyErr_Occurred())
         return -1;
-    int in_place = request->operation != HVD_ALLGATHER;
+    int in_place = !makes_results(request->operation);
     if (tensors_init(tensors, arguments[2], arguments[3], in_place))
         return -1;
     request->count = tensors->inputs;
@@ -219,7 +225,8 @@ static PyObject *operation_done(PyObject *self, PyObject *unused)
     return PyBool_FromLong(hvd_test(((Operation *)self)->handle, NULL) != HVD_IN_PROGRESS);
 }
 
-PyDoc_STRVAR(results_doc, "results() -> list[Result]\n\nWhat a finished allgather gave; once only.");
+PyDoc_STRVAR(results_doc,
+             "results() -> list[Result]\n\nThe outputs of an operation that makes its own; once only.");
 
 static PyObject *operation_results(PyObject *self, PyObject *unused)
 {
@@ -284,7 +291,7 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     }
     int done = wait_for(handle, -1);
     PyObject *answer = NULL;
-    if (done > 0 && request.operation == HVD_ALLGATHER) {
+    if (done > 0 && makes_results(request.operation)) {
         answer = take_results(handle, tensors.inputs);
     } else if (done > 0) {
         Py_INCREF(Py_None);

@@ -156,7 +156,7 @@ void hvd_release(hvd_handle *handle)
         handle_release(handle);
 }
 
-/* ---- results of allgather ------------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------------------------------ */
 
 void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
 {

@@ -14,7 +14,7 @@ struct hvd_handle {
     struct pending pending;
     hvd_request request;     /* inputs and outputs point into this allocation */
     hvd_status *failure;     /* NULL when all went well or nothing is known yet */
-    hvd_tensor *results;     /* allgather's, [count], once done */
+    hvd_tensor *results;     /* the engine's outputs, [count], once done */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };
 

@@ -128,6 +128,26 @@ static void test_allreduce_equal_bits(void **state)
                 }
 }
 
+static void test_reducescatter(void **state)
+{
+    (void)state;
+    static const double factors[][2] = {{1, 1}, {2, 1}, {1, 0.5}};
+    size_t counts[] = {0, 1, 9, 1001};
+    for (int size = 1; size <= WORLD_RANKS; size++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (int count = 0; count < 4; count++)
+                for (int variant = 0; variant < 6; variant++) {
+                    struct reduce_case c = {.algorithm = "ring",
+                                            .dtype = dtypes[d],
+                                            .reduction = variant & 1 ? HVD_AVERAGE : HVD_SUM,
+                                            .elements = counts[count],
+                                            .spans = 1 + count,
+                                            .prescale = factors[variant / 2][0],
+                                            .postscale = factors[variant / 2][1]};
+                    scatter_run(&c, size);
+                }
+}
+
 static void test_allgather(void **state)
 {
     (void)state;
@@ -206,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_allreduce_factors),
         cmocka_unit_test(test_allreduce_long),
         cmocka_unit_test(test_allreduce_equal_bits),
+        cmocka_unit_test(test_reducescatter),
         cmocka_unit_test(test_allgather),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_barrier),

@@ -35,6 +35,22 @@ static void test_blocks(void **state)
             }
 }
 
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int parts = 1; parts <= SIZES; parts++)
+        for (size_t rows = 0; rows < 200; rows += 7) {
+            size_t next = 0;
+            for (int part = 0; part < parts; part++) {
+                struct range own = pattern_rows(rows, parts, part);
+                assert_int_equal(own.offset, next);
+                assert_int_equal(own.length, rows / (size_t)parts + ((size_t)part < rows % (size_t)parts));
+                next += own.length;
+            }
+            assert_int_equal(next, rows);
+        }
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -111,6 +127,15 @@ static hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *sta
     return HVD_OK;
 }
 
+/* Blocks of 0, 1, 2 or 3 elements for each rank; they end before the vector does. */
+static const size_t *blocks_of(int size)
+{
+    static size_t blocks[SIZES + 1];
+    for (int rank = 0; rank < size; rank++)
+        blocks[rank + 1] = blocks[rank] + (size_t)(rank * 5 % 4) * sizeof(float);
+    return blocks;
+}
+
 static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
                          const struct vector *vector, double prescale)
 {
@@ -131,7 +156,8 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
                         .tensors = 2,
                         .own_rows = own_rows,
                         .row_bytes = row_bytes,
-                        .gathered = gathered};
+                        .gathered = gathered,
+                        .blocks = blocks_of(size)};
 }
 
 /* Gates are earlier steps of the same range. */
@@ -238,8 +264,9 @@ static void test_choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks), cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_peers),  cmocka_unit_test(test_plans),   cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_blocks), cmocka_unit_test(test_rows),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_tree),   cmocka_unit_test(test_peers), cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.basics import Average, rank
-from horovod.collectives import Collectives, reduction_of
+from horovod.basics import Average, Sum, rank, size
+from horovod.collectives import Collectives
 from horovod.compression import Compressor, NoneCompressor
+from horovod.handles import reduction_of
 
 
 class _Tensors:
@@ -38,6 +39,8 @@ grouped_allgather_async = _collectives.grouped_allgather_async
 broadcast_ = _collectives.broadcast_
 broadcast_async = _collectives.broadcast_async
 broadcast_async_ = _collectives.broadcast_async_
+reducescatter_async = _collectives.reducescatter_async
+grouped_reducescatter_async = _collectives.grouped_reducescatter_async
 
 
 def _differentiates(tensors: Sequence[torch.Tensor]) -> bool:
@@ -182,3 +185,62 @@ def broadcast(
         return _collectives.broadcast(tensor, root_rank, name, process_set)
     given: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-untyped-call]
     return given
+
+
+class _Reducescatter(torch.autograd.Function):
+    """The gradient is all ranks' gradients joined, times the factors, and times the size for a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.arguments = arguments
+        return tuple(_scatter(arguments, *tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        name, op, process_set, (before, after) = ctx.arguments
+        factor = before * after * (size() if op == Sum else 1)
+        joined = _collectives.grouped_allgather(gradients, _derived(name, "gradient"), process_set)
+        return None, *(gradient.mul_(factor) for gradient in joined)
+
+
+def _scatter(arguments: tuple[Any, ...], *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Arguments: name, reduction, process set, factors."""
+    name, op, process_set, factors = arguments
+    return _collectives.grouped_reducescatter(tensors, name, NoneCompressor, op, process_set, *factors)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """The reduction of a tensor over all ranks, of which every rank keeps its rows. Differentiable."""
+    if not _differentiates([tensor]):
+        return _collectives.reducescatter(
+            tensor, name, compression, op, process_set, prescale_factor, postscale_factor
+        )
+    (kept,) = grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )
+    return kept
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """As ``reducescatter``, several tensors as one operation. Differentiable."""
+    arguments = (name, op, process_set, (prescale_factor, postscale_factor))
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    scatter = _Reducescatter.apply if _differentiates(tensors) else _scatter
+    outputs = scatter(arguments, *(small for small, _ in pairs))
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, pairs, strict=True)]

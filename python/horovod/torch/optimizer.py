@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import torch
 
 from horovod.basics import Average
-from horovod.collectives import Handle, check_process_set
 from horovod.compression import Compressor, NoneCompressor
+from horovod.handles import Handle, check_process_set
 from horovod.torch.operations import allreduce_async_, grouped_allreduce_async_
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
