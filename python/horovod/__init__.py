@@ -62,6 +62,8 @@ reducescatter = _collectives.reducescatter
 reducescatter_async = _collectives.reducescatter_async
 grouped_reducescatter = _collectives.grouped_reducescatter
 grouped_reducescatter_async = _collectives.grouped_reducescatter_async
+alltoall = _collectives.alltoall
+alltoall_async = _collectives.alltoall_async
 
 __all__ = [
     *_basics,
@@ -73,6 +75,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",

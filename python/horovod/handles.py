@@ -15,6 +15,7 @@ A = TypeVar("A")
 ALLREDUCE = 0
 ALLGATHER = 1
 BROADCAST = 2
+ALLTOALL = 5
 BARRIER = 6
 REDUCESCATTER = 7
 
@@ -41,6 +42,10 @@ class Handle(Generic[A]):
         self._operation = operation
         self._finish: Callable[[], Any] | None = finish
         self._output: Any = None
+
+    def then(self, change: Callable[[Any], Any]) -> Handle[A]:
+        """This operation with its result changed."""
+        return Handle(self._operation, lambda: change(self.wait()))
 
     def done(self) -> bool:
         """Whether ``wait`` would return at once."""

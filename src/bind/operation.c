@@ -18,6 +18,8 @@ struct tensors {
     int32_t inputs, outputs;
     struct tensor_view *views;
     hvd_tensor *list;
+    int64_t *splits; /* alltoall, or NULL */
+    int32_t results; /* outputs of the engine's */
 };
 
 typedef struct Operation {
@@ -42,6 +44,7 @@ static void tensors_free(struct tensors *tensors)
         tensor_view_fini(&tensors->views[i]);
     free(tensors->views);
     free(tensors->list);
+    free(tensors->splits);
     *tensors = (struct tensors){0};
 }
 
@@ -85,21 +88,48 @@ static int tensors_init(struct tensors *tensors, PyObject *inputs, PyObject *out
     return 0;
 }
 
-/* Whether the outputs are the engine's. */
-static int makes_results(hvd_operation operation)
+/* How many outputs are the engine's. */
+static int32_t count_results(const hvd_request *request)
 {
-    return operation == HVD_ALLGATHER || operation == HVD_REDUCESCATTER;
+    if (request->operation == HVD_ALLTOALL)
+        return 2;
+    int makes_results = request->operation == HVD_ALLGATHER || request->operation == HVD_REDUCESCATTER;
+    return makes_results ? request->count : 0;
+}
+
+/* One number for each rank. */
+static int splits_init(struct tensors *tensors, PyObject *sequence, int32_t size)
+{
+    Py_ssize_t count = PySequence_Size(sequence);
+    if (count < 0)
+        return -1;
+    if (count != size) {
+        PyErr_Format(PyExc_ValueError, "%zd splits for %d ranks; there must be one for each", count,
+                     (int)size);
+        return -1;
+    }
+    tensors->splits = calloc((size_t)size, sizeof *tensors->splits);
+    if (!tensors->splits) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *number = PySequence_GetItem(sequence, i);
+        tensors->splits[i] = number ? PyLong_AsLongLong(number) : -1;
+        Py_XDECREF(number);
+    }
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------ */
 
-enum { ARGUMENTS = 11 };
+enum { ARGUMENTS = 11 }; /* and the splits, if there are any */
 
-static int request_init(hvd_request *request, struct tensors *tensors, PyObject *const *arguments,
-                        Py_ssize_t count)
+static int request_init(const hvd_context *context, hvd_request *request, struct tensors *tensors,
+                        PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count != ARGUMENTS) {
-        PyErr_Format(PyExc_TypeError, "%d arguments are needed", ARGUMENTS);
+    if (count != ARGUMENTS && count != ARGUMENTS + 1) {
+        PyErr_Format(PyExc_TypeError, "%d or %d arguments are needed", ARGUMENTS, ARGUMENTS + 1);
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};
@@ -114,10 +144,17 @@ static int request_init(hvd_request *request, struct tensors *tensors, PyObject 
     request->grouped = PyObject_IsTrue(arguments[10]);
     if (PyErr_Occurred())
         return -1;
-    int in_place = !makes_results(request->operation);
-    if (tensors_init(tensors, arguments[2], arguments[3], in_place))
+    request->count = (int32_t)PySequence_Size(arguments[2]);
+    int32_t results = count_results(request);
+    if (tensors_init(tensors, arguments[2], arguments[3], !results))
         return -1;
-    request->count = tensors->inputs;
+    if (count > ARGUMENTS && arguments[ARGUMENTS] != Py_None &&
+        splits_init(tensors, arguments[ARGUMENTS], hvd_get_placement(context).size)) {
+        tensors_free(tensors);
+        return -1;
+    }
+    tensors->results = results;
+    request->splits = tensors->splits;
     request->inputs = tensors->list;
     request->outputs = tensors->outputs ? tensors->list + tensors->inputs : NULL;
     return 0;
@@ -232,7 +269,7 @@ static PyObject *operation_results(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const Operation *operation = (Operation *)self;
-    return take_results(operation->handle, operation->tensors.inputs);
+    return take_results(operation->handle, operation->tensors.results);
 }
 
 static PyMethodDef operation_methods[] = {
@@ -262,7 +299,7 @@ PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_
     Operation *operation = (Operation *)allocate(operation_type, 0);
     if (!operation)
         return NULL;
-    if (request_init(&request, &operation->tensors, arguments, count)) {
+    if (request_init(context, &request, &operation->tensors, arguments, count)) {
         Py_DECREF(operation);
         return NULL;
     }
@@ -282,7 +319,7 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     hvd_handle *handle;
     struct tensors tensors = {0};
     operation_sweep(0);
-    if (request_init(&request, &tensors, arguments, count))
+    if (request_init(context, &request, &tensors, arguments, count))
         return NULL;
     request.waits = 1;
     if (hvd_submit(context, &request, &handle, &status)) {
@@ -291,8 +328,8 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     }
     int done = wait_for(handle, -1);
     PyObject *answer = NULL;
-    if (done > 0 && makes_results(request.operation)) {
-        answer = take_results(handle, tensors.inputs);
+    if (done > 0 && tensors.results) {
+        answer = take_results(handle, tensors.results);
     } else if (done > 0) {
         Py_INCREF(Py_None);
         answer = Py_None;

@@ -15,7 +15,7 @@ struct job {
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
-    struct vector input, output; /* equal spans when in place; allgather's output is made by `gathered` */
+    struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;
 
     /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
@@ -24,6 +24,9 @@ struct job {
     int tensors;
     const uint64_t *own_rows, *row_bytes;
     hvd_code (*gathered)(struct job *job, const uint64_t *rows, hvd_status *status);
+
+    /* Alltoall: the same with one tensor; own_rows[rank] go to that rank, rows[rank] come from it, in the
+     * order of ranks in both vectors; the output is one span. */
 
     /* Reducescatter: where the ranks' blocks start in both vectors, [size + 1]. The output has room for all
      * of them; only this rank's is its result. */

@@ -49,6 +49,9 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
     if (operation_makes_results(request->operation) && request->outputs)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: outputs must be NULL; the results come from hvd_output", text);
+    if (request->operation == HVD_ALLTOALL && request->count != 1)
+        return status_set(status, HVD_INVALID_ARGUMENT, "alltoall of %d tensors; it takes 1",
+                          (int)request->count);
     if (request->operation == HVD_BROADCAST && request->root < 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "broadcast: the root rank %d is negative",
                           (int)request->root);

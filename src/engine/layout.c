@@ -6,6 +6,7 @@
 #include "coll/pattern.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- sizes ---------------------------------------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ static uint64_t row_bytes_of(const hvd_tensor *tensor)
 
 /* How long the lists of a batch may become. */
 struct lengths {
-    size_t handles, tensors, inputs, outputs, blocks;
+    size_t handles, tensors, rows, inputs, outputs, blocks;
 };
 
 static struct lengths measure(const struct batch *batch, int size)
@@ -31,6 +32,7 @@ static struct lengths measure(const struct batch *batch, int size)
     for (int i = 0; i < batch->count; i++)
         lengths.tensors += (size_t)((const struct hvd_handle *)batch->requests[i]->owner)->request.count;
     lengths.inputs = lengths.outputs = lengths.tensors;
+    lengths.rows = first->request.operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
     if (first->request.operation == HVD_REDUCESCATTER) {
         lengths.inputs = lengths.tensors * (size_t)size;
         lengths.outputs = lengths.tensors + 2;
@@ -45,7 +47,7 @@ struct running_batch *layout_create(const struct batch *batch, int size)
     struct running_batch *running =
         calloc(1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
                       (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
-                      lengths.tensors * 2 * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
+                      (lengths.rows + lengths.tensors) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
     if (!running)
         return NULL;
     running->handles = (struct hvd_handle **)(running + 1);
@@ -54,7 +56,7 @@ struct running_batch *layout_create(const struct batch *batch, int size)
     running->job.input.starts = (size_t *)(running->job.output.spans + lengths.outputs);
     running->job.output.starts = running->job.input.starts + lengths.inputs;
     running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
-    running->row_bytes = running->own_rows + lengths.tensors;
+    running->row_bytes = running->own_rows + lengths.rows;
     running->blocks = (size_t *)(running->row_bytes + lengths.tensors);
     for (int i = 0; i < batch->count; i++)
         running->handles[running->count++] = batch->requests[i]->owner;
@@ -102,9 +104,10 @@ static void fill_plainly(struct running_batch *running)
 
 /* ---- results -------------------------------------------------------------------------------------- */
 
-static hvd_code results_reserve(struct hvd_handle *handle, hvd_status *status)
+static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status *status)
 {
-    handle->results = calloc((size_t)handle->request.count, sizeof *handle->results);
+    handle->results = calloc((size_t)count, sizeof *handle->results);
+    handle->result_count = handle->results ? count : 0;
     if (!handle->results)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s",
                           handle->pending.name);
@@ -141,19 +144,60 @@ static uint64_t sum_over_ranks(const struct job *job, const uint64_t *rows, int 
     return total;
 }
 
-hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status)
+static hvd_code add_results_of_all(struct job *job, const uint64_t *rows, hvd_status *status)
 {
     struct running_batch *running = job->owner;
     int tensor = 0;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
-        hvd_code code = results_reserve(handle, status);
+        hvd_code code = results_reserve(handle, handle->request.count, status);
         for (int t = 0; !code && t < handle->request.count; t++, tensor++)
             code = add_result(job, handle, t, sum_over_ranks(job, rows, tensor), status);
         if (code)
             return code;
     }
     return HVD_OK;
+}
+
+/* ---- alltoall ------------------------------------------------------------------------------------- */
+
+static void fill_with_splits(struct running_batch *running)
+{
+    struct job *job = &running->job;
+    const hvd_request *request = &running->handles[0]->request;
+    vector_add(&job->input, request->inputs[0].data, tensor_bytes(&request->inputs[0]));
+    for (int rank = 0; rank < job->size; rank++)
+        running->own_rows[rank] = (uint64_t)request->splits[rank];
+    running->row_bytes[0] = row_bytes_of(&request->inputs[0]);
+    job->tensors = 1;
+}
+
+/* The rows, and how many came from each rank. */
+static hvd_code add_result_and_splits(struct job *job, const uint64_t *rows, hvd_status *status)
+{
+    const struct running_batch *running = job->owner;
+    struct hvd_handle *handle = running->handles[0];
+    hvd_code code = results_reserve(handle, 2, status);
+    if (!code)
+        code = add_result(job, handle, 0, sum_over_ranks(job, rows, 0), status);
+    if (code)
+        return code;
+    hvd_tensor *splits = &handle->results[1];
+    int64_t shape[] = {job->size};
+    size_t bytes = (size_t)job->size * sizeof *rows;
+    *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
+    splits->data = result_allocate(shape, 1, bytes, &splits->shape);
+    if (!splits->data)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s",
+                          handle->pending.name);
+    memcpy(splits->data, rows, bytes);
+    return HVD_OK;
+}
+
+hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status)
+{
+    return job->operation == HVD_ALLTOALL ? add_result_and_splits(job, rows, status)
+                                          : add_results_of_all(job, rows, status);
 }
 
 /* ---- reducescatter -------------------------------------------------------------------------------- */
@@ -179,7 +223,7 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
     struct job *job = &running->job;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
-        hvd_code code = results_reserve(handle, status);
+        hvd_code code = results_reserve(handle, handle->request.count, status);
         for (int t = 0; !code && t < handle->request.count; t++) {
             size_t rows = (size_t)handle->request.inputs[t].shape[0];
             code = add_result(job, handle, t, pattern_rows(rows, job->size, job->rank).length, status);
@@ -218,6 +262,9 @@ hvd_code layout_fill(struct running_batch *running, hvd_status *status)
 {
     if (running->job.operation == HVD_REDUCESCATTER)
         return fill_by_blocks(running, status);
-    fill_plainly(running);
+    if (running->job.operation == HVD_ALLTOALL)
+        fill_with_splits(running);
+    else
+        fill_plainly(running);
     return HVD_OK;
 }

@@ -15,7 +15,7 @@ struct running_batch {
     uint64_t sequence;
     int count;
     struct hvd_handle **handles;
-    uint64_t *own_rows, *row_bytes; /* allgather */
+    uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */
     void *room;                     /* reducescatter: other ranks' blocks on their way */
 };

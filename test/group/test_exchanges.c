@@ -133,11 +133,112 @@ static void reducescatters_at_once(struct member *member)
     }
 }
 
+/* How many rows rank `from` gives to rank `to`. */
+static int64_t rows_given(int pattern, int from, int to)
+{
+    switch (pattern) {
+    case 0:
+        return 0;
+    case 1:
+        return 3;
+    case 2:
+        return (from + to) % 3;
+    case 3:
+        return from == 1 ? 700 : 0;
+    case 4:
+        return to == 0 ? 5 : 0;
+    default:
+        return (from * 5 + to * 3) % 7 * 1500;
+    }
+}
+
+static double row_value(int from, int to, int64_t i)
+{
+    return from * 1e6 + to * 1e5 + (double)i;
+}
+
+/* The output and the received splits of one rank. */
+static void check_exchange(const struct member *member, const hvd_tensor *outputs, int pattern, int64_t width)
+{
+    const double *got = outputs[0].data;
+    const int64_t *received = outputs[1].data;
+    int64_t rows = 0;
+    CHECK(outputs[1].ndim == 1 && outputs[1].shape[0] == member->size && outputs[1].dtype == HVD_INT64,
+          "alltoall %d: the received splits have another form", pattern);
+    for (int from = 0; from < member->size; from++) {
+        int64_t given = rows_given(pattern, from, member->rank);
+        CHECK(received[from] == given, "alltoall %d: %d rows from %d", pattern, (int)received[from], from);
+        for (int64_t i = 0; i < given * width; i++)
+            CHECK(*got++ == row_value(from, member->rank, i), "alltoall %d: element %d from %d", pattern,
+                  (int)i, from);
+        rows += given;
+    }
+    CHECK(outputs[0].ndim == 2 && outputs[0].shape[0] == rows && outputs[0].shape[1] == width,
+          "alltoall %d: shape [%d, %d]", pattern, (int)outputs[0].shape[0], (int)outputs[0].shape[1]);
+}
+
+static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
+{
+    hvd_status check_status;
+    int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
+    for (int to = 0; to < member->size; to++)
+        shape[0] += splits[to] = rows_given(pattern, member->rank, to);
+    double *input = calloc((size_t)(shape[0] * width) + 1, sizeof *input), *next = input;
+    for (int to = 0; to < member->size; to++)
+        for (int64_t i = 0; i < splits[to] * width; i++)
+            *next++ = row_value(member->rank, to, i);
+    hvd_tensor in = tensor_of(input, HVD_FLOAT64, shape, 2), outputs[2];
+    hvd_request request = request_of(HVD_ALLTOALL, even ? "even" : "uneven", &in);
+    request.splits = even ? NULL : splits;
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    check_exchange(member, outputs, pattern, width);
+    hvd_free(outputs[0].data);
+    hvd_free(outputs[1].data);
+    free(input);
+}
+
+static void alltoall_product(struct member *member)
+{
+    for (int pattern = 0; pattern < 6; pattern++)
+        for (int64_t width = 0; width < 4; width += 1 + width)
+            alltoall_case(member, pattern, width, false);
+    alltoall_case(member, 0, 2, true);
+    alltoall_case(member, 1, 2, true);
+}
+
+static void check_splits_refused(struct member *member, int64_t rows, const int64_t *splits,
+                                 const char *words)
+{
+    hvd_status status;
+    float data[64] = {0};
+    hvd_tensor in = tensor_of(data, HVD_FLOAT32, &rows, 1), outputs[2];
+    hvd_request request = request_of(HVD_ALLTOALL, "refused", &in);
+    request.splits = splits;
+    hvd_code code = hvd_run(member->context, &request, outputs, &status);
+    CHECK(code == HVD_INVALID_ARGUMENT, "refused splits: %s", hvd_code_name(code));
+    CHECK(strstr(status.text, words), "\"%s\" does not say \"%s\"", status.text, words);
+}
+
+static void alltoall_refusals(struct member *member)
+{
+    int64_t splits[8] = {0};
+    splits[member->size - 1] = 8;
+    check_splits_refused(member, 7, splits, "exceed");
+    splits[member->size - 1] = -1;
+    check_splits_refused(member, 7, splits, "is -1");
+    splits[member->size - 1] = INT64_MAX;
+    check_splits_refused(member, 7, splits, "exceed");
+    if (member->size > 1)
+        check_splits_refused(member, member->size + 1, NULL, "evenly");
+}
+
 static void all_cases(struct member *member)
 {
     reducescatter_product(member);
     reducescatter_group(member);
     reducescatters_at_once(member);
+    alltoall_refusals(member);
+    alltoall_product(member);
 }
 
 static void run_on(void **state)

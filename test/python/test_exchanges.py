@@ -98,3 +98,97 @@ def test_reducescatter_gradient(grouped: bool, rank: int, size: int) -> None:
         for r in range(size):
             expected[rows_of(5, r, size)] = (r + 1) * 0.5 * (size if op == hvd.Sum else 1)
         np.testing.assert_allclose(tensor.grad.numpy(), expected)
+
+
+# -- alltoall --------------------------------------------------------------------------------------
+
+
+def block(source: int, target: int, rows: int, width: int = 2) -> Any:
+    return np.arange(rows * width).reshape(rows, width) % 50 + source * 10 + target
+
+
+def blocks_to(rank: int, size: int, rows: Any) -> Any:
+    return np.concatenate([block(rank, r, rows(rank, r)) for r in range(size)])
+
+
+def blocks_from(rank: int, size: int, rows: Any) -> Any:
+    return np.concatenate([block(r, rank, rows(r, rank)) for r in range(size)])
+
+
+ROWS = [
+    lambda source, target: 3,
+    lambda source, target: (source + 2 * target) % 4,
+    lambda source, target: 20_000 if target == 0 else 0,
+    lambda source, target: 0,
+]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_alltoall_with_splits(kind: Any, rows: Any, rank: int, size: int) -> None:
+    splits = [rows(rank, r) for r in range(size)]
+    for dtype in kind.dtypes:
+        tensor = kind.array(blocks_to(rank, size, rows), dtype)
+        for given in (splits, kind.array(splits, "int32")):
+            result, received = kind.hvd.alltoall(tensor, splits=given)
+            assert result.dtype == tensor.dtype
+            check(kind, result, blocks_from(rank, size, rows), dtype)
+            assert received.tolist() == [rows(r, rank) for r in range(size)]
+
+
+def test_alltoall_evenly(kind: Any, rank: int, size: int) -> None:
+    tensor = kind.array(blocks_to(rank, size, ROWS[0]))
+    expected = blocks_from(rank, size, ROWS[0])
+    check(kind, kind.hvd.alltoall(tensor), expected, "float32")
+    handles = [kind.hvd.alltoall_async(tensor, name=f"even {i}") for i in range(10)]
+    for handle in handles:
+        check(kind, kind.hvd.synchronize(handle), expected, "float32")
+    empty = kind.hvd.alltoall(kind.array(np.zeros((0, 3))))
+    assert tuple(empty.shape) == (0, 3)
+
+
+def test_alltoall_of_some_rows_to_some_ranks(kind: Any, rank: int, size: int) -> None:
+    tensor = kind.array([[rank, 0], [rank, 1], [rank, 2]])
+    handle = kind.hvd.alltoall_async(tensor, [1] + [0] * (size - 1))
+    result, received = kind.hvd.synchronize(handle)
+    expected = [[r, 0] for r in range(size)] if rank == 0 else np.zeros((0, 2))
+    check(kind, result, expected, "float32")
+    assert received.tolist() == [int(rank == 0)] * size
+
+
+def test_alltoall_refuses(kind: Any, rank: int, size: int) -> None:
+    tensor = kind.array(np.zeros((2 * size + 1, 2)))
+    for splits, words in [
+        ([1] * (size + 1), "splits for"),
+        ([2 * size + 2] + [0] * (size - 1), "exceed"),
+        ([-1] * size, "is -1"),
+        ([[1]] * size, "one dimension"),
+        (kind.array([1.0] * size), "integers"),
+        (3, "one dimension"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            kind.hvd.alltoall(tensor, splits)
+    with pytest.raises(ValueError, match="0 dimensions"):
+        kind.hvd.alltoall(kind.array(1.0))
+    if size > 1:
+        with pytest.raises(ValueError, match="evenly"):
+            kind.hvd.alltoall(tensor)
+        with pytest.raises(basics.HorovodInternalError, match="shape"):
+            kind.hvd.alltoall(kind.array(np.zeros((size, rank + 1))), name="widths differ")
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_alltoall_gradient(given: bool, rank: int, size: int) -> None:
+    torch = pytest.importorskip("torch")
+    import horovod.torch as hvd
+
+    splits = [r + 1 for r in range(size)] if given else [2] * size
+    more = 1 if given else 0  # rows that go nowhere
+    tensor = torch.ones(sum(splits) + more, 3, requires_grad=True)
+    if given:
+        result, received = hvd.alltoall(tensor, torch.tensor(splits, dtype=torch.int32))
+        assert received.tolist() == [rank + 1] * size and not received.requires_grad
+    else:
+        result = hvd.alltoall(tensor)
+    (result * (rank + 5)).sum().backward()
+    expected = [r + 5 for r in range(size) for _ in range(splits[r])] + [0] * more
+    np.testing.assert_allclose(tensor.grad.numpy(), np.repeat(np.array(expected)[:, None], 3, 1))

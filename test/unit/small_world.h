@@ -163,7 +163,7 @@ struct work {
     char text[HVD_STATUS_TEXT];
     struct vector input, output; /* what the test made; output also for allgather */
     size_t blocks[WORLD_RANKS + 1];
-    uint64_t own_sizes[4];
+    uint64_t own_sizes[WORLD_RANKS];
     uint64_t sizes[4 * WORLD_RANKS];
 };
 
@@ -369,60 +369,8 @@ static inline void reduce_run(const struct reduce_case *c, int size)
     world_close(&world);
 }
 
-/* ---- reducescatter -------------------------------------------------------------------------------- */
-
-static inline void scatter_init(struct work *work, const struct reduce_case *c, int rank, int size)
-{
-    reduce_init(work, c, rank, size);
-    work->job.operation = HVD_REDUCESCATTER;
-    work->job.algorithm = algorithm_named(HVD_REDUCESCATTER, c->algorithm);
-    size_t element = hvd_dtype_size(c->dtype);
-    for (int i = 0; i < size; i++) /* uneven, some empty */
-        work->blocks[i + 1] = i == size - 1 ? c->elements * element
-                                            : work->blocks[i] + (size_t)i % 3 * (c->elements / 9) * element;
-    work->job.blocks = work->blocks;
-}
-
-/* Only a rank's own block is its result. */
-static inline void scatter_check(const struct work *works, const struct reduce_case *c, int size)
-{
-    size_t element = hvd_dtype_size(c->dtype);
-    for (int rank = 0; rank < size; rank++) {
-        const struct work *work = &works[rank];
-        work_assert_done(work);
-        for (size_t at = work->blocks[rank]; at < work->blocks[rank + 1]; at += element) {
-            char should[8];
-            const char *is = vector_at(&work->output, at);
-            number_put(c->dtype, should, expected(c, size, at / element)); /* wraps integers */
-            if (is_integer(c->dtype))
-                assert_memory_equal(is, should, element);
-            else
-                assert_close(c, number_get(c->dtype, is), expected(c, size, at / element));
-        }
-        for (size_t i = 0; i < c->elements; i++)
-            assert_true(number_get(c->dtype, vector_at(&work->input, i * element)) ==
-                        contribution(c, rank, i));
-    }
-}
-
-static inline void scatter_run(const struct reduce_case *c, int size)
-{
-    struct world world = world_open(size);
-    struct work works[WORLD_RANKS];
-    world_start(&world);
-    for (int rank = 0; rank < size; rank++) {
-        scatter_init(&works[rank], c, rank, size);
-        executor_start(world.executors[rank], &works[rank].job);
-    }
-    assert_true(world_run(&world));
-    scatter_check(works, c, size);
-    links_assert_empty(world.links);
-    for (int rank = 0; rank < size; rank++)
-        work_drop(&works[rank]);
-    world_close(&world);
-}
-
-/* ---- allgather and broadcast ------------------------------------------------------------------------ */
+/* ---- allgather, alltoall, broadcast
+ * ------------------------------------------------------------------------ */
 
 static inline char gather_byte(int rank, int tensor, size_t i)
 {

@@ -1,6 +1,6 @@
 /* test_algorithms.c - every algorithm over a product of sizes, counts, layouts, types and reductions, against
  * a plain reference. */
-#include "small_world.h"
+#include "small_exchanges.h"
 
 #define SPANS 100 /* more than one call of a link takes */
 
@@ -170,6 +170,31 @@ static void test_allgather(void **state)
         }
 }
 
+static void test_alltoall(void **state)
+{
+    (void)state;
+    static const uint64_t choices[] = {0, 1, 17, 600};
+    for (int size = 1; size <= WORLD_RANKS; size++)
+        for (int turn = 0; turn < 12; turn++) {
+            struct world world = world_open(size);
+            struct work works[WORLD_RANKS];
+            world_start(&world);
+            for (int rank = 0; rank < size; rank++) {
+                uint64_t own_rows[WORLD_RANKS];
+                for (int to = 0; to < size; to++)
+                    own_rows[to] = turn < 4 ? choices[turn] : choices[random_below(4)];
+                exchange_init(&works[rank], own_rows, rank, size);
+                executor_start(world.executors[rank], &works[rank].job);
+            }
+            assert_true(world_run(&world));
+            exchange_check(works, size);
+            links_assert_empty(world.links);
+            for (int rank = 0; rank < size; rank++)
+                work_drop(&works[rank]);
+            world_close(&world);
+        }
+}
+
 static void test_broadcast(void **state)
 {
     (void)state;
@@ -228,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_allreduce_equal_bits),
         cmocka_unit_test(test_reducescatter),
         cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_alltoall),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_barrier),
     };

@@ -139,10 +139,12 @@ static const size_t *blocks_of(int size)
 static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
                          const struct vector *vector, double prescale)
 {
-    static uint64_t own_rows[2];
+    static uint64_t own_rows[SIZES];
     static const uint64_t row_bytes[] = {1, 1};
     own_rows[0] = (uint64_t)rank * 3 + 1;
     own_rows[1] = rank % 3 ? 4 : 0;
+    for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
+        own_rows[i] = 3;
     return (struct job){.operation = algorithm->operation,
                         .reduction = HVD_SUM,
                         .dtype = HVD_FLOAT32,
@@ -184,16 +186,17 @@ static void record(const struct schedule *schedule, int rank, int size)
     }
 }
 
-/* Allgather's later phases need the lengths of all ranks, as its first ones would have brought them. */
+/* Later phases of allgather and alltoall need the lengths of all ranks, as the earlier ones would have
+ * brought them; alltoall's are equal. */
 static void fill_lengths(const struct job *job)
 {
-    if (job->operation != HVD_ALLGATHER)
-        return;
     uint64_t *lengths = (uint64_t *)(void *)job->output.spans[0].data;
-    for (int rank = 0; rank < job->size; rank++) {
+    for (int rank = 0; job->operation == HVD_ALLGATHER && rank < job->size; rank++) {
         lengths[2 * rank] = (uint64_t)rank * 3 + 1;
         lengths[2 * rank + 1] = rank % 3 ? 4 : 0;
     }
+    for (size_t i = 0; job->operation == HVD_ALLTOALL && i < job->output.length / sizeof *lengths; i++)
+        lengths[i] = 3;
 }
 
 static void check_plans(const struct algorithm *algorithm, int root, int size, double prescale)

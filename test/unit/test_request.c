@@ -105,6 +105,11 @@ static void what_does_not_matter_is_left_out(void **state)
     assert_true(equal(a, b));
     b->shapes[0][1] = 4;
     assert_false(equal(a, b));
+    static const int64_t splits[] = {2, 0};
+    a = example_of(HVD_ALLTOALL), b = example_of(HVD_ALLTOALL);
+    b->shapes[0][0] = 4;
+    b->request.splits = splits; /* these, too */
+    assert_true(equal(a, b));
     a = example_of(HVD_REDUCESCATTER), b = example_of(HVD_REDUCESCATTER);
     b->shapes[0][0] = 0; /* but here all must give the same rows */
     assert_false(equal(a, b));
@@ -175,6 +180,12 @@ static void bad_operations_are_refused(void **state)
     e = example_of(HVD_ALLGATHER);
     e->request.outputs = e->outputs;
     check_refused(e, HVD_INVALID_ARGUMENT, "outputs must be NULL");
+    e = example_of(HVD_ALLTOALL);
+    e->request.outputs = e->outputs;
+    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall: outputs must be NULL");
+    e = example_of(HVD_ALLTOALL);
+    e->request.count = 2;
+    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall of 2 tensors");
     e = example_of(HVD_REDUCESCATTER);
     e->request.outputs = e->outputs;
     check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: outputs must be NULL");

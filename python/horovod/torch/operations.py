@@ -41,6 +41,7 @@ broadcast_async = _collectives.broadcast_async
 broadcast_async_ = _collectives.broadcast_async_
 reducescatter_async = _collectives.reducescatter_async
 grouped_reducescatter_async = _collectives.grouped_reducescatter_async
+alltoall_async = _collectives.alltoall_async
 
 
 def _differentiates(tensors: Sequence[torch.Tensor]) -> bool:
@@ -244,3 +245,37 @@ def grouped_reducescatter(
     scatter = _Reducescatter.apply if _differentiates(tensors) else _scatter
     outputs = scatter(arguments, *(small for small, _ in pairs))
     return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, pairs, strict=True)]
+
+
+class _Alltoall(torch.autograd.Function):
+    """The gradients go back to where the rows came from; rows that went nowhere have none."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Any:
+        rows, received = _collectives.exchange_async(tensor, splits, name, process_set).wait()
+        ctx.shape, ctx.received, ctx.name, ctx.process_set = tensor.shape, received, name, process_set
+        ctx.mark_non_differentiable(received)
+        return rows, received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        name = _derived(ctx.name, "gradient")
+        returned, _ = _collectives.alltoall(gradients[0], ctx.received, name, ctx.process_set)
+        gradient = returned.new_zeros(ctx.shape)
+        gradient[: returned.shape[0]] = returned
+        return gradient, None, None, None
+
+
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = None
+) -> Any:
+    """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
+
+    ``splits[r]`` rows go to rank r; without it all get the same number, so the first dimension must be
+    divisible by the size. With it the result is a pair: the rows, and how many of them came from each rank.
+    Differentiable.
+    """
+    if not _differentiates([tensor]):
+        return _collectives.alltoall(tensor, splits, name, process_set)
+    rows, received = _Alltoall.apply(tensor, splits, name, process_set)  # type: ignore[no-untyped-call]
+    return rows if splits is None else (rows, received)
