@@ -84,10 +84,13 @@ typedef enum hvd_reduction {
 } hvd_reduction;
 
 typedef enum hvd_operation {
-    HVD_ALLREDUCE = 0, /* every output = reduction over the ranks' inputs */
-    HVD_ALLGATHER = 1, /* output = inputs of rank 0, 1, ... joined along the first dimension */
-    HVD_BROADCAST = 2, /* every output = the root's input */
-    HVD_BARRIER = 6    /* done once every rank has submitted it; no tensors */
+    HVD_ALLREDUCE = 0,    /* every output = reduction over the ranks' inputs */
+    HVD_ALLGATHER = 1,    /* output = inputs of rank 0, 1, ... joined along the first dimension */
+    HVD_BROADCAST = 2,    /* every output = the root's input */
+    HVD_ALLTOALL = 5,     /* output = the rows that rank 0, 1, ... gave for this rank, see `splits` */
+    HVD_BARRIER = 6,      /* done once every rank has submitted it; no tensors */
+    HVD_REDUCESCATTER = 7 /* output = this rank's rows of the sum or average over the ranks' inputs: the first
+                             dimension is divided, the first (extent modulo size) ranks get one row more */
 } hvd_operation;
 
 /* ---- tensors and requests ------------------------------------------------------------------------ */
@@ -121,17 +124,19 @@ typedef struct hvd_request {
     int32_t count;            /* number of tensors; 0 only for barrier */
     int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
     const hvd_tensor *inputs; /* [count] */
-    const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, whose
-                                  outputs are the engine's, see hvd_output */
-    hvd_reduction reduction;   /* allreduce */
-    double prescale;           /* allreduce: inputs are multiplied by it first; 0 means 1 */
-    double postscale;          /* allreduce: the result is multiplied by it; 0 means 1 */
+    const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, alltoall
+                                  and reducescatter, whose outputs are the engine's, see hvd_output */
+    hvd_reduction reduction;   /* allreduce, reducescatter */
+    double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1 */
+    double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1 */
     int32_t root;              /* broadcast: the rank that gives the data */
-    int32_t process_set;       /* 0: all ranks */
-    int32_t priority;          /* larger runs earlier among what is ready; the same on all ranks */
-    void *stream;              /* device stream on which the inputs become ready; NULL on the CPU */
-    int32_t waits;             /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
-    hvd_done_fn done;          /* may be NULL */
+    const int64_t *splits; /* alltoall, [size]: so many rows, one after the other, go to rank 0, 1, ...; rows
+                              beyond them go nowhere. NULL: the same number to all */
+    int32_t process_set;   /* 0: all ranks */
+    int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
+    void *stream;          /* device stream on which the inputs become ready; NULL on the CPU */
+    int32_t waits;         /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
+    hvd_done_fn done;      /* may be NULL */
     void *done_argument;
 } hvd_request;
 
@@ -181,9 +186,9 @@ HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
 HVD_API hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
                             hvd_status *status);
 
-/* Submits, waits, and for allgather hands out the results in outputs[count]; outputs may be NULL for
- * the other operations. The calling thread does the work itself, which is the fastest way for one
- * operation at a time. */
+/* Submits, waits, and hands out the results in outputs[count] where they are the engine's (two for alltoall,
+ * see hvd_output); outputs may be NULL for the other operations. The calling thread does the work itself,
+ * which is the fastest way for one operation at a time. */
 HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs,
                          hvd_status *status);
 
@@ -194,8 +199,9 @@ HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status
 /* The outcome, or HVD_IN_PROGRESS; never blocks. */
 HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
 
-/* The result of tensor `index` of a finished allgather. Memory and shape belong to the handle; take
- * them with hvd_output_take to keep them longer: then free `data` with hvd_free. */
+/* The result of tensor `index` of a finished allgather or reducescatter; of an alltoall, index 0 is the rows
+ * and index 1 how many of them came from each rank, as int64 [size]. Memory and shape belong to the
+ * handle; take them with hvd_output_take to keep them longer: then free `data` with hvd_free. */
 HVD_API hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 HVD_API hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 

@@ -12,9 +12,10 @@ from typing import Any
 from horovod import _core
 from horovod.basics import *  # noqa: F403
 from horovod.basics import __all__ as _basics
-from horovod.collectives import Collectives, barrier, global_process_set, poll, synchronize
+from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compression
+from horovod.handles import barrier, global_process_set, poll, synchronize
 from horovod.objects import allgather_object, broadcast_object
 
 __version__ = _core.version()
@@ -58,6 +59,12 @@ broadcast = _collectives.broadcast
 broadcast_ = _collectives.broadcast_
 broadcast_async = _collectives.broadcast_async
 broadcast_async_ = _collectives.broadcast_async_
+reducescatter = _collectives.reducescatter
+reducescatter_async = _collectives.reducescatter_async
+grouped_reducescatter = _collectives.grouped_reducescatter
+grouped_reducescatter_async = _collectives.grouped_reducescatter_async
+alltoall = _collectives.alltoall
+alltoall_async = _collectives.alltoall_async
 
 __all__ = [
     *_basics,
@@ -70,6 +77,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -83,6 +92,10 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "poll",
+    "reducescatter",
+    "reducescatter_async",
     "synchronize",
 ]

@@ -28,6 +28,7 @@ def submit(
     process_set: int,
     priority: int,
     grouped: bool,
+    splits: Sequence[int] | None = None,
     /,
 ) -> Operation: ...
 def run(
@@ -42,6 +43,7 @@ def run(
     process_set: int,
     priority: int,
     grouped: bool,
+    splits: Sequence[int] | None = None,
     /,
 ) -> list[Result] | None: ...
 def version() -> str: ...

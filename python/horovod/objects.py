@@ -9,7 +9,7 @@ from typing import Any
 from horovod import _core
 from horovod.basics import Sum
 from horovod.basics import rank as own_rank
-from horovod.collectives import ALLGATHER, BROADCAST, check_process_set
+from horovod.handles import ALLGATHER, BROADCAST, check_process_set
 
 try:
     import cloudpickle as pickler

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod.basics import Average
-from horovod.collectives import Collectives, Handle
+from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compressor
+from horovod.handles import Handle
 
 A = TypeVar("A")
 P = TypeVar("P", bound=Hashable)

@@ -78,6 +78,36 @@ bool operation_known(int operation)
     return false;
 }
 
+enum reductions { REDUCTIONS_none, REDUCTIONS_sums, REDUCTIONS_every };
+enum results { RESULTS_callers, RESULTS_engines };
+
+static const struct traits {
+    enum reductions reductions;
+    enum results results;
+} traits[] = {
+#define OPERATION(name, text, shape, reductions, results, ...)                                               \
+    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results},
+#include "base/operations.def"
+#undef OPERATION
+};
+
+bool operation_does(hvd_operation operation, hvd_reduction reduction)
+{
+    enum reductions done = traits[operation].reductions;
+    bool sum = reduction == HVD_SUM || reduction == HVD_AVERAGE;
+    return done == REDUCTIONS_every || (done == REDUCTIONS_sums && sum);
+}
+
+bool operation_reduces(hvd_operation operation)
+{
+    return traits[operation].reductions != REDUCTIONS_none;
+}
+
+bool operation_makes_results(hvd_operation operation)
+{
+    return traits[operation].results == RESULTS_engines;
+}
+
 int64_t shape_elements(const int64_t *shape, int ndim, size_t element_size)
 {
     int64_t elements = 1;

@@ -20,7 +20,7 @@
 struct in_flight {
     hvd_handle *handle;
     struct held_tensors held;
-    int32_t inputs; /* how many; so many results an allgather has */
+    int32_t results; /* how many outputs are the engine's */
 };
 
 typedef struct {
@@ -77,10 +77,10 @@ static int begin(hvd_context *context, PyObject *const *arguments, Py_ssize_t co
                  struct in_flight *operation)
 {
     hvd_request request;
-    if (request_read(&request, &operation->held, arguments, count))
+    if (request_read(context, &request, &operation->held, arguments, count))
         return -1;
     request.waits = waits;
-    operation->inputs = request.count;
+    operation->results = request_results(&request);
     return request_submit(context, &request, &operation->held, &operation->handle);
 }
 
@@ -191,7 +191,7 @@ static PyObject *operation_results(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const struct in_flight *operation = &((Operation *)self)->operation;
-    return result_list(operation->handle, operation->inputs);
+    return result_list(operation->handle, operation->results);
 }
 
 static PyMethodDef operation_methods[] = {
@@ -231,8 +231,8 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     if (begin(context, arguments, count, 1, &operation))
         return NULL;
     if (wait_for(operation.handle, -1) > 0) {
-        bool gathers = PyLong_AsLong(arguments[0]) == HVD_ALLGATHER;
-        answer = gathers ? result_list(operation.handle, operation.inputs) : Py_BuildValue("");
+        int32_t results = operation.results;
+        answer = results ? result_list(operation.handle, results) : Py_BuildValue("");
     }
     let_go(&operation);
     return answer;

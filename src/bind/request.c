@@ -7,10 +7,9 @@
 
 static const char *name_of(hvd_operation operation)
 {
-    static const char *const names[] = {[HVD_ALLREDUCE] = "allreduce",
-                                        [HVD_ALLGATHER] = "allgather",
-                                        [HVD_BROADCAST] = "broadcast",
-                                        [HVD_BARRIER] = "barrier"};
+    static const char *const names[] = {
+        [HVD_ALLREDUCE] = "allreduce", [HVD_ALLGATHER] = "allgather", [HVD_BROADCAST] = "broadcast",
+        [HVD_BARRIER] = "barrier",     [HVD_ALLTOALL] = "alltoall",   [HVD_REDUCESCATTER] = "reducescatter"};
     size_t count = sizeof names / sizeof *names;
     return (size_t)operation < count && names[operation] ? names[operation] : "operation";
 }
@@ -22,6 +21,7 @@ void held_tensors_release(struct held_tensors *held)
     for (int32_t i = 0; i < held->count; i++)
         tensor_view_release(&held->views[i]);
     free(held->views);
+    free(held->splits);
     *held = (struct held_tensors){0};
 }
 
@@ -40,7 +40,20 @@ static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize
     return 0;
 }
 
-/* Holds inputs, then outputs; outputs None: the operation writes to its inputs, except allgather. */
+static bool makes_results(hvd_operation operation)
+{
+    return operation == HVD_ALLGATHER || operation == HVD_REDUCESCATTER || operation == HVD_ALLTOALL;
+}
+
+int32_t request_results(const hvd_request *request)
+{
+    if (request->operation == HVD_ALLTOALL)
+        return 2; /* the rows, and how many came from each rank */
+    return makes_results(request->operation) ? request->count : 0;
+}
+
+/* Holds inputs, then outputs; outputs None: the operation writes to its inputs, unless it makes its results.
+ */
 static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyObject *inputs,
                         PyObject *outputs)
 {
@@ -58,7 +71,7 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
         return -1;
     }
     struct tensor_role role = {.operation = name_of(operation)};
-    role.written = outputs == Py_None && operation != HVD_ALLGATHER;
+    role.written = outputs == Py_None && !makes_results(operation);
     int failed = hold_sequence(held, inputs, in, role);
     role.written = 1;
     if (failed || hold_sequence(held, outputs, out, role)) {
@@ -72,8 +85,9 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
 
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count != REQUEST_ARGUMENTS) {
-        PyErr_Format(PyExc_TypeError, "%d arguments are needed, not %zd", REQUEST_ARGUMENTS, count);
+    if (count != REQUEST_ARGUMENTS && count != REQUEST_ARGUMENTS + 1) {
+        PyErr_Format(PyExc_TypeError, "%d or %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
+                     REQUEST_ARGUMENTS + 1, count);
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};
@@ -89,13 +103,43 @@ static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_s
     return PyErr_Occurred() ? -1 : 0;
 }
 
-int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
-                 Py_ssize_t count)
+/* One number for each rank. */
+static int read_splits(struct held_tensors *held, PyObject *sequence, int32_t size)
+{
+    Py_ssize_t count = PySequence_Size(sequence);
+    if (count < 0)
+        return -1;
+    if (count != size) {
+        PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each", count,
+                     (int)size);
+        return -1;
+    }
+    held->splits = calloc((size_t)size, sizeof *held->splits);
+    if (!held->splits) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *number = PySequence_GetItem(sequence, i);
+        held->splits[i] = number ? PyLong_AsLongLong(number) : -1;
+        Py_XDECREF(number);
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int request_read(const hvd_context *context, hvd_request *request, struct held_tensors *held,
+                 PyObject *const *arguments, Py_ssize_t count)
 {
     if (read_arguments(request, arguments, count) ||
         hold_tensors(held, request->operation, arguments[2], arguments[3]))
         return -1;
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
+    if (count > REQUEST_ARGUMENTS && arguments[REQUEST_ARGUMENTS] != Py_None &&
+        read_splits(held, arguments[REQUEST_ARGUMENTS], hvd_get_placement(context).size)) {
+        held_tensors_release(held);
+        return -1;
+    }
+    request->splits = held->splits;
     return 0;
 }
 

@@ -4,18 +4,23 @@
 
 #include "bind/tensor.h"
 
-/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped) */
+/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped),
+ * and for alltoall the splits or None */
 enum { REQUEST_ARGUMENTS = 11 };
 
 struct held_tensors {
     int32_t count;
     struct tensor_view *views;
+    int64_t *splits; /* alltoall's, or NULL */
 };
+
+/* How many outputs of the operation are the engine's. */
+int32_t request_results(const hvd_request *request);
 
 /* Reads the arguments of a call; inputs and outputs are not set yet. 0, or -1 with an exception set; then
  * nothing is held. */
-int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
-                 Py_ssize_t count);
+int request_read(const hvd_context *context, hvd_request *request, struct held_tensors *held,
+                 PyObject *const *arguments, Py_ssize_t count);
 
 /* Sets inputs and outputs to the held tensors, and submits. 0, or -1 as above. */
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,

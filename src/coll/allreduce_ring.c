@@ -13,7 +13,7 @@
  *
  * Gates let each block flow byte by byte, so nothing waits for whole blocks. A complete block overwrites what
  * this rank has sent of it; no byte of it can come back earlier, since it contains what was sent. */
-#include "coll/allreduce.h"
+#include "coll/ring_reduce.h"
 
 static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
 {
@@ -21,33 +21,9 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
     return true;
 }
 
-static struct range block_of(const struct job *job, int distance)
+static struct range block_of(const struct job *job, int index)
 {
-    int index = pattern_shift(job->rank, distance, job->size);
     return pattern_block(job->output.length, hvd_dtype_size(job->dtype), job->size, index);
-}
-
-static int send_right(const struct job *job, struct schedule *schedule, struct range block,
-                      struct contribution source)
-{
-    return schedule_add(schedule, (struct step){.kind = STEP_SEND,
-                                                .buffer = source.buffer,
-                                                .peer = pattern_shift(job->rank, 1, job->size),
-                                                .gate = source.gate,
-                                                .offset = block.offset,
-                                                .length = block.length});
-}
-
-static int reduce_from_left(const struct job *job, struct schedule *schedule, struct range block, bool last)
-{
-    struct contribution own = contribution_add(job, block, schedule);
-    return schedule_add(schedule, (struct step){.kind = STEP_REDUCE,
-                                                .buffer = own.buffer,
-                                                .last = last,
-                                                .peer = pattern_shift(job->rank, -1, job->size),
-                                                .gate = own.gate,
-                                                .offset = block.offset,
-                                                .length = block.length});
 }
 
 static int receive_from_left(const struct job *job, struct schedule *schedule, struct range block)
@@ -65,19 +41,13 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     *more = false;
     if (job->size == 1)
         return allreduce_plan_alone(job, schedule);
-    int turns = job->size - 1;
-
-    /* Reduce-scatter: what comes in goes out in the next turn, with this rank's part added. */
-    struct contribution outgoing = contribution_add(job, block_of(job, 0), schedule);
-    for (int turn = 0; turn < turns; turn++) {
-        send_right(job, schedule, block_of(job, -turn), outgoing);
-        int reduce = reduce_from_left(job, schedule, block_of(job, -turn - 1), turn == turns - 1);
-        outgoing = (struct contribution){BUFFER_OUTPUT, reduce};
-    }
+    struct contribution outgoing = ring_reduce(job, block_of, job->rank, schedule);
     /* Allgather: what comes in goes out in the next turn as it is. */
-    for (int turn = 0; turn < turns; turn++) {
-        send_right(job, schedule, block_of(job, 1 - turn), outgoing);
-        int receive = receive_from_left(job, schedule, block_of(job, -turn));
+    for (int turn = 0; turn < job->size - 1; turn++) {
+        int to_send = pattern_shift(job->rank, 1 - turn, job->size);
+        ring_send(job, block_of(job, to_send), outgoing, schedule);
+        int to_receive = pattern_shift(job->rank, -turn, job->size);
+        int receive = receive_from_left(job, schedule, block_of(job, to_receive));
         outgoing = (struct contribution){BUFFER_OUTPUT, receive};
     }
     return HVD_OK;

@@ -11,11 +11,11 @@ struct job {
     hvd_operation operation;
     hvd_reduction reduction;
     hvd_dtype dtype;            /* of all elements; bytes for operations that don't reduce */
-    double prescale, postscale; /* allreduce; 1 when there is nothing to scale */
+    double prescale, postscale; /* 1 when there is nothing to scale */
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
-    struct vector input, output; /* equal spans when in place; allgather's output is made by `gathered` */
+    struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;
 
     /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
@@ -24,6 +24,13 @@ struct job {
     int tensors;
     const uint64_t *own_rows, *row_bytes;
     hvd_code (*gathered)(struct job *job, const uint64_t *rows, hvd_status *status);
+
+    /* Alltoall: the same with one tensor; own_rows[rank] go to that rank, rows[rank] come from it, in the
+     * order of ranks in both vectors; the output is one span. */
+
+    /* Reducescatter: where the ranks' blocks start in both vectors, [size + 1]. The output has room for all
+     * of them; only this rank's is its result. */
+    const size_t *blocks;
 
     /* Called by the executor once no step touches the job's memory any more. */
     void (*done)(struct job *job, const hvd_status *status);

@@ -7,14 +7,20 @@
 #define LINE           64
 #define LINES_PER_PART 4 /* below this, uneven parts cost more than shared cache lines */
 
-struct range pattern_block(size_t bytes, size_t element, int parts, int index)
+struct range pattern_rows(size_t rows, int parts, int index)
 {
     size_t ranks = (size_t)parts, at = (size_t)index;
-    size_t unit = bytes / LINE >= ranks * LINES_PER_PART ? LINE : element;
+    size_t each = rows / ranks, larger = rows % ranks;
+    return (struct range){at * each + (at < larger ? at : larger), each + (at < larger)};
+}
+
+struct range pattern_block(size_t bytes, size_t element, int parts, int index)
+{
+    size_t unit = bytes / LINE >= (size_t)parts * LINES_PER_PART ? LINE : element;
     size_t units = bytes / unit + (bytes % unit != 0);
-    size_t each = units / ranks, larger = units % ranks; /* the first `larger` parts get one unit more */
-    size_t start = (at * each + (at < larger ? at : larger)) * unit;
-    size_t end = start + (each + (at < larger)) * unit;
+    struct range part = pattern_rows(units, parts, index);
+    size_t start = part.offset * unit;
+    size_t end = start + part.length * unit;
     start = start < bytes ? start : bytes;
     end = end < bytes ? end : bytes;
     return (struct range){start, end - start};

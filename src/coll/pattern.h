@@ -15,6 +15,9 @@ struct range {
  * several, else between elements. The parts are in order and leave nothing out; some may be empty. */
 struct range pattern_block(size_t bytes, size_t element, int parts, int index);
 
+/* Part `index` of `rows` cut into `parts`, in rows: the first (rows modulo parts) have one more. */
+struct range pattern_rows(size_t rows, int parts, int index);
+
 /* (rank + distance) modulo size, also for negative distances. */
 int pattern_shift(int rank, int distance, int size);
 

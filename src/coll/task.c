@@ -2,6 +2,8 @@
  * through in pieces that stay in the processor's cache. */
 #include "coll/task.h"
 
+#include "base/types.h"
+
 #include <string.h>
 
 #define PARTS_PER_CALL 64
@@ -15,7 +17,7 @@ static size_t smaller(size_t a, size_t b)
 
 void run_begin(struct run *run, struct job *job)
 {
-    bool reduces = job->operation == HVD_ALLREDUCE;
+    bool reduces = operation_reduces(job->operation);
     run->job = job;
     run->left = run->phase = 0;
     run->more = true;

@@ -12,14 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum shape_rule { SHAPE_same_shape, SHAPE_same_rows, SHAPE_no_tensors };
+enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_tensors };
 enum batching { BATCHING_fuse, BATCHING_alone };
 
 static const struct rule {
     enum shape_rule shape;
     enum batching batching;
 } rules[] = {
-#define OPERATION(name, text, shape, batching) [HVD_##name] = {SHAPE_##shape, BATCHING_##batching},
+#define OPERATION(name, text, shape, reductions, results, batching)                                          \
+    [HVD_##name] = {SHAPE_##shape, BATCHING_##batching},
 #include "base/operations.def"
 #undef OPERATION
 };
@@ -44,21 +45,27 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
 /* What matters to some operations only. */
 static hvd_code check_details(const hvd_request *request, hvd_status *status)
 {
-    if (request->operation == HVD_ALLGATHER && request->outputs)
+    const char *text = operation_name(request->operation);
+    if (operation_makes_results(request->operation) && request->outputs)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "allgather: outputs must be NULL; the results come from hvd_output");
+                          "%s: outputs must be NULL; the results come from hvd_output", text);
+    if (request->operation == HVD_ALLTOALL && request->count != 1)
+        return status_set(status, HVD_INVALID_ARGUMENT, "alltoall of %d tensors; it takes 1",
+                          (int)request->count);
     if (request->operation == HVD_BROADCAST && request->root < 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "broadcast: the root rank %d is negative",
                           (int)request->root);
-    if (request->operation != HVD_ALLREDUCE)
+    if (!operation_reduces(request->operation))
         return HVD_OK;
     if (!reduction_known((int)request->reduction))
-        return status_set(status, HVD_INVALID_ARGUMENT, "allreduce: there is no reduction number %d",
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: there is no reduction number %d", text,
                           (int)request->reduction);
+    if (!operation_does(request->operation, request->reduction))
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the reduction is %s; it may be sum or average",
+                          text, reduction_name(request->reduction));
     if (!isfinite(request->prescale) || !isfinite(request->postscale))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "allreduce: prescale %g and postscale %g must be finite", request->prescale,
-                          request->postscale);
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: prescale %g and postscale %g must be finite",
+                          text, request->prescale, request->postscale);
     return HVD_OK;
 }
 
@@ -66,7 +73,7 @@ static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor
                             hvd_status *status)
 {
     const char *text = operation_name(request->operation);
-    int least = rules[request->operation].shape == SHAPE_same_rows;
+    int least = rules[request->operation].shape != SHAPE_same_shape;
     if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has %d dimensions%s; it may have %d to %d", text, index,
@@ -94,9 +101,9 @@ static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tenso
         return status_set(status, HVD_UNSUPPORTED,
                           "%s: tensor %d is on a device of type %d; copy it to the CPU", text, index,
                           (int)tensor->device_type);
-    if (request->operation == HVD_ALLREDUCE && tensor->dtype != request->inputs[0].dtype)
+    if (operation_reduces(request->operation) && tensor->dtype != request->inputs[0].dtype)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "allreduce: tensor %d of the group is %s, tensor 0 is %s; make one group per type",
+                          "%s: tensor %d of the group is %s, tensor 0 is %s; make one group per type", text,
                           index, hvd_dtype_name(tensor->dtype), hvd_dtype_name(request->inputs[0].dtype));
     return check_shape(request, tensor, index, status);
 }
@@ -134,7 +141,7 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
 
 static void put_head(struct wire_writer *writer, const hvd_request *request)
 {
-    bool reduces = request->operation == HVD_ALLREDUCE;
+    bool reduces = operation_reduces(request->operation);
     bool scaled = reduces && request->prescale != 0;
     bool unscaled = reduces && request->postscale != 0;
     wire_put_u8(writer, (uint8_t)request->operation);
@@ -202,7 +209,7 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
         count > REQUEST_TENSOR_LIMIT)
         return false;
     const struct rule *rule = &rules[head->operation];
-    bool reduces = head->operation == HVD_ALLREDUCE;
+    bool reduces = operation_reduces(head->operation);
     head->root = (int32_t)root;
     head->count = (int)count;
     head->may_fuse = rule->batching == BATCHING_fuse;

@@ -12,9 +12,9 @@
 
 #define RESULT_ALIGNMENT 64
 
-/* Handle, tensors, shapes and the name lie in one block, laid out in this order. */
+/* Handle, tensors, shapes, splits and the name lie in one block, laid out in this order. */
 struct handle_block {
-    size_t tensors, shapes, name, total;
+    size_t tensors, shapes, splits, name, total;
 };
 
 static size_t round_up(size_t value, size_t multiple)
@@ -22,7 +22,7 @@ static size_t round_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static struct handle_block measure(const hvd_request *request)
+static struct handle_block measure(const hvd_request *request, int size)
 {
     struct handle_block block;
     size_t lists = request->outputs ? 2 : 1;
@@ -31,7 +31,8 @@ static struct handle_block measure(const hvd_request *request)
         extents += (size_t)request->inputs[i].ndim;
     block.tensors = round_up(sizeof(struct hvd_handle), _Alignof(hvd_tensor));
     block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
-    block.name = block.shapes + extents * sizeof(int64_t);
+    block.splits = block.shapes + extents * sizeof(int64_t);
+    block.name = block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
     block.total = block.name + REQUEST_NAME_LIMIT;
     if (request->name) /* operation prefix, name, NUL */
         block.total = block.name + 32 + strlen(request->name) + 1;
@@ -60,14 +61,53 @@ static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
     handle->request.outputs = request->outputs ? tensors + request->count : NULL;
 }
 
+/* What only alltoall has, and what a signature leaves out since it is each rank's own. */
+static hvd_code check_splits(const hvd_request *request, int size, hvd_status *status)
+{
+    if (request->operation != HVD_ALLTOALL)
+        return HVD_OK;
+    int64_t rows = request->inputs[0].shape[0], sum = 0;
+    if (!request->splits && rows % size)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "alltoall: %lld rows can't be divided evenly among %d ranks; pass splits",
+                          (long long)rows, size);
+    for (int rank = 0; request->splits && rank < size; rank++) {
+        int64_t split = request->splits[rank];
+        if (split < 0)
+            return status_set(status, HVD_INVALID_ARGUMENT, "alltoall: the split for rank %d is %lld", rank,
+                              (long long)split);
+        if (split > rows - sum)
+            return status_set(status, HVD_INVALID_ARGUMENT,
+                              "alltoall: the tensor has %lld rows; the splits for rank 0 to %d exceed them",
+                              (long long)rows, rank);
+        sum += split;
+    }
+    return HVD_OK;
+}
+
+static void copy_splits(struct hvd_handle *handle, const hvd_request *request, int64_t *splits, int size)
+{
+    if (request->operation != HVD_ALLTOALL)
+        return;
+    for (int rank = 0; rank < size; rank++)
+        splits[rank] = request->splits ? request->splits[rank] : request->inputs[0].shape[0] / size;
+    handle->request.splits = splits;
+}
+
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                        hvd_status *status)
 {
     struct signature signature;
+    int size = context->placement.size;
     hvd_code code = signature_encode(request, &signature, status);
     if (code)
         return code;
-    struct handle_block block = measure(request);
+    code = check_splits(request, size, status);
+    if (code) {
+        free(signature.bytes);
+        return code;
+    }
+    struct handle_block block = measure(request, size);
     struct hvd_handle *created = malloc(block.total);
     if (!created) {
         free(signature.bytes);
@@ -84,6 +124,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     created->pending = (struct pending){.name = name, .signature = signature, .owner = created};
     created->request.name = request->name ? name : NULL;
     copy_tensors(created, request, &block);
+    copy_splits(created, request, (int64_t *)((char *)created + block.splits), size);
     context_retain(context);
     *handle = created;
     return HVD_OK;
@@ -91,7 +132,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
 
 static void free_results(struct hvd_handle *handle)
 {
-    for (int i = 0; handle->results && i < handle->request.count; i++)
+    for (int i = 0; handle->results && i < handle->result_count; i++)
         hvd_free(handle->results[i].data);
     free(handle->results);
 }
@@ -156,7 +197,7 @@ void hvd_release(hvd_handle *handle)
         handle_release(handle);
 }
 
-/* ---- results of allgather ------------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------------------------------ */
 
 void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
 {
@@ -190,9 +231,9 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s has no results of its own: they are in its output tensors",
                           handle->pending.name);
-    if (index < 0 || index >= handle->request.count)
+    if (index < 0 || index >= handle->result_count)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
-                          handle->pending.name, handle->request.count, index);
+                          handle->pending.name, handle->result_count, index);
     *result = &handle->results[index];
     if (!(*result)->data)
         return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,

@@ -12,9 +12,10 @@ struct hvd_handle {
     atomic_uint state;     /* HANDLE_*; a futex word */
     struct hvd_context *context;
     struct pending pending;
-    hvd_request request;     /* inputs and outputs point into this allocation */
-    hvd_status *failure;     /* NULL when all went well or nothing is known yet */
-    hvd_tensor *results;     /* allgather's, [count], once done */
+    hvd_request request; /* inputs and outputs point into this allocation */
+    hvd_status *failure; /* NULL when all went well or nothing is known yet */
+    hvd_tensor *results; /* the engine's outputs, once done */
+    int result_count;
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };
 

@@ -162,7 +162,8 @@ struct work {
     hvd_code code;
     char text[HVD_STATUS_TEXT];
     struct vector input, output; /* what the test made; output also for allgather */
-    uint64_t own_sizes[4];
+    size_t blocks[WORLD_RANKS + 1];
+    uint64_t own_sizes[WORLD_RANKS];
     uint64_t sizes[4 * WORLD_RANKS];
 };
 
@@ -368,7 +369,8 @@ static inline void reduce_run(const struct reduce_case *c, int size)
     world_close(&world);
 }
 
-/* ---- allgather and broadcast ------------------------------------------------------------------------ */
+/* ---- allgather, alltoall, broadcast
+ * ------------------------------------------------------------------------ */
 
 static inline char gather_byte(int rank, int tensor, size_t i)
 {

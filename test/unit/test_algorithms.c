@@ -1,6 +1,6 @@
 /* test_algorithms.c - every algorithm over a product of sizes, counts, layouts, types and reductions, against
  * a plain reference. */
-#include "small_world.h"
+#include "small_exchanges.h"
 
 #define SPANS 100 /* more than one call of a link takes */
 
@@ -128,6 +128,26 @@ static void test_allreduce_equal_bits(void **state)
                 }
 }
 
+static void test_reducescatter(void **state)
+{
+    (void)state;
+    static const double factors[][2] = {{1, 1}, {2, 1}, {1, 0.5}};
+    size_t counts[] = {0, 1, 9, 1001};
+    for (int size = 1; size <= WORLD_RANKS; size++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (int count = 0; count < 4; count++)
+                for (int variant = 0; variant < 6; variant++) {
+                    struct reduce_case c = {.algorithm = "ring",
+                                            .dtype = dtypes[d],
+                                            .reduction = variant & 1 ? HVD_AVERAGE : HVD_SUM,
+                                            .elements = counts[count],
+                                            .spans = 1 + count,
+                                            .prescale = factors[variant / 2][0],
+                                            .postscale = factors[variant / 2][1]};
+                    scatter_run(&c, size);
+                }
+}
+
 static void test_allgather(void **state)
 {
     (void)state;
@@ -143,6 +163,31 @@ static void test_allgather(void **state)
             }
             assert_true(world_run(&world));
             gather_check(works, tensors, size);
+            links_assert_empty(world.links);
+            for (int rank = 0; rank < size; rank++)
+                work_drop(&works[rank]);
+            world_close(&world);
+        }
+}
+
+static void test_alltoall(void **state)
+{
+    (void)state;
+    static const uint64_t choices[] = {0, 1, 17, 600};
+    for (int size = 1; size <= WORLD_RANKS; size++)
+        for (int turn = 0; turn < 12; turn++) {
+            struct world world = world_open(size);
+            struct work works[WORLD_RANKS];
+            world_start(&world);
+            for (int rank = 0; rank < size; rank++) {
+                uint64_t own_rows[WORLD_RANKS];
+                for (int to = 0; to < size; to++)
+                    own_rows[to] = turn < 4 ? choices[turn] : choices[random_below(4)];
+                exchange_init(&works[rank], own_rows, rank, size);
+                executor_start(world.executors[rank], &works[rank].job);
+            }
+            assert_true(world_run(&world));
+            exchange_check(works, size);
             links_assert_empty(world.links);
             for (int rank = 0; rank < size; rank++)
                 work_drop(&works[rank]);
@@ -206,7 +251,9 @@ int main(void)
         cmocka_unit_test(test_allreduce_factors),
         cmocka_unit_test(test_allreduce_long),
         cmocka_unit_test(test_allreduce_equal_bits),
+        cmocka_unit_test(test_reducescatter),
         cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_alltoall),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_barrier),
     };

@@ -35,6 +35,22 @@ static void test_blocks(void **state)
             }
 }
 
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int parts = 1; parts <= SIZES; parts++)
+        for (size_t rows = 0; rows < 200; rows += 7) {
+            size_t next = 0;
+            for (int part = 0; part < parts; part++) {
+                struct range own = pattern_rows(rows, parts, part);
+                assert_int_equal(own.offset, next);
+                assert_int_equal(own.length, rows / (size_t)parts + ((size_t)part < rows % (size_t)parts));
+                next += own.length;
+            }
+            assert_int_equal(next, rows);
+        }
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -111,13 +127,24 @@ static hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *sta
     return HVD_OK;
 }
 
+/* Blocks of 0, 1, 2 or 3 elements for each rank; they end before the vector does. */
+static const size_t *blocks_of(int size)
+{
+    static size_t blocks[SIZES + 1];
+    for (int rank = 0; rank < size; rank++)
+        blocks[rank + 1] = blocks[rank] + (size_t)(rank * 5 % 4) * sizeof(float);
+    return blocks;
+}
+
 static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
                          const struct vector *vector, double prescale)
 {
-    static uint64_t own_rows[2];
+    static uint64_t own_rows[SIZES];
     static const uint64_t row_bytes[] = {1, 1};
     own_rows[0] = (uint64_t)rank * 3 + 1;
     own_rows[1] = rank % 3 ? 4 : 0;
+    for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
+        own_rows[i] = 3;
     return (struct job){.operation = algorithm->operation,
                         .reduction = HVD_SUM,
                         .dtype = HVD_FLOAT32,
@@ -131,7 +158,8 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
                         .tensors = 2,
                         .own_rows = own_rows,
                         .row_bytes = row_bytes,
-                        .gathered = gathered};
+                        .gathered = gathered,
+                        .blocks = blocks_of(size)};
 }
 
 /* Gates are earlier steps of the same range. */
@@ -158,16 +186,17 @@ static void record(const struct schedule *schedule, int rank, int size)
     }
 }
 
-/* Allgather's later phases need the lengths of all ranks, as its first ones would have brought them. */
+/* Later phases of allgather and alltoall need the lengths of all ranks, as the earlier ones would have
+ * brought them; alltoall's are equal. */
 static void fill_lengths(const struct job *job)
 {
-    if (job->operation != HVD_ALLGATHER)
-        return;
     uint64_t *lengths = (uint64_t *)(void *)job->output.spans[0].data;
-    for (int rank = 0; rank < job->size; rank++) {
+    for (int rank = 0; job->operation == HVD_ALLGATHER && rank < job->size; rank++) {
         lengths[2 * rank] = (uint64_t)rank * 3 + 1;
         lengths[2 * rank + 1] = rank % 3 ? 4 : 0;
     }
+    for (size_t i = 0; job->operation == HVD_ALLTOALL && i < job->output.length / sizeof *lengths; i++)
+        lengths[i] = 3;
 }
 
 static void check_plans(const struct algorithm *algorithm, int root, int size, double prescale)
@@ -238,8 +267,9 @@ static void test_choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks), cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_peers),  cmocka_unit_test(test_plans),   cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_blocks), cmocka_unit_test(test_rows),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_tree),   cmocka_unit_test(test_peers), cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,20 @@ static void what_does_not_matter_is_left_out(void **state)
     assert_true(equal(a, b));
     b->shapes[0][1] = 4;
     assert_false(equal(a, b));
+    static const int64_t splits[] = {2, 0};
+    a = example_of(HVD_ALLTOALL), b = example_of(HVD_ALLTOALL);
+    b->shapes[0][0] = 4;
+    b->request.splits = splits; /* these, too */
+    assert_true(equal(a, b));
+    a = example_of(HVD_REDUCESCATTER), b = example_of(HVD_REDUCESCATTER);
+    b->shapes[0][0] = 0; /* but here all must give the same rows */
+    assert_false(equal(a, b));
+    b = example_of(HVD_REDUCESCATTER);
+    b->request.reduction = HVD_AVERAGE;
+    assert_false(equal(a, b));
+    b = example_of(HVD_REDUCESCATTER);
+    b->request.postscale = 2;
+    assert_false(equal(a, b));
 }
 
 static void summary_tells_what_the_root_needs(void **state)
@@ -166,6 +180,21 @@ static void bad_operations_are_refused(void **state)
     e = example_of(HVD_ALLGATHER);
     e->request.outputs = e->outputs;
     check_refused(e, HVD_INVALID_ARGUMENT, "outputs must be NULL");
+    e = example_of(HVD_ALLTOALL);
+    e->request.outputs = e->outputs;
+    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall: outputs must be NULL");
+    e = example_of(HVD_ALLTOALL);
+    e->request.count = 2;
+    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall of 2 tensors");
+    e = example_of(HVD_REDUCESCATTER);
+    e->request.outputs = e->outputs;
+    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: outputs must be NULL");
+    e = example_of(HVD_REDUCESCATTER);
+    e->request.reduction = HVD_MAX;
+    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: the reduction is max");
+    e = example_of(HVD_REDUCESCATTER);
+    e->request.prescale = NAN;
+    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: prescale nan");
     e = example_of(HVD_BROADCAST);
     e->request.root = -1;
     check_refused(e, HVD_INVALID_ARGUMENT, "rank -1");
@@ -199,6 +228,13 @@ static void bad_tensors_are_refused(void **state)
     e = example_of(HVD_ALLGATHER);
     e->inputs[0].ndim = 0;
     check_refused(e, HVD_INVALID_ARGUMENT, "1 to 32");
+    e = example_of(HVD_REDUCESCATTER);
+    e->inputs[0].ndim = 0;
+    check_refused(e, HVD_INVALID_ARGUMENT, "1 to 32");
+    e = example_of(HVD_REDUCESCATTER);
+    e->request.count = 2;
+    e->inputs[1].dtype = HVD_FLOAT64;
+    check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
     e = example_of(HVD_ALLREDUCE);
     e->request.count = 2;
     e->inputs[1].dtype = HVD_FLOAT64;

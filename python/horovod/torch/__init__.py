@@ -10,8 +10,8 @@ except ImportError as error:
 from horovod import __version__
 from horovod.basics import *  # noqa: F403
 from horovod.basics import __all__ as _basics
-from horovod.collectives import barrier, global_process_set, poll, synchronize
 from horovod.common.exceptions import HorovodInternalError
+from horovod.handles import barrier, global_process_set, poll, synchronize
 from horovod.objects import allgather_object, broadcast_object
 from horovod.torch.compression import Compression
 from horovod.torch.operations import (
@@ -21,6 +21,8 @@ from horovod.torch.operations import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall,
+    alltoall_async,
     broadcast,
     broadcast_,
     broadcast_async,
@@ -31,6 +33,10 @@ from horovod.torch.operations import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
 )
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.state import broadcast_optimizer_state, broadcast_parameters
@@ -48,6 +54,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -63,6 +71,10 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "poll",
+    "reducescatter",
+    "reducescatter_async",
     "synchronize",
 ]

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.basics import Average, rank
-from horovod.collectives import Collectives, reduction_of
+from horovod.basics import Average, Sum, rank, size
+from horovod.collectives import Collectives
 from horovod.compression import Compressor, NoneCompressor
+from horovod.handles import reduction_of
 
 
 class _Tensors:
@@ -40,6 +41,9 @@ grouped_allgather_async = collectives.grouped_allgather_async
 broadcast_ = collectives.broadcast_
 broadcast_async = collectives.broadcast_async
 broadcast_async_ = collectives.broadcast_async_
+reducescatter_async = collectives.reducescatter_async
+grouped_reducescatter_async = collectives.grouped_reducescatter_async
+alltoall_async = collectives.alltoall_async
 
 
 def _differentiates(tensors: Sequence[torch.Tensor]) -> bool:
@@ -184,3 +188,96 @@ def broadcast(
         return collectives.broadcast(tensor, root_rank, name, process_set)
     given: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-untyped-call]
     return given
+
+
+class _Reducescatter(torch.autograd.Function):
+    """The gradient is all ranks' gradients joined, times the factors, and times the size for a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, arguments: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.arguments = arguments
+        return tuple(_scatter(arguments, *tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        name, op, process_set, (before, after) = ctx.arguments
+        factor = before * after * (size() if op == Sum else 1)
+        joined = collectives.grouped_allgather(gradients, _derived(name, "gradient"), process_set)
+        return None, *(gradient.mul_(factor) for gradient in joined)
+
+
+def _scatter(arguments: tuple[Any, ...], *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Arguments: name, reduction, process set, factors."""
+    name, op, process_set, factors = arguments
+    return collectives.grouped_reducescatter(tensors, name, NoneCompressor, op, process_set, *factors)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """The reduction of a tensor over all ranks, of which every rank keeps its rows. Differentiable."""
+    if not _differentiates([tensor]):
+        return collectives.reducescatter(
+            tensor, name, compression, op, process_set, prescale_factor, postscale_factor
+        )
+    (kept,) = grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )
+    return kept
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """As ``reducescatter``, several tensors as one operation. Differentiable."""
+    arguments = (name, op, process_set, (prescale_factor, postscale_factor))
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    scatter = _Reducescatter.apply if _differentiates(tensors) else _scatter
+    outputs = scatter(arguments, *(small for small, _ in pairs))
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, pairs, strict=True)]
+
+
+class _Alltoall(torch.autograd.Function):
+    """The gradients go back to where the rows came from; rows that went nowhere have none."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Any:
+        rows, received = collectives.exchange_async(tensor, splits, name, process_set).wait()
+        ctx.shape, ctx.received, ctx.name, ctx.process_set = tensor.shape, received, name, process_set
+        ctx.mark_non_differentiable(received)
+        return rows, received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        name = _derived(ctx.name, "gradient")
+        returned, _ = collectives.alltoall(gradients[0], ctx.received, name, ctx.process_set)
+        gradient = returned.new_zeros(ctx.shape)
+        gradient[: returned.shape[0]] = returned
+        return gradient, None, None, None
+
+
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: Any = None
+) -> Any:
+    """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
+
+    ``splits[r]`` rows go to rank r; without it all get the same number, so the first dimension must be
+    divisible by the size. With it the result is a pair: the rows, and how many of them came from each rank.
+    Differentiable.
+    """
+    if not _differentiates([tensor]):
+        return collectives.alltoall(tensor, splits, name, process_set)
+    rows, received = _Alltoall.apply(tensor, splits, name, process_set)  # type: ignore[no-untyped-call]
+    return rows if splits is None else (rows, received)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import torch
 
 from horovod.basics import Average, size
-from horovod.collectives import check_process_set
 from horovod.compression import Compressor, NoneCompressor
+from horovod.handles import check_process_set
 from horovod.optimizer import Reducer, check_names, make_groups, split_factor
 from horovod.torch.operations import collectives
 

@@ -1,0 +1,270 @@
+/* layout.c - see layout.h. */
+#include "engine/layout.h"
+
+#include "base/status.h"
+#include "base/types.h"
+#include "coll/pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sizes ---------------------------------------------------------------------------------------- */
+
+static size_t tensor_bytes(const hvd_tensor *tensor)
+{
+    return (size_t)shape_elements(tensor->shape, tensor->ndim, 1) * hvd_dtype_size(tensor->dtype);
+}
+
+static uint64_t row_bytes_of(const hvd_tensor *tensor)
+{
+    return (uint64_t)shape_elements(tensor->shape + 1, tensor->ndim - 1, 1) * hvd_dtype_size(tensor->dtype);
+}
+
+/* How long the lists of a batch may become. */
+struct lengths {
+    size_t handles, tensors, rows, inputs, outputs, blocks;
+};
+
+static struct lengths measure(const struct batch *batch, int size)
+{
+    const struct hvd_handle *first = batch->requests[0]->owner;
+    struct lengths lengths = {.handles = (size_t)batch->count};
+    for (int i = 0; i < batch->count; i++)
+        lengths.tensors += (size_t)((const struct hvd_handle *)batch->requests[i]->owner)->request.count;
+    lengths.inputs = lengths.outputs = lengths.tensors;
+    lengths.rows = first->request.operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+    if (first->request.operation == HVD_REDUCESCATTER) {
+        lengths.inputs = lengths.tensors * (size_t)size;
+        lengths.outputs = lengths.tensors + 2;
+        lengths.blocks = (size_t)size + 1;
+    }
+    return lengths;
+}
+
+struct running_batch *layout_create(const struct batch *batch, int size)
+{
+    struct lengths lengths = measure(batch, size);
+    struct running_batch *running =
+        calloc(1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
+                      (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
+                      (lengths.rows + lengths.tensors) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
+    if (!running)
+        return NULL;
+    running->handles = (struct hvd_handle **)(running + 1);
+    running->job.input.spans = (struct span *)(running->handles + batch->count);
+    running->job.output.spans = running->job.input.spans + lengths.inputs;
+    running->job.input.starts = (size_t *)(running->job.output.spans + lengths.outputs);
+    running->job.output.starts = running->job.input.starts + lengths.inputs;
+    running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
+    running->row_bytes = running->own_rows + lengths.rows;
+    running->blocks = (size_t *)(running->row_bytes + lengths.tensors);
+    for (int i = 0; i < batch->count; i++)
+        running->handles[running->count++] = batch->requests[i]->owner;
+    return running;
+}
+
+void layout_free(struct running_batch *running)
+{
+    free(running->room);
+    free(running);
+}
+
+/* ---- vectors -------------------------------------------------------------------------------------- */
+
+static void vector_add(struct vector *vector, void *data, size_t length)
+{
+    vector->spans[vector->count] = (struct span){data, length};
+    vector->starts[vector->count++] = vector->length;
+    vector->length += length;
+}
+
+static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
+{
+    int index = running->job.tensors++;
+    running->own_rows[index] = (uint64_t)tensor->shape[0];
+    running->row_bytes[index] = row_bytes_of(tensor);
+}
+
+static void fill_plainly(struct running_batch *running)
+{
+    struct job *job = &running->job;
+    for (int i = 0; i < running->count; i++) {
+        const hvd_request *request = &running->handles[i]->request;
+        for (int t = 0; t < request->count; t++) {
+            const hvd_tensor *input = &request->inputs[t];
+            const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
+            vector_add(&job->input, input->data, tensor_bytes(input));
+            if (request->operation == HVD_ALLGATHER)
+                add_rows(running, input);
+            else
+                vector_add(&job->output, output->data, tensor_bytes(output));
+        }
+    }
+}
+
+/* ---- results -------------------------------------------------------------------------------------- */
+
+static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status *status)
+{
+    handle->results = calloc((size_t)count, sizeof *handle->results);
+    handle->result_count = handle->results ? count : 0;
+    if (!handle->results)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s",
+                          handle->pending.name);
+    return HVD_OK;
+}
+
+/* As the input, but with so many rows; it becomes the next part of the output. */
+static hvd_code add_result(struct job *job, struct hvd_handle *handle, int index, uint64_t rows,
+                           hvd_status *status)
+{
+    const hvd_tensor *input = &handle->request.inputs[index];
+    hvd_tensor *result = &handle->results[index];
+    uint64_t bytes = rows * row_bytes_of(input);
+    int64_t shape[HVD_MAX_DIMENSIONS];
+    for (int d = 1; d < input->ndim; d++)
+        shape[d] = input->shape[d];
+    shape[0] = (int64_t)rows;
+    *result = *input;
+    result->data = result_allocate(shape, input->ndim, bytes, &result->shape);
+    if (!result->data)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %llu bytes, the result of %s",
+                          (unsigned long long)bytes, handle->pending.name);
+    vector_add(&job->output, result->data, bytes);
+    return HVD_OK;
+}
+
+/* ---- allgather ------------------------------------------------------------------------------------ */
+
+static uint64_t sum_over_ranks(const struct job *job, const uint64_t *rows, int tensor)
+{
+    uint64_t total = 0;
+    for (int rank = 0; rank < job->size; rank++)
+        total += rows[(size_t)rank * (size_t)job->tensors + (size_t)tensor];
+    return total;
+}
+
+static hvd_code add_results_of_all(struct job *job, const uint64_t *rows, hvd_status *status)
+{
+    struct running_batch *running = job->owner;
+    int tensor = 0;
+    for (int i = 0; i < running->count; i++) {
+        struct hvd_handle *handle = running->handles[i];
+        hvd_code code = results_reserve(handle, handle->request.count, status);
+        for (int t = 0; !code && t < handle->request.count; t++, tensor++)
+            code = add_result(job, handle, t, sum_over_ranks(job, rows, tensor), status);
+        if (code)
+            return code;
+    }
+    return HVD_OK;
+}
+
+/* ---- alltoall ------------------------------------------------------------------------------------- */
+
+static void fill_with_splits(struct running_batch *running)
+{
+    struct job *job = &running->job;
+    const hvd_request *request = &running->handles[0]->request;
+    vector_add(&job->input, request->inputs[0].data, tensor_bytes(&request->inputs[0]));
+    for (int rank = 0; rank < job->size; rank++)
+        running->own_rows[rank] = (uint64_t)request->splits[rank];
+    running->row_bytes[0] = row_bytes_of(&request->inputs[0]);
+    job->tensors = 1;
+}
+
+/* The rows, and how many came from each rank. */
+static hvd_code add_result_and_splits(struct job *job, const uint64_t *rows, hvd_status *status)
+{
+    const struct running_batch *running = job->owner;
+    struct hvd_handle *handle = running->handles[0];
+    hvd_code code = results_reserve(handle, 2, status);
+    if (!code)
+        code = add_result(job, handle, 0, sum_over_ranks(job, rows, 0), status);
+    if (code)
+        return code;
+    hvd_tensor *splits = &handle->results[1];
+    int64_t shape[] = {job->size};
+    size_t bytes = (size_t)job->size * sizeof *rows;
+    *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
+    splits->data = result_allocate(shape, 1, bytes, &splits->shape);
+    if (!splits->data)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s",
+                          handle->pending.name);
+    memcpy(splits->data, rows, bytes);
+    return HVD_OK;
+}
+
+hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status)
+{
+    return job->operation == HVD_ALLTOALL ? add_result_and_splits(job, rows, status)
+                                          : add_results_of_all(job, rows, status);
+}
+
+/* ---- reducescatter -------------------------------------------------------------------------------- */
+
+/* The rows of one rank, of all tensors. */
+static void add_block(struct running_batch *running, int rank)
+{
+    struct job *job = &running->job;
+    for (int i = 0; i < running->count; i++) {
+        const hvd_request *request = &running->handles[i]->request;
+        for (int t = 0; t < request->count; t++) {
+            const hvd_tensor *input = &request->inputs[t];
+            uint64_t row = row_bytes_of(input);
+            struct range rows = pattern_rows((size_t)input->shape[0], job->size, rank);
+            char *start = rows.length && row ? (char *)input->data + rows.offset * row : NULL;
+            vector_add(&job->input, start, rows.length * row);
+        }
+    }
+}
+
+static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *status)
+{
+    struct job *job = &running->job;
+    for (int i = 0; i < running->count; i++) {
+        struct hvd_handle *handle = running->handles[i];
+        hvd_code code = results_reserve(handle, handle->request.count, status);
+        for (int t = 0; !code && t < handle->request.count; t++) {
+            size_t rows = (size_t)handle->request.inputs[t].shape[0];
+            code = add_result(job, handle, t, pattern_rows(rows, job->size, job->rank).length, status);
+        }
+        if (code)
+            return code;
+    }
+    return HVD_OK;
+}
+
+/* Input: the block of rank 0 (its rows of tensor 0, 1, ...), of rank 1, ... Output: the same, with the
+ * results where this rank's block is. */
+static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status)
+{
+    struct job *job = &running->job;
+    for (int rank = 0; rank < job->size; rank++) {
+        running->blocks[rank] = job->input.length;
+        add_block(running, rank);
+    }
+    running->blocks[job->size] = job->input.length;
+    job->blocks = running->blocks;
+    size_t start = running->blocks[job->rank], end = running->blocks[job->rank + 1];
+    size_t others = job->input.length - (end - start);
+    running->room = others ? malloc(others) : NULL;
+    if (others && !running->room)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
+                          others, running->handles[0]->pending.name);
+    vector_add(&job->output, running->room, start);
+    hvd_code code = add_results_of_rank(running, status);
+    if (!code)
+        vector_add(&job->output, start < others ? (char *)running->room + start : NULL, others - start);
+    return code;
+}
+
+hvd_code layout_fill(struct running_batch *running, hvd_status *status)
+{
+    if (running->job.operation == HVD_REDUCESCATTER)
+        return fill_by_blocks(running, status);
+    if (running->job.operation == HVD_ALLTOALL)
+        fill_with_splits(running);
+    else
+        fill_plainly(running);
+    return HVD_OK;
+}

@@ -1,0 +1,33 @@
+/* layout.h - where the tensors of a batch lie: its job's vectors, and the results that the engine makes.
+ * Driver only. */
+#ifndef HVD_ENGINE_LAYOUT_H
+#define HVD_ENGINE_LAYOUT_H
+
+#include "coll/job.h"
+#include "coordinate/coordinator.h"
+#include "engine/handle.h"
+#include "engine/lane.h"
+
+/* One allocation: the job, its handles, and the lists that its vectors need. */
+struct running_batch {
+    struct job job;
+    struct lane *lane;
+    uint64_t sequence;
+    int count;
+    struct hvd_handle **handles;
+    uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
+    size_t *blocks;                 /* reducescatter */
+    void *room;                     /* reducescatter: other ranks' blocks on their way */
+};
+
+/* The batch with its handles and empty vectors; NULL when memory is out. */
+struct running_batch *layout_create(const struct batch *batch, int size);
+void layout_free(struct running_batch *running);
+
+/* Fills the vectors in; the job must know its operation, rank and size. */
+hvd_code layout_fill(struct running_batch *running, hvd_status *status);
+
+/* The job's `gathered`. */
+hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status);
+
+#endif

@@ -1,0 +1,271 @@
+/* test_exchanges.c - operations that give every rank rows of its own: type x size on every transport and 1 to
+ * 8 ranks, against a division and sums done by hand. */
+#include "values.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The rows that a rank keeps of `rows`, as the reference of a division. */
+static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t *count)
+{
+    *first = 0;
+    for (int r = 0; r <= rank; r++) {
+        *first += r ? *count : 0;
+        *count = rows / size + (r < rows % size);
+    }
+}
+
+static void reducescatter_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
+                               int64_t rows, int64_t width)
+{
+    hvd_status check_status;
+    char name[96];
+    int64_t shape[] = {rows, width}, first, kept = 0;
+    size_t count = (size_t)(rows * width);
+    char *input = malloc(count * hvd_dtype_size(type->dtype) + 1);
+    for (size_t i = 0; i < count; i++)
+        type->put(input, i, value_at(reduction, member->rank, i));
+    hvd_tensor in = tensor_of(input, type->dtype, shape, 2), out;
+    snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type->dtype), reduction,
+             (int)rows, (int)width);
+    hvd_request request = request_of(HVD_REDUCESCATTER, name, &in);
+    request.reduction = reduction;
+    CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
+    rows_kept(rows, member->size, member->rank, &first, &kept);
+    CHECK(out.ndim == 2 && out.shape[0] == kept && out.shape[1] == width, "%s: shape [%d, %d]", name,
+          (int)out.shape[0], (int)out.shape[1]);
+    for (size_t i = 0; i < (size_t)(kept * width); i++) {
+        double expected = expected_at(reduction, member->size, i + (size_t)(first * width));
+        if (reduction == HVD_AVERAGE)
+            expected =
+                is_integer(type->dtype) ? (double)((int)expected / member->size) : expected / member->size;
+        check_value(type, out.data, i, expected, name);
+    }
+    for (size_t i = 0; i < count; i++)
+        check_value(type, input, i, value_at(reduction, member->rank, i), name);
+    hvd_free(out.data);
+    free(input);
+}
+
+static void reducescatter_product(struct member *member)
+{
+    static const int64_t rows[] = {0, 1, 3, 8, 1001, 60011};
+    for (int t = 0; t < TYPES; t++) {
+        for (int c = 0; c < 6; c++) {
+            if (c == 5 && t % 4)
+                continue;
+            reducescatter_case(member, &types[t], c % 2 ? HVD_SUM : HVD_AVERAGE, rows[c], 1 + (t + c) % 3);
+        }
+        reducescatter_case(member, &types[t], HVD_SUM, 5, 0);
+    }
+}
+
+/* A group with tensors of fewer rows than ranks among them, with factors; twice gives the same bits. */
+static void reducescatter_group(struct member *member)
+{
+    hvd_status check_status;
+    float data[3][40];
+    int64_t shapes[3][2] = {{1, 5}, {20, 2}, {0, 3}};
+    hvd_tensor tensors[3], outputs[2][3];
+    for (int t = 0; t < 3; t++) {
+        for (int i = 0; i < 40; i++)
+            data[t][i] = 0.1F * (float)(i + 1) / (float)(member->rank + 3 + t);
+        tensors[t] = tensor_of(data[t], HVD_FLOAT32, shapes[t], 2);
+    }
+    hvd_request request = request_of(HVD_REDUCESCATTER, "group", tensors);
+    request.count = 3;
+    request.grouped = 1;
+    request.prescale = 3;
+    request.postscale = 0.5;
+    for (int turn = 0; turn < 2; turn++)
+        CHECK_OK(hvd_run(member->context, &request, outputs[turn], &check_status));
+    for (int t = 0; t < 3; t++) {
+        int64_t first, kept = 0, width = shapes[t][1];
+        rows_kept(shapes[t][0], member->size, member->rank, &first, &kept);
+        CHECK(outputs[0][t].shape[0] == kept, "tensor %d of a group: %d rows, not %d", t,
+              (int)outputs[0][t].shape[0], (int)kept);
+        const float *got = outputs[0][t].data;
+        for (int64_t i = 0; i < kept * width; i++) {
+            double sum = 0;
+            for (int rank = 0; rank < member->size; rank++)
+                sum += 0.15 * (double)(first * width + i + 1) / (rank + 3 + t);
+            CHECK(got[i] > 0.9999 * sum && got[i] < 1.0001 * sum, "tensor %d of a group: %g, not %g", t,
+                  (double)got[i], sum);
+        }
+        CHECK(!memcmp(got, outputs[1][t].data, (size_t)(kept * width) * sizeof *got), "other bits");
+        hvd_free(outputs[0][t].data);
+        hvd_free(outputs[1][t].data);
+    }
+}
+
+/* Many at once, so that they fuse: each keeps its own rows. */
+static void reducescatters_at_once(struct member *member)
+{
+    enum { COUNT = 30 };
+    hvd_status check_status;
+    int64_t data[COUNT][COUNT], shapes[COUNT][1];
+    hvd_handle *handles[COUNT];
+    for (int n = 0; n < COUNT; n++) {
+        char name[16];
+        snprintf(name, sizeof name, "at once %d", n);
+        shapes[n][0] = n;
+        for (int i = 0; i < n; i++)
+            data[n][i] = 100 * n + i;
+        hvd_tensor tensor = tensor_of(data[n], HVD_INT64, shapes[n], 1);
+        hvd_request request = request_of(HVD_REDUCESCATTER, name, &tensor);
+        CHECK_OK(hvd_submit(member->context, &request, &handles[n], &check_status));
+    }
+    for (int n = 0; n < COUNT; n++) {
+        int64_t first, kept = 0;
+        hvd_tensor output;
+        CHECK_OK(hvd_wait(handles[n], -1, &check_status));
+        CHECK_OK(hvd_output(handles[n], 0, &output, &check_status));
+        rows_kept(n, member->size, member->rank, &first, &kept);
+        CHECK(output.shape[0] == kept, "operation %d of many: %d rows", n, (int)output.shape[0]);
+        for (int64_t i = 0; i < kept; i++)
+            CHECK(((int64_t *)output.data)[i] == member->size * (100 * n + first + i), "operation %d", n);
+        hvd_release(handles[n]);
+    }
+}
+
+/* How many rows rank `from` gives to rank `to`. */
+static int64_t rows_given(int pattern, int from, int to)
+{
+    switch (pattern) {
+    case 0:
+        return 0;
+    case 1:
+        return 3;
+    case 2:
+        return (from + to) % 3;
+    case 3:
+        return from == 1 ? 700 : 0;
+    case 4:
+        return to == 0 ? 5 : 0;
+    default:
+        return (from * 5 + to * 3) % 7 * 1500;
+    }
+}
+
+static double row_value(int from, int to, int64_t i)
+{
+    return from * 1e6 + to * 1e5 + (double)i;
+}
+
+/* The output and the received splits of one rank. */
+static void check_exchange(const struct member *member, const hvd_tensor *outputs, int pattern, int64_t width)
+{
+    const double *got = outputs[0].data;
+    const int64_t *received = outputs[1].data;
+    int64_t rows = 0;
+    CHECK(outputs[1].ndim == 1 && outputs[1].shape[0] == member->size && outputs[1].dtype == HVD_INT64,
+          "alltoall %d: the received splits have another form", pattern);
+    for (int from = 0; from < member->size; from++) {
+        int64_t given = rows_given(pattern, from, member->rank);
+        CHECK(received[from] == given, "alltoall %d: %d rows from %d", pattern, (int)received[from], from);
+        for (int64_t i = 0; i < given * width; i++)
+            CHECK(*got++ == row_value(from, member->rank, i), "alltoall %d: element %d from %d", pattern,
+                  (int)i, from);
+        rows += given;
+    }
+    CHECK(outputs[0].ndim == 2 && outputs[0].shape[0] == rows && outputs[0].shape[1] == width,
+          "alltoall %d: shape [%d, %d]", pattern, (int)outputs[0].shape[0], (int)outputs[0].shape[1]);
+}
+
+static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
+{
+    hvd_status check_status;
+    int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
+    for (int to = 0; to < member->size; to++)
+        shape[0] += splits[to] = rows_given(pattern, member->rank, to);
+    double *input = calloc((size_t)(shape[0] * width) + 1, sizeof *input), *next = input;
+    for (int to = 0; to < member->size; to++)
+        for (int64_t i = 0; i < splits[to] * width; i++)
+            *next++ = row_value(member->rank, to, i);
+    hvd_tensor in = tensor_of(input, HVD_FLOAT64, shape, 2), outputs[2];
+    hvd_request request = request_of(HVD_ALLTOALL, even ? "even" : "uneven", &in);
+    request.splits = even ? NULL : splits;
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    check_exchange(member, outputs, pattern, width);
+    hvd_free(outputs[0].data);
+    hvd_free(outputs[1].data);
+    free(input);
+}
+
+static void alltoall_product(struct member *member)
+{
+    for (int pattern = 0; pattern < 6; pattern++)
+        for (int64_t width = 0; width < 4; width += 1 + width)
+            alltoall_case(member, pattern, width, false);
+    alltoall_case(member, 0, 2, true);
+    alltoall_case(member, 1, 2, true);
+}
+
+static void check_splits_refused(struct member *member, int64_t rows, const int64_t *splits,
+                                 const char *words)
+{
+    hvd_status status;
+    float data[64] = {0};
+    hvd_tensor in = tensor_of(data, HVD_FLOAT32, &rows, 1), outputs[2];
+    hvd_request request = request_of(HVD_ALLTOALL, "refused", &in);
+    request.splits = splits;
+    hvd_code code = hvd_run(member->context, &request, outputs, &status);
+    CHECK(code == HVD_INVALID_ARGUMENT, "refused splits: %s", hvd_code_name(code));
+    CHECK(strstr(status.text, words), "\"%s\" does not say \"%s\"", status.text, words);
+}
+
+static void alltoall_refusals(struct member *member)
+{
+    int64_t splits[8] = {0};
+    splits[member->size - 1] = 8;
+    check_splits_refused(member, 7, splits, "exceed");
+    splits[member->size - 1] = -1;
+    check_splits_refused(member, 7, splits, "is -1");
+    splits[member->size - 1] = INT64_MAX;
+    check_splits_refused(member, 7, splits, "exceed");
+    if (member->size > 1)
+        check_splits_refused(member, member->size + 1, NULL, "evenly");
+}
+
+static void all_cases(struct member *member)
+{
+    reducescatter_product(member);
+    reducescatter_group(member);
+    reducescatters_at_once(member);
+    alltoall_refusals(member);
+    alltoall_product(member);
+}
+
+static void run_on(void **state)
+{
+    const struct group_options *options = *state;
+#ifdef __SANITIZE_THREAD__
+    int largest = 3; /* some fifty times slower */
+#else
+    int largest = 8;
+#endif
+    for (int size = 1; size <= largest; size++)
+        group_run(options, size, all_cases, NULL);
+}
+
+#define VARIANT(name, transport_name, ...)                                                                   \
+    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
+    static struct group_options name = {transport_name, name##_settings, 300};
+VARIANT(shm, "shm", "cache_capacity", "1024")
+VARIANT(tcp, "tcp", "cache_capacity", "8")
+VARIANT(shm_small, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"every exchange over shm", run_on, NULL, NULL, &shm},
+        {"every exchange over tcp, tiny cache", run_on, NULL, NULL, &tcp},
+        {"every exchange over shm, tiny buffers, no cache", run_on, NULL, NULL, &shm_small},
+    };
+    return cmocka_run_group_tests_name("exchanges", tests, NULL, NULL);
+}
