@@ -81,18 +81,6 @@ static bool driver_leave(struct hvd_context *context)
     return news || sooner || atomic_load(&context->queue);
 }
 
-static struct hvd_handle *in_order_of_completion(struct hvd_handle *newest)
-{
-    struct hvd_handle *oldest = NULL;
-    while (newest) {
-        struct hvd_handle *next = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = next;
-    }
-    return oldest;
-}
-
 static void call_finished(struct hvd_handle *handle)
 {
     while (handle) {
@@ -109,7 +97,7 @@ static void call_finished(struct hvd_handle *handle)
  */
 static bool run_finished_calls(struct hvd_context *context)
 {
-    struct hvd_handle *handles = in_order_of_completion(context->finished_calls);
+    struct hvd_handle *handles = handle_reverse(context->finished_calls);
     if (!handles)
         return true;
     context->finished_calls = NULL;
@@ -124,7 +112,7 @@ static bool run_finished_calls(struct hvd_context *context)
 
 void drive_finish_calls(struct hvd_context *context)
 {
-    struct hvd_handle *handles = in_order_of_completion(context->finished_calls);
+    struct hvd_handle *handles = handle_reverse(context->finished_calls);
     context->finished_calls = NULL;
     call_finished(handles);
 }

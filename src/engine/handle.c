@@ -175,6 +175,18 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
         handle_release(handle);
 }
 
+struct hvd_handle *handle_reverse(struct hvd_handle *newest)
+{
+    struct hvd_handle *oldest = NULL;
+    while (newest) {
+        struct hvd_handle *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    return oldest;
+}
+
 static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
 {
     return handle->failure ? status_copy(status, handle->failure) : status_ok(status);

@@ -31,6 +31,9 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status);
 
 void handle_release(struct hvd_handle *handle);
 
+/* Turns a list round: both lists of handles are pushed at the head and served oldest first. */
+struct hvd_handle *handle_reverse(struct hvd_handle *newest);
+
 static inline bool handle_is_done(struct hvd_handle *handle)
 {
     return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;

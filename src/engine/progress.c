@@ -13,14 +13,7 @@ static bool take_submissions(struct hvd_context *context)
 {
     if (!atomic_load_explicit(&context->queue, memory_order_relaxed))
         return false;
-    struct hvd_handle *newest = atomic_exchange(&context->queue, NULL);
-    struct hvd_handle *oldest = NULL;
-    while (newest) {
-        struct hvd_handle *next = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = next;
-    }
+    struct hvd_handle *oldest = handle_reverse(atomic_exchange(&context->queue, NULL));
     while (oldest) {
         struct hvd_handle *next = oldest->next;
         lane_take(&context->world, oldest);
