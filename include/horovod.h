@@ -84,13 +84,18 @@ typedef enum hvd_reduction {
 } hvd_reduction;
 
 typedef enum hvd_operation {
-    HVD_ALLREDUCE = 0,    /* every output = reduction over the ranks' inputs */
-    HVD_ALLGATHER = 1,    /* output = inputs of rank 0, 1, ... joined along the first dimension */
-    HVD_BROADCAST = 2,    /* every output = the root's input */
-    HVD_ALLTOALL = 5,     /* output = the rows that rank 0, 1, ... gave for this rank, see `splits` */
-    HVD_BARRIER = 6,      /* done once every rank has submitted it; no tensors */
-    HVD_REDUCESCATTER = 7 /* output = this rank's rows of the sum or average over the ranks' inputs: the first
-                             dimension is divided, the first (extent modulo size) ranks get one row more */
+    HVD_ALLREDUCE = 0, /* every output = reduction over the ranks' inputs */
+    HVD_ALLGATHER = 1, /* output = inputs of rank 0, 1, ... joined along the first dimension */
+    HVD_BROADCAST = 2, /* every output = the root's input */
+    HVD_JOIN = 3,      /* this rank has no more data: until every rank of the set has joined, it takes part in
+                          what the others submit with the reduction's identity; no tensors. See hvd_joined_last */
+    HVD_ALLTOALL = 5,  /* output = the rows that rank 0, 1, ... gave for this rank, see `splits` */
+    HVD_BARRIER = 6,   /* done once every rank has submitted it; no tensors */
+    HVD_REDUCESCATTER =
+        7, /* output = this rank's rows of the sum or average over the ranks' inputs: the first
+              dimension is divided, the first (extent modulo size) ranks get one row more */
+    HVD_ADD_PROCESS_SET = 8,   /* only through hvd_process_set_add, hvd_process_set_remove: */
+    HVD_REMOVE_PROCESS_SET = 9 /* both are operations of all ranks of the job */
 } hvd_operation;
 
 /* ---- tensors and requests ------------------------------------------------------------------------ */
@@ -129,15 +134,17 @@ typedef struct hvd_request {
     hvd_reduction reduction;   /* allreduce, reducescatter */
     double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1 */
     double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1 */
-    int32_t root;              /* broadcast: the rank that gives the data */
+    int32_t root;              /* broadcast: the rank, of the job, that gives the data */
     const int64_t *splits; /* alltoall, [size]: so many rows, one after the other, go to rank 0, 1, ...; rows
                               beyond them go nowhere. NULL: the same number to all */
-    int32_t process_set;   /* 0: all ranks */
+    int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */
     int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
     void *stream;          /* device stream on which the inputs become ready; NULL on the CPU */
     int32_t waits;         /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
     hvd_done_fn done;      /* may be NULL */
     void *done_argument;
+    const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; else NULL */
+    int32_t rank_count;
 } hvd_request;
 
 /* ---- context ------------------------------------------------------------------------------------- */
@@ -205,6 +212,9 @@ HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
 HVD_API hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 HVD_API hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 
+/* The rank of the job that joined last, the same on all ranks; of a finished HVD_JOIN. */
+HVD_API hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status);
+
 /* Frees what hvd_output_take and hvd_run handed out: pass output.data; the shape goes with it. NULL is
  * fine. */
 HVD_API void hvd_free(void *data);
@@ -212,6 +222,28 @@ HVD_API void hvd_free(void *data);
 /* Gives the handle back. An operation in flight goes on; its tensors must stay valid until it is done.
  * NULL is fine. */
 HVD_API void hvd_release(hvd_handle *handle);
+
+/* ---- process sets --------------------------------------------------------------------------------- */
+
+/* Operations may run among some ranks only: a process set. Set 0 is all ranks. Each set has an order of its
+ * own: operations of different sets never wait for each other. A request names its set by id. */
+
+/* Makes a set of these ranks of the job, each once, in any order; in the set they are ordered ascending.
+ * Every rank of the job calls it, members and others, with the same ranks and in the same order among such
+ * calls. Blocks until the members are connected. Ids count up and are never used again. */
+HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
+                                     hvd_status *status);
+
+/* Ends a set; every rank of the job calls it. Operations that had not started on all members fail with
+ * HVD_SHUT_DOWN, as does what is submitted to the set from now on. */
+HVD_API hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status);
+
+/* How many sets there are, set 0 included; ids[0 ... capacity) gets the first of them, ascending. */
+HVD_API int32_t hvd_process_set_ids(const hvd_context *context, int32_t *ids, int32_t capacity);
+
+/* The number of members, and the first `capacity` of them in ranks[]; -1: there is no such set. */
+HVD_API int32_t hvd_process_set_ranks(const hvd_context *context, int32_t id, int32_t *ranks,
+                                      int32_t capacity);
 
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 
