@@ -94,11 +94,10 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
-                       hvd_status *status)
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
+                       struct hvd_handle **handle, hvd_status *status)
 {
     struct signature signature;
-    int size = context->placement.size;
     hvd_code code = signature_encode(request, &signature, status);
     if (code)
         return code;
