@@ -59,6 +59,7 @@ static void every_subset(struct member *member)
         if (is_among(member->rank, members[set], count[set]))
             check_sum(member, ids[set], "x", members[set], count[set]);
     }
+    check_allreduce_works(member, "end");
 }
 
 /* {0,1,2}, {1,2,3}, {2,3,0}, {3,0,1}: every rank starts its sets in an order of its own, all at once. */
@@ -95,6 +96,7 @@ static void overlapping(struct member *member)
             CHECK(data[set][0] == expected, "set %d: %g, not %g", set, data[set][0], expected);
         }
     }
+    check_allreduce_works(member, "end");
 }
 
 static void roots_and_splits(struct member *member)
@@ -228,6 +230,7 @@ static void leave_with_sets(struct member *member)
     int id = add_set(member, ranks, 2);
     if (is_among(member->rank, ranks, 2))
         check_sum(member, id, "x", ranks, 2);
+    check_allreduce_works(member, "end"); /* who leaves ends the job for all */
     /* group_run shuts down now, each rank at its own time */
 }
 
