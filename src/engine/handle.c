@@ -252,6 +252,17 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
     return HVD_OK;
 }
 
+hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code)
+        return code;
+    if (handle->request.operation != HVD_JOIN)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->pending.name);
+    *rank = handle->value;
+    return HVD_OK;
+}
+
 hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
 {
     hvd_tensor *result = NULL;
