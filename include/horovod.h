@@ -248,11 +248,10 @@ HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks,
 HVD_API hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status);
 
 /* How many sets there are, set 0 included; ids[0 ... capacity) gets the first of them, ascending. */
-HVD_API int32_t hvd_process_set_ids(const hvd_context *context, int32_t *ids, int32_t capacity);
+HVD_API int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity);
 
 /* The number of members, and the first `capacity` of them in ranks[]; -1: there is no such set. */
-HVD_API int32_t hvd_process_set_ranks(const hvd_context *context, int32_t id, int32_t *ranks,
-                                      int32_t capacity);
+HVD_API int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity);
 
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "base/types.h"
 #include "engine/context.h"
 #include "engine/layout.h"
+#include "engine/membership.h"
 #include "engine/progress.h"
 
 static void batch_done(struct job *job, const hvd_status *status)
@@ -22,7 +23,6 @@ static void batch_done(struct job *job, const hvd_status *status)
 
 static void describe_job(struct running_batch *running, const hvd_request *request, uint16_t algorithm)
 {
-    const hvd_placement *placement = &running->lane->context->placement;
     struct job *job = &running->job;
     job->operation = request->operation;
     job->reduction = request->reduction;
@@ -30,8 +30,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->prescale = request->prescale != 0 ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
-    job->rank = placement->rank;
-    job->size = placement->size;
+    job->rank = running->lane->rank;
+    job->size = running->lane->size;
     job->channel = running->lane->channel;
     job->algorithm = algorithm_table[algorithm];
     job->own_rows = running->own_rows;
@@ -55,11 +55,21 @@ static bool algorithm_is_for(uint16_t algorithm, hvd_operation operation)
     return algorithm < algorithm_count && algorithm_table[algorithm]->operation == operation;
 }
 
+static bool changes_membership(hvd_operation operation)
+{
+    return operation == HVD_ADD_PROCESS_SET || operation == HVD_REMOVE_PROCESS_SET;
+}
+
 void batch_start(struct lane *lane, const struct batch *batch)
 {
     const struct hvd_handle *first = batch->requests[0]->owner;
     int rank = lane->context->placement.rank;
     hvd_status status;
+    if (changes_membership(first->request.operation)) {
+        coordinator_batch_done(lane->coordinator, batch->sequence);
+        membership_decided(lane->context, batch->requests[0]->owner);
+        return;
+    }
     if (!algorithm_is_for(batch->algorithm, first->request.operation)) {
         status_set(&status, HVD_REFUSED,
                    "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
@@ -68,7 +78,7 @@ void batch_start(struct lane *lane, const struct batch *batch)
         refuse_batch(lane, batch, &status);
         return;
     }
-    struct running_batch *running = layout_create(batch, lane->context->placement.size);
+    struct running_batch *running = layout_create(batch, lane->size);
     if (!running) {
         status_set(&status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests", rank,
                    batch->count);
@@ -83,5 +93,5 @@ void batch_start(struct lane *lane, const struct batch *batch)
         refuse_batch(lane, batch, &status);
         return;
     }
-    executor_start(lane->context->executor, &running->job);
+    executor_start(lane->executor, &running->job);
 }
