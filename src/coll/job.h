@@ -62,8 +62,8 @@ extern const int algorithm_count;
 /* Whether there is such a row, and it does this. */
 bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction);
 
-/* The first row that does this and fits, or the row named `forced` ("auto": none) when it does it; always
- * finds one. */
+/* The first row that does this and fits, or the row named `forced` ("auto": none) when it does it; the last
+ * row of an operation fits always. 0 for an operation without rows, which moves nothing. */
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
                           const char *forced, uint64_t latency_threshold);
 /* HVD_INVALID_ARGUMENT, listing the names, when there is no choice of this name for the operation. */
