@@ -25,7 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The job's scratch. The job's output becomes: its tensors, the room, own products, the partner's products.
+/* The job's scratch. Until the gather the job's output is: its tensors, the room, own products, the
+ * partner's.
  */
 struct adasum {
     const struct adasum_kernels *kernels;
@@ -268,8 +269,10 @@ static bool plan_result(struct job *job, struct schedule *schedule)
     bool last = !a->folding && 2 * a->distance == pattern_power(job->size);
     weigh(a, last ? job->postscale : 1);
     int add = add_step(schedule, STEP_COMPUTE, 0, a->kept, STEP_NO_GATE);
-    if (last)
+    if (last) {
         plan_gather(job, add, schedule);
+        job->output = a->tensors;
+    }
     a->distance = a->folding ? 1 : 2 * a->distance;
     a->folding = false;
     a->round = 0;
