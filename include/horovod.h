@@ -87,6 +87,7 @@ HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 typedef enum hvd_reduction {
     HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero */
     HVD_SUM = 1,
+    HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
     HVD_MIN = 3,
     HVD_MAX = 4,
     HVD_PRODUCT = 5

@@ -49,7 +49,8 @@ struct coordinator_output {
      */
     void (*joined)(void *owner, struct pending *request, int last_rank);
     /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
-    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, uint64_t bytes);
+    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes);
     /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
      */
     void (*closed)(void *owner);

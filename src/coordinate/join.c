@@ -129,7 +129,7 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
     char ranks[256];
     joined_text(c, ranks, sizeof ranks);
     const char *advice = absence == ABSENCE_never ? "it needs all ranks"
-                         : rootless
+                         : rootless && c->config.join_all
                              ? "its root is one of them"
                              : "only allreduce and barrier run meanwhile, unless HOROVOD_JOIN=all is set";
     snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",

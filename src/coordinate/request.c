@@ -290,6 +290,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
     if (!signature_read_head(&reader, &head))
         return false;
     *summary = (struct signature_summary){.operation = head.operation,
+                                          .reduction = head.reduction,
                                           .may_fuse = head.may_fuse,
                                           .fusion_key = signature->bytes,
                                           .priority = head.priority,

@@ -61,7 +61,7 @@ static void refuse_batch(struct lane *lane, const struct batch *batch, struct hv
 static hvd_code check_algorithm(const struct lane *lane, const struct hvd_handle *first, uint16_t algorithm,
                                 hvd_status *status)
 {
-    if (algorithm < algorithm_count && algorithm_table[algorithm]->operation == first->request.operation)
+    if (algorithm_does(algorithm, first->request.operation, first->request.reduction))
         return HVD_OK;
     return status_set(status, HVD_REFUSED,
                       "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "

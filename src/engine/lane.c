@@ -55,11 +55,12 @@ static void end_join(void *owner, struct pending *request, int last_rank)
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
 {
     const struct lane *lane = owner;
     const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, bytes, lane->size, settings->allreduce_algorithm,
+    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
 }
 
@@ -74,8 +75,16 @@ static void all_said_goodbye(void *owner)
 
 struct coordinator_output lane_output(struct lane *lane)
 {
-    return (struct coordinator_output){lane,           send_message, flood_message,    run_batch,
-                                       finish_request, end_join,     choose_algorithm, all_said_goodbye};
+    return (struct coordinator_output){
+        .owner = lane,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .joined = end_join,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
+    };
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */

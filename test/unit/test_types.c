@@ -45,6 +45,7 @@ static void test_reductions_of_types(void **state)
     check_refused(HVD_BOOL, HVD_AVERAGE, false, "no average of bool; what it has: sum, min, max, product");
     check_refused(HVD_BOOL, HVD_SUM, true, "bool can't be multiplied");
     check_refused(HVD_COMPLEX64, HVD_MIN, false, "no min of complex64; what it has: average, sum, product");
+    check_refused(HVD_INT32, HVD_ADASUM, false, "no adasum of int32");
     check_refused(HVD_COMPLEX128, HVD_MAX, true, "no max of complex128");
     int allowed = 0;
 #define DTYPE(dtype, ...)                                                                                    \
@@ -52,7 +53,7 @@ static void test_reductions_of_types(void **state)
         allowed += types_check_reduction(HVD_ALLREDUCE, HVD_##dtype, (hvd_reduction)r, false, NULL) == HVD_OK;
 #include "base/dtypes.def"
 #undef DTYPE
-    assert_int_equal(allowed, 12 * 5 + 4 + 2 * 3);
+    assert_int_equal(allowed, 12 * 5 + 4 + 2 * 3 + 4); /* the last: Adasum of floats */
     assert_int_equal(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, true, NULL), HVD_OK);
 }
 
