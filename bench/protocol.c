@@ -1,5 +1,6 @@
-/* protocol.c - times every case: warm up (once where one round fills the time), agree on how many rounds, meet at a barrier, take each round, and
- * write the median into RESULTS/RANK. Who reads the files takes the largest over the ranks. */
+/* protocol.c - times every case: warm up (once where one round fills the time), agree on how many rounds,
+ * meet at a barrier, take each round, and write the median into RESULTS/RANK. Who reads the files takes the
+ * largest over the ranks. */
 #include "protocol.h"
 
 #include <stdio.h>
