@@ -7,6 +7,7 @@ import atexit
 from horovod import _core
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -37,6 +38,7 @@ __all__ = [
 # Values of hvd_reduction in horovod.h.
 Average = 0
 Sum = 1
+Adasum = 2
 Min = 3
 Max = 4
 Product = 5

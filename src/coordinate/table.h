@@ -44,6 +44,8 @@ struct variants {
 struct round {
     int missing;               /* of the reporters */
     bool own;                  /* this rank is not missing */
+    bool partial;              /* some rank is left out because it has joined */
+    bool noted;                /* the whole subtree has asked */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
 };
