@@ -34,6 +34,7 @@ class Machine:
     memory: float  # GB/s of memcpy on every core at once, 64 MiB
     cache: float  # the same, 256 KiB
     spinning: float  # µs until a spinning thread sees a word, one way
+    yielding: float  # the same where both threads share a core and yield it
     asleep: float  # µs until a sleeping one does
 
 
@@ -60,8 +61,8 @@ def measure() -> Machine:
     output = subprocess.run(
         [PROGRAMS / "bench_wakeup"], capture_output=True, text=True, check=True, timeout=DEADLINE
     ).stdout
-    spinning, asleep = (float(line.split()[1]) for line in output.splitlines())
-    return Machine(cpu[1] if cpu else "unknown", cores, in_memory, in_cache, spinning, asleep)
+    spinning, yielding, asleep = (float(line.split()[1]) for line in output.splitlines())
+    return Machine(cpu[1] if cpu else "unknown", cores, in_memory, in_cache, spinning, yielding, asleep)
 
 
 def bound(machine: Machine, ranks: int, size: int) -> float:
@@ -70,7 +71,7 @@ def bound(machine: Machine, ranks: int, size: int) -> float:
     turns = math.ceil(ranks / machine.cores)
     passes = 4 * (ranks - 1) / ranks * size * turns / rate * 1e-3
     hops = 2 + math.ceil(math.log2(ranks))
-    return passes + hops * (machine.spinning if turns == 1 else machine.asleep)
+    return passes + hops * (machine.spinning if turns == 1 else machine.yielding)
 
 
 def machine_table(machine: Machine) -> str:
@@ -80,6 +81,7 @@ def machine_table(machine: Machine) -> str:
         ["memcpy of 64 MiB, all cores at once", f"{machine.memory:.1f} GB/s a core"],
         ["memcpy of 256 KiB, all cores at once", f"{machine.cache:.1f} GB/s a core"],
         ["a word seen by a spinning thread", f"{machine.spinning:.2f} µs"],
+        ["a word seen by a thread on the same core", f"{machine.yielding:.2f} µs"],
         ["a word seen by a sleeping thread", f"{machine.asleep:.2f} µs"],
     ]
     return publish.table(["measured in this run", ""], rows)

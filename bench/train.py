@@ -16,8 +16,8 @@ import publish
 
 CASES = {
     "cnn:64": "CNN, batch 64, 1.2 M",
-    "resnet18:16": "ResNet-18, batch 16, 11 M",
     "mlp:64": "MLP, batch 64, 5.8 M",
+    "resnet18:16": "ResNet-18, batch 16, 11 M",
 }
 COLUMNS: list[tuple[str, compare.Peer, int]] = [
     ("1 rank", compare.python_peer("alone", "peer_train.py", "apart"), 1),
@@ -30,7 +30,7 @@ COLUMNS: list[tuple[str, compare.Peer, int]] = [
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=100)
-    cases = list(CASES)[: 1 if args.effort == "tiny" else None]
+    cases = list(CASES)[: {"tiny": 1, "quick": 2, "full": 3}[args.effort]]
     comparison = compare.Comparison("train", compare.EFFORTS[args.effort], args.seconds)
     comparison.run([(peer, ranks, cases) for _, peer, ranks in COLUMNS])
 

@@ -1,25 +1,42 @@
-/* wakeup.c - microseconds until a waiting thread has seen what another wrote, one way: spinning, and asleep
- * in a futex. Two threads hand one word to and fro; printed are the medians. */
+/* wakeup.c - microseconds until a waiting thread has seen what another wrote, one way: spinning on a core of
+ * its own, yielding on a core that both share, asleep in a futex. Two threads hand one word to and fro;
+ * medians. */
 #include "base/clock.h"
 #include "base/futex.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { TURNS = 2001 };
 
 static atomic_uint word;
-static int sleeps;
+static void (*between_looks)(unsigned seen);
+
+static void spin(unsigned seen)
+{
+    (void)seen;
+}
+
+static void yield(unsigned seen)
+{
+    (void)seen;
+    sched_yield();
+}
+
+static void sleep_on_it(unsigned seen)
+{
+    futex_wait(&word, seen, CLOCK_NEVER);
+}
 
 /* Waits until the word is `value`, then counts it up. */
 static void answer(unsigned value)
 {
     for (unsigned seen; (seen = atomic_load(&word)) != value;)
-        if (sleeps)
-            futex_wait(&word, seen, CLOCK_NEVER);
+        between_looks(seen);
     atomic_store(&word, value + 1);
-    if (sleeps)
+    if (between_looks == sleep_on_it)
         futex_wake_all(&word);
 }
 
@@ -47,8 +64,7 @@ static double one_way(void)
         int64_t start = clock_now();
         answer(2 * turn);
         while (atomic_load(&word) != 2 * turn + 2)
-            if (sleeps)
-                futex_wait(&word, 2 * turn + 1, CLOCK_NEVER);
+            between_looks(2 * turn + 1);
         times[turn] = clock_now() - start;
     }
     pthread_join(thread, NULL);
@@ -56,10 +72,22 @@ static double one_way(void)
     return (double)times[TURNS / 2] / 2e3;
 }
 
+static void measure(const char *how, void (*wait)(unsigned seen))
+{
+    between_looks = wait;
+    printf("%s %.3f\n", how, one_way());
+}
+
 int main(void)
 {
-    printf("spinning %.3f\n", one_way());
-    sleeps = 1;
-    printf("asleep %.3f\n", one_way());
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_getaffinity(0, sizeof all, &all);
+    measure("spinning", spin);
+    sched_setaffinity(0, sizeof one, &one); /* the other thread inherits it */
+    measure("yielding", yield);
+    sched_setaffinity(0, sizeof all, &all);
+    measure("asleep", sleep_on_it);
     return 0;
 }
