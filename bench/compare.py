@@ -63,7 +63,7 @@ class Sample:
     case: str
     round: int
     microseconds: float
-    foreign_load: float  # cores that other programs kept busy meanwhile
+    foreign_load: float  # cores that others kept busy meanwhile
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Comparison:
             return "Nothing was measured."
         loads = [sample.foreign_load for sample in self.samples]
         rounds = 1 + max(sample.round for sample in self.samples)
-        text = f"{rounds} interleaved round(s); other programs kept {statistics.median(loads):.1f} cores busy"
+        text = f"{rounds} interleaved round(s); others kept {statistics.median(loads):.1f} cores busy"
         return f"{text} (median; at most {max(loads):.1f})."
 
     def write_csv(self, path: Path) -> None:
@@ -176,11 +176,10 @@ def read_results(folder: Path, ranks: int) -> dict[str, float]:
 
 
 def busy_seconds() -> float:
-    """Of all cores since the machine started, by whatever program: all but idle, waiting and stolen time."""
-    user, nice, system, _, _, irq, softirq = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
-    )
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    """Of all cores since the machine started, by whatever program, or stolen by the host of a virtual one."""
+    counts = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, counts)
+    return (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def own_seconds() -> float:
