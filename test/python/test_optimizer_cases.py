@@ -116,7 +116,7 @@ def test_two_losses(op: int, rank: int, size: int) -> None:
 
 
 def test_two_losses_of_other_reductions(rank: int, size: int) -> None:
-    model, optimizer = distributed(OPTIMIZERS["sgd"], op=hvd.Max)
+    model, _ = distributed(OPTIMIZERS["sgd"], op=hvd.Max)
     model.first(torch.ones(1, 6)).sum().backward()
     with pytest.raises(AssertionError, match="add up the losses"):
         model.second(torch.ones(1, 8)).sum().backward()
