@@ -70,6 +70,12 @@ class ProcessSet:
         """Whether this process is a member; None before registration."""
         return _core.placement()[0] in self.ranks if self._is_registered() else None
 
+    def __deepcopy__(self, memo: Any) -> ProcessSet:
+        return self
+
+    def __reduce__(self) -> Any:
+        return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
+
     def __str__(self) -> str:
         number, ranks, comm = self.process_set_id, self.ranks, self.mpi_comm
         return f"ProcessSet(process_set_id={number}, ranks={ranks}, mpi_comm={comm})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -79,15 +80,33 @@ class StepDeltas(StoredGradients):
 
 
 class BackwardHooks:
-    """Tells the reducer of gradients, and of the end of the outermost ``backward``."""
+    """Tells the reducer of gradients, and of the end of the outermost ``backward``.
+
+    The optimizer owns it. Parameters outlive optimizers, so their hooks go with it: a second optimizer for
+    the same parameters would else reduce beside the first.
+    """
 
     def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
         self.reducer = reducer
         self.task = -1  # the backward call at whose end after_backward will run
+        self.installed: list[Any] = []
+
+    def __del__(self) -> None:
+        for hook in self.installed:
+            hook.remove()
 
     def watch(self, parameter: torch.nn.Parameter) -> None:
-        if parameter.requires_grad and self.reducer.rules.member:
-            parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
+        if not (parameter.requires_grad and self.reducer.rules.member):
+            return
+        method = weakref.WeakMethod(self.gradient_ready)
+
+        def tell(parameter: torch.Tensor) -> None:
+            gradient_ready = method()
+            if gradient_ready is not None:
+                gradient_ready(parameter)
+
+        hook = parameter.register_post_accumulate_grad_hook(tell)  # type: ignore[no-untyped-call]
+        self.installed.append(hook)
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         if self.reducer.rules.early:
