@@ -44,7 +44,8 @@ struct coordinator_output {
     /* The request ends without being run. It leaves the coordinator. */
     void (*finish)(void *owner, struct pending *request, const hvd_status *status);
     /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
-    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, uint64_t bytes);
+    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes);
     /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
      */
     void (*closed)(void *owner);

@@ -162,14 +162,14 @@ static hvd_code decide_batch(struct coordinator *c, hvd_status *status)
     if (!pick_members(c, &bytes) || !reserve_ids(root, root->members.count))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
     size_t count = root->members.count;
-    hvd_operation operation = summary_of(root->members.items[0])->operation;
+    const struct signature_summary *first = summary_of(root->members.items[0]);
     for (size_t i = 0; i < count; i++) {
         hvd_code code = agreed_id(c, root->members.items[i], &root->ids[i], status);
         if (code)
             return code;
     }
     const struct coordinator_output *output = &c->config.output;
-    uint16_t algorithm = output->choose_algorithm(output->owner, operation, bytes);
+    uint16_t algorithm = output->choose_algorithm(output->owner, first->operation, first->reduction, bytes);
     decision_put_batch(&c->out, algorithm, root->ids, (int)count);
     root->unpublished++;
     return publish(c, status);

@@ -124,6 +124,20 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
     return HVD_OK;
 }
 
+static bool is_factor(double factor)
+{
+    return factor != 0 && factor != 1;
+}
+
+static hvd_code check_reduction(const hvd_request *request, hvd_status *status)
+{
+    if (!operation_reduces(request->operation))
+        return HVD_OK;
+    bool scaled = is_factor(request->prescale) || is_factor(request->postscale);
+    return types_check_reduction(request->operation, request->inputs[0].dtype, request->reduction, scaled,
+                                 status);
+}
+
 static hvd_code check_request(const hvd_request *request, hvd_status *status)
 {
     hvd_code code = check_operation(request, status);
@@ -134,7 +148,7 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
         if (!code && request->outputs)
             code = check_output(request, i, status);
     }
-    return code;
+    return code ? code : check_reduction(request, status);
 }
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */
@@ -238,6 +252,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
     if (!signature_read_head(&reader, &head))
         return false;
     *summary = (struct signature_summary){.operation = head.operation,
+                                          .reduction = head.reduction,
                                           .may_fuse = head.may_fuse,
                                           .fusion_key = signature->bytes,
                                           .priority = head.priority,

@@ -24,6 +24,7 @@ struct signature {
 /* What the coordinator itself must know of a signature. */
 struct signature_summary {
     hvd_operation operation;
+    hvd_reduction reduction;
     bool may_fuse;
     const uint8_t
         *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */

@@ -49,12 +49,6 @@ static void refuse_batch(struct lane *lane, const struct batch *batch, const hvd
     progress_fault(lane->context, cause);
 }
 
-/* The number came from another process. */
-static bool algorithm_is_for(uint16_t algorithm, hvd_operation operation)
-{
-    return algorithm < algorithm_count && algorithm_table[algorithm]->operation == operation;
-}
-
 static bool changes_membership(hvd_operation operation)
 {
     return operation == HVD_ADD_PROCESS_SET || operation == HVD_REMOVE_PROCESS_SET;
@@ -70,7 +64,8 @@ void batch_start(struct lane *lane, const struct batch *batch)
         membership_decided(lane->context, batch->requests[0]->owner);
         return;
     }
-    if (!algorithm_is_for(batch->algorithm, first->request.operation)) {
+    /* The number came from another process. */
+    if (!algorithm_does(batch->algorithm, first->request.operation, first->request.reduction)) {
         status_set(&status, HVD_REFUSED,
                    "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
                    "different versions?",

@@ -112,7 +112,7 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
     if (!code)
         code = check_secret(settings, status);
     if (!code)
-        code = algorithm_check_name(settings->allreduce_algorithm, status);
+        code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
     context->placement = (hvd_placement){
         (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
         (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,

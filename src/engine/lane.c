@@ -47,11 +47,12 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
 {
     const struct lane *lane = owner;
     const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, bytes, lane->size, settings->allreduce_algorithm,
+    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
 }
 

@@ -63,8 +63,9 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
         abort();
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t size)
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t size)
 {
+    (void)reduction;
     (void)owner;
     return (uint16_t)(operation + size);
 }

@@ -253,8 +253,9 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
     }
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
+    (void)reduction;
     const struct virtual_rank *rank = owner;
     if (rank->number != 0)
         violation(rank->world, "rank %d chose an algorithm", rank->number);

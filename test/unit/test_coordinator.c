@@ -87,8 +87,9 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
     status_copy(&rank->end, status);
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
+    (void)reduction;
     (void)owner;
     (void)operation;
     (void)bytes;
