@@ -17,6 +17,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compression
 from horovod.handles import barrier, global_process_set, poll, synchronize
 from horovod.objects import allgather_object, broadcast_object
+from horovod.runner import run
 
 __version__ = _core.version()
 
@@ -97,5 +98,6 @@ __all__ = [
     "poll",
     "reducescatter",
     "reducescatter_async",
+    "run",
     "synchronize",
 ]

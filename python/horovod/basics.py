@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Sequence
 
 from horovod import _core
+from horovod.members import settings_of
 
 __all__ = [
     "Average",
@@ -42,21 +44,24 @@ Max = 4
 Product = 5
 
 
-def init(comm: None = None, process_sets: None = None) -> None:
+def init(comm: Sequence[int] | None = None, process_sets: None = None) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
 
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
+
+    Args:
+        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+            their new numbers; the same list on each of them. None: all.
+        process_sets: None.
 
     Raises:
         ValueError: a variable of the environment makes no sense, or a parameter asks for what this
             version can't do.
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
-    if comm is not None:
-        raise ValueError("init(comm=…) is not supported by this version: all ranks of the job take part")
     if process_sets is not None:
         raise ValueError("init(process_sets=…) is not supported by this version")
-    _core.init({})
+    _core.init(settings_of(comm))
     atexit.register(_core.shutdown)
 
 
