@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from horovod import _core
 from horovod import process_sets as _sets
+from horovod.members import settings_of
 from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
@@ -60,7 +61,8 @@ def init(
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
     Args:
-        comm: all ranks of the job, which is the default; for fewer use process sets.
+        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+            their new numbers; the same list on each of them. None: all.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
@@ -70,18 +72,12 @@ def init(
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
     sets = _sets.check_sets(process_sets)
-    if comm is not None and not isinstance(comm, Sequence):
-        raise ValueError("init(comm=…) takes a list of ranks; this version does not use MPI communicators")
+    settings = settings_of(comm)
     if _core.is_initialized():
         return
-    _core.init({})
+    _core.init(settings)
     atexit.register(_core.shutdown)
     try:
-        if comm and sorted(comm) != list(range(size())):
-            raise ValueError(
-                f"init(comm={list(comm)}): all {size()} ranks of the job take part; for operations among "
-                "some of them pass process_sets, or start a job of fewer ranks"
-            )
         _sets.begin(sets)
     except Exception:
         shutdown()
