@@ -6,19 +6,25 @@ import atexit
 from collections.abc import Sequence
 
 from horovod import _core
+from horovod import process_sets as _sets
 from horovod.members import settings_of
+from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -31,6 +37,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
@@ -39,12 +46,16 @@ __all__ = [
 # Values of hvd_reduction in horovod.h.
 Average = 0
 Sum = 1
+Adasum = 2
 Min = 3
 Max = 4
 Product = 5
 
 
-def init(comm: Sequence[int] | None = None, process_sets: None = None) -> None:
+def init(
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None,
+) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
 
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
@@ -52,22 +63,31 @@ def init(comm: Sequence[int] | None = None, process_sets: None = None) -> None:
     Args:
         comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
             their new numbers; the same list on each of them. None: all.
-        process_sets: None.
+        process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
+            ``add_process_set`` and ``remove_process_set`` later on.
 
     Raises:
-        ValueError: a variable of the environment makes no sense, or a parameter asks for what this
-            version can't do.
+        ValueError: a variable of the environment makes no sense, a process set occurs twice, or a
+            parameter asks for what this version can't do.
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
-    if process_sets is not None:
-        raise ValueError("init(process_sets=…) is not supported by this version")
-    _core.init(settings_of(comm))
+    sets = _sets.check_sets(process_sets)
+    settings = settings_of(comm)
+    if _core.is_initialized():
+        return
+    _core.init(settings)
     atexit.register(_core.shutdown)
+    try:
+        _sets.begin(sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
     """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
     _core.shutdown()
+    _sets.end()
 
 
 def is_initialized() -> bool:

@@ -2,6 +2,7 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/errors.h"
 #include "bind/operation.h"
+#include "bind/process_set.h"
 #include "bind/result.h"
 #include "bind/tensor.h"
 
@@ -148,6 +149,41 @@ static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize
     return require_context() ? NULL : operation_run(context, arguments, count);
 }
 
+PyDoc_STRVAR(process_set_add_doc,
+             "process_set_add($module, ranks, /)\n--\n\n"
+             "Make a set of these ranks and return its id; all ranks of the job have to call it.");
+
+static PyObject *core_process_set_add(PyObject *module, PyObject *ranks)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_add(context, ranks);
+}
+
+PyDoc_STRVAR(process_set_remove_doc, "process_set_remove($module, id, /)\n--\n\n"
+                                     "End a set; all ranks of the job have to call it.");
+
+static PyObject *core_process_set_remove(PyObject *module, PyObject *id)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_remove(context, id);
+}
+
+PyDoc_STRVAR(process_set_ids_doc, "process_set_ids($module, /)\n--\n\nThe ids of all sets, 0 first.");
+
+static PyObject *core_process_set_ids(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return require_context() ? NULL : process_set_ids(context);
+}
+
+PyDoc_STRVAR(process_set_ranks_doc, "process_set_ranks($module, id, /)\n--\n\nThe members, ascending.");
+
+static PyObject *core_process_set_ranks(PyObject *module, PyObject *id)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_ranks(context, id);
+}
+
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
@@ -164,6 +200,10 @@ static PyMethodDef methods[] = {
     {"health", core_health, METH_NOARGS, health_doc},
     {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
     {"run", METHOD(core_run), METH_FASTCALL, run_doc},
+    {"process_set_add", core_process_set_add, METH_O, process_set_add_doc},
+    {"process_set_remove", core_process_set_remove, METH_O, process_set_remove_doc},
+    {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
+    {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -7,11 +7,9 @@
 #include "engine/batch.h"
 #include "engine/context.h"
 #include "engine/progress.h"
+#include "engine/sets.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-#define CONTROL_CHANNEL 0
 
 /* ---- what the coordinator asks for ----------------------------------------------------------------- */
 
@@ -49,70 +47,44 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
+static void end_join(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner;
+    struct hvd_handle *handle = request->owner;
+    handle->value = last_rank;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
 {
     const struct lane *lane = owner;
     const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, bytes, lane->context->placement.size, settings->allreduce_algorithm,
+    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
 }
 
 static void all_said_goodbye(void *owner)
 {
-    const struct lane *lane = owner;
-    struct mesh *mesh = lane->context->mesh;
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        mesh_expect_end(mesh, peer);
+    struct lane *lane = owner;
+    for (int peer = mesh_next_peer(lane->mesh, -1); peer >= 0; peer = mesh_next_peer(lane->mesh, peer))
+        mesh_expect_end(lane->mesh, peer);
+    lane->closed = true;
     progress_closed(lane->context);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------ */
-
-/* To every peer: the tree needs some of them, the flood of a failure all. */
-static hvd_code open_edges(struct lane *lane, hvd_status *status)
+struct coordinator_output lane_output(struct lane *lane)
 {
-    struct mesh *mesh = lane->context->mesh;
-    int peers = 0;
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        peers++;
-    lane->edges = calloc((size_t)peers + 1, sizeof *lane->edges);
-    if (!lane->edges)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        edge_init(&lane->edges[lane->edge_count++], peer, mesh_link(mesh, peer, CONTROL_CHANNEL));
-    return HVD_OK;
-}
-
-hvd_code lane_open(struct lane *lane, struct hvd_context *context, struct tree_node *tree, hvd_status *status)
-{
-    const struct settings *settings = &context->settings;
-    *lane = (struct lane){.context = context, .channel = CONTROL_CHANNEL + 1, .next_flush = CLOCK_NEVER};
-    hvd_code code = open_edges(lane, status);
-    if (code)
-        return code;
-    struct coordinator_config config = {
-        .rank = context->placement.rank,
-        .size = context->placement.size,
-        .tree = *tree,
-        .fusion_threshold = (uint64_t)settings->fusion_threshold,
-        .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
-        .cache_capacity = (uint32_t)settings->cache_capacity,
-        .output = {lane, send_message, flood_message, run_batch, finish_request, choose_algorithm,
-                   all_said_goodbye},
+    return (struct coordinator_output){
+        .owner = lane,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .joined = end_join,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
     };
-    code = coordinator_create(&config, &lane->coordinator, status);
-    if (!code)
-        *tree = (struct tree_node){0}; /* the coordinator's now */
-    return code;
-}
-
-void lane_close(struct lane *lane)
-{
-    coordinator_destroy(lane->coordinator);
-    for (int i = 0; i < lane->edge_count; i++)
-        edge_fini(&lane->edges[i]);
-    free(lane->edges);
-    *lane = (struct lane){0};
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -125,12 +97,34 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
-                 (unsigned long long)lane->unnamed[request->operation]);
+                 (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
+    handle->pending.unnamed = unnamed;
     hvd_status refusal;
     if (coordinator_submit(lane->coordinator, &handle->pending, &refusal))
         handle_finish(handle, &refusal);
-    else if (unnamed)
-        lane->unnamed[request->operation]++;
+}
+
+void lane_leave(struct lane *lane)
+{
+    coordinator_leave(lane->coordinator);
+    lane->active = true;
+}
+
+void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause)
+{
+    coordinator_abort(lane->coordinator, lost_rank < 0 ? -1 : ranks_find(lane->ranks, lane->size, lost_rank),
+                      cause);
+}
+
+void lane_end(struct lane *lane, const hvd_status *cause)
+{
+    lane_abort(lane, -1, cause);
+    lane->health = coordinator_health(lane->coordinator, NULL);
+    executor_abort(lane->executor, cause);
+    if (lane->remover)
+        handle_finish(lane->remover, cause);
+    lane->remover = NULL;
+    lane_flush(lane);
 }
 
 bool lane_flush(struct lane *lane)
@@ -139,6 +133,15 @@ bool lane_flush(struct lane *lane)
     for (int i = 0; i < lane->edge_count; i++)
         moved |= edge_flush(&lane->edges[i]);
     return moved;
+}
+
+bool lane_is_flushed(const struct lane *lane)
+{
+    for (int i = 0; i < lane->edge_count; i++) {
+        if (!edge_is_flushed(&lane->edges[i]))
+            return false;
+    }
+    return true;
 }
 
 static bool receive_messages(struct lane *lane, struct edge *edge)
@@ -158,8 +161,8 @@ static bool receive_messages(struct lane *lane, struct edge *edge)
         hvd_status cause;
         status_set(&cause, HVD_REFUSED,
                    "rank %d sent rank %d bytes that are no message; is it another program or version?",
-                   edge->peer, lane->context->placement.rank);
-        progress_fail(lane->context, edge->peer, &cause);
+                   lane->ranks[edge->peer], lane->context->placement.rank);
+        progress_fail(lane, lane->ranks[edge->peer], &cause);
         return true;
     }
 }
@@ -175,5 +178,6 @@ bool lane_progress(struct lane *lane)
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
     }
-    return lane_flush(lane) | moved;
+    moved |= lane_flush(lane);
+    return executor_progress(lane->executor) || moved;
 }

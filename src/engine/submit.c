@@ -26,17 +26,31 @@ static void push(struct hvd_context *context, struct hvd_handle *handle)
         ;
 }
 
+/* The size of the request's set; its root becomes a rank of the set. */
+static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *size, hvd_status *status)
+{
+    int none = -1;
+    *size = context->placement.size;
+    if (request->process_set == 0)
+        return HVD_OK;
+    int *root = request->operation == HVD_BROADCAST ? &request->root : &none;
+    return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
+}
+
 static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                               hvd_status *status)
 {
     hvd_request own;
+    int size;
     hvd_code code = context_check_process(context, status);
     if (!code)
         code = take_request(request, &own, status);
     if (!code)
         code = hvd_health(context, status);
     if (!code)
-        code = handle_create(context, &own, handle, status);
+        code = resolve_set(context, &own, &size, status);
+    if (!code)
+        code = handle_create(context, &own, size, handle, status);
     if (!code)
         push(context, *handle);
     return code;

@@ -134,7 +134,7 @@ def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[int | None, bool | None], int]:
     """A function of ``(op, average)`` that gives the operation which the two mean together."""
-    from horovod.handles import reduction_of
+    from horovod.collectives import reduction_of
 
     return lambda op, average: reduction_of(average, op)
 
