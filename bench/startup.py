@@ -1,69 +1,61 @@
-"""What starting costs: python bench/startup.py [rounds]; needs horovodrun.
+"""How long it takes to start: python bench/startup.py [rounds]; needs horovodrun.
 
-`horovodrun -np 2 true` is the launcher alone. For jobs in Python the last rank's call of hvd.init() ends the
-start of processes, and the last rank's return from it ends the start of the job; the clock is one for all
-processes of a host. Medians of the rounds.
+Printed are medians: of `horovodrun -np 2 true` from start to end, and of hvd.init() on 2, 8 and 32 ranks from
+the moment when the last rank calls it until the last one has returned, so that the start of the interpreters
+does not count.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
 import time
 
-SIZES = (2, 8, 32)
-DEADLINE = 120
-WORKER = """
+RANKS = (2, 8, 32)
+INIT = """
 import time
 import horovod as hvd
-begun = time.monotonic()
+before = time.monotonic()
 hvd.init()
-print("INIT", begun, time.monotonic())
+print("INIT", before, time.monotonic())
 """
 
 
-def launch(ranks: int, *command: str) -> str:
+def job(ranks: int, *words: str) -> str:
     """What the ranks print."""
-    words = ["horovodrun", "-np", str(ranks), *command]
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=DEADLINE, check=True).stdout
+    command = ["horovodrun", "-np", str(ranks), *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
 
 
-def command_seconds(ranks: int) -> tuple[float]:
-    """Of a job that does nothing."""
+def seconds_of_true() -> float:
+    """From the start of horovodrun to its end, when two ranks do nothing."""
     start = time.monotonic()
-    launch(ranks, "true")
-    return (time.monotonic() - start,)
+    job(2, "true")
+    return time.monotonic() - start
 
 
-def job_seconds(ranks: int) -> tuple[float, float, float]:
-    """Until the last rank called init, from there to the last return, and the whole command."""
-    start = time.monotonic()
-    lines = launch(ranks, sys.executable, "-c", WORKER).splitlines()
-    end = time.monotonic()
-    times = [[float(word) for word in line.split()[-2:]] for line in lines if " INIT " in line]
-    assert len(times) == ranks, lines
-    last_call, last_return = (max(each[i] for each in times) for i in (0, 1))
-    return last_call - start, last_return - last_call, end - start
-
-
-def row(name: str, rounds: list[tuple[float, ...]], columns: tuple[int, ...]) -> str:
-    """The medians in milliseconds, in those of the three columns that apply."""
-    medians = [statistics.median(times) * 1e3 for times in zip(*rounds, strict=True)]
-    cells = ["-"] * 3
-    for column, median in zip(columns, medians, strict=True):
-        cells[column] = f"{median:.1f}"
-    return f"| {name} | {' | '.join(cells)} |"
+def seconds_of_init(ranks: int) -> float:
+    """From the last call of hvd.init() to the last return."""
+    output = job(ranks, sys.executable, "-c", INIT)
+    times = re.findall(r"INIT ([\d.]+) ([\d.]+)", output)
+    assert len(times) == ranks, output
+    return max(float(after) for _, after in times) - max(float(before) for before, _ in times)
 
 
 def main() -> None:
-    """Prints the table."""
-    rounds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
-    print("| job | processes, ms | hvd.init(), ms | whole command, ms |")
-    print("| --- | --: | --: | --: |")
-    print(row("horovodrun -np 2 true", [command_seconds(2) for _ in rounds], (2,)), flush=True)
-    for ranks in SIZES:
-        print(row(f"{ranks} ranks in Python", [job_seconds(ranks) for _ in rounds], (0, 1, 2)), flush=True)
+    """Prints the table; the rounds of all rows alternate."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    rows: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        rows.setdefault("`horovodrun -np 2 true`", []).append(seconds_of_true())
+        for ranks in RANKS:
+            rows.setdefault(f"`hvd.init()`, {ranks} ranks", []).append(seconds_of_init(ranks))
+    print(f"| {rounds} rounds | median ms | lowest | highest |\n|---|--:|--:|--:|")
+    for name, times in rows.items():
+        cells = (statistics.median(times), min(times), max(times))
+        print(f"| {name} | " + " | ".join(f"{1e3 * cell:.1f}" for cell in cells) + " |")
 
 
 if __name__ == "__main__":

@@ -150,5 +150,6 @@ def test_startup_has_a_row_for_every_job() -> None:
         words, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
-    assert [row[0].split()[0] for row in rows] == ["horovodrun", "2", "8", "32"], done.stdout + done.stderr
-    assert all(float(cell) > 0 for row in rows[1:] for cell in row[1:])
+    jobs = ["`horovodrun -np 2 true`", *(f"`hvd.init()`, {ranks} ranks" for ranks in (2, 8, 32))]
+    assert [row[0] for row in rows] == jobs, done.stdout + done.stderr
+    assert all(float(cell) > 0 for row in rows for cell in row[1:])
