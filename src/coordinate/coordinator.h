@@ -48,6 +48,9 @@ struct coordinator_output {
     /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
      */
     void (*closed)(void *owner);
+    /* At the root, NULL is fine: the ranks `first` ... `last` have asked for it; of this rank
+     * coordinator_submit tells. */
+    void (*ready)(void *owner, const char *name, hvd_operation operation, int first, int last);
 };
 
 struct coordinator_config {

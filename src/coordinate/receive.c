@@ -19,6 +19,17 @@ void end_round(struct coordinator *c, struct entry *entry)
     table_tidy(&c->table, entry);
 }
 
+static void tell_ready(const struct coordinator *c, int child, const struct entry *entry)
+{
+    const struct coordinator_output *output = &c->config.output;
+    const struct tree_node *tree = &c->config.tree;
+    const struct round *round = &entry->round;
+    const struct form *form = round->common ? round->common : round->variants->list[0].form;
+    if (output->ready && is_root(c))
+        output->ready(output->owner, entry->name, form->summary.operation, tree->children[child],
+                      tree_child_last(tree, child));
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
 static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_status *status)
@@ -30,7 +41,10 @@ static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
-    return code ? code : note_if_complete(c, entry, status);
+    if (code)
+        return code;
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* A form that is here already spares the copy. */
@@ -100,7 +114,10 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         code = count_common(c, child, entry, report, status);
     else
         code = count_variants(c, child, entry, report, status);
-    return code ? code : note_if_complete(c, entry, status);
+    if (code)
+        return code;
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* What all children have seen to be ended can be forgotten. */

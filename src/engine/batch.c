@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/layout.h"
 #include "engine/membership.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
 
 static void batch_done(struct job *job, const hvd_status *status)
@@ -37,6 +38,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
+    job->phased = observed(running->lane->context) ? observe_phase : NULL;
     job->done = batch_done;
     job->owner = running;
 }
@@ -93,5 +95,6 @@ void batch_start(struct lane *lane, const struct batch *batch)
         refuse_batch(lane, batch, &status);
         return;
     }
+    observe_dispatched(running);
     executor_start(lane->executor, &running->job);
 }

@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/membership.h"
+#include "engine/observe.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -156,6 +157,7 @@ static void close_context(struct hvd_context *context)
     forked_watch_remove(&context->watch);
     drive_stop_background(context);
     membership_close(context);
+    observe_close(context);
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -172,6 +174,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     forked_watch_add(&opened->watch);
     sets_init(&opened->sets);
     hvd_code code = take_settings(opened, config, status);
+    if (!code)
+        code = observe_open(opened, status);
     if (!code)
         code = join(opened, status);
     if (code) {

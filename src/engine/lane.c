@@ -6,6 +6,7 @@
 #include "base/types.h"
 #include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/sets.h"
 
@@ -47,9 +48,18 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
+static void note_ready(void *owner, const char *name, hvd_operation operation, int first, int last)
+{
+    for (int rank = first; rank <= last; rank++)
+        observe_ready(owner, name, operation, rank);
+}
+
 static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
 {
-    const struct lane *lane = owner;
+    struct lane *lane = owner;
+    if (observed(lane->context) && !lane->decides)
+        observe_deciding(lane);
+    lane->decides = true;
     const struct settings *settings = &lane->context->settings;
     return algorithm_choose(operation, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
@@ -66,8 +76,16 @@ static void all_said_goodbye(void *owner)
 
 struct coordinator_output lane_output(struct lane *lane)
 {
-    return (struct coordinator_output){lane,           send_message,     flood_message,   run_batch,
-                                       finish_request, choose_algorithm, all_said_goodbye};
+    return (struct coordinator_output){
+        .owner = lane,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
+        .ready = observed(lane->context) ? note_ready : NULL,
+    };
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -82,10 +100,13 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
                  (unsigned long long)lane->unnamed[request->operation]);
     hvd_status refusal;
-    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal))
+    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
-    else if (unnamed)
+        return;
+    }
+    if (unnamed)
         lane->unnamed[request->operation]++;
+    observe_submitted(handle);
 }
 
 void lane_leave(struct lane *lane)
@@ -158,7 +179,7 @@ bool lane_progress(struct lane *lane)
         moved |= receive_messages(lane, &lane->edges[i]);
     int64_t now = lane->next_flush == CLOCK_NEVER ? 0 : clock_now();
     if (moved || lane->active || now >= lane->next_flush) {
-        lane->active = false;
+        lane->active = lane->decides = false;
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
     }

@@ -25,6 +25,7 @@ struct lane {
     int channel;                /* of its data */
     uint64_t unnamed[16];       /* per operation: how many unnamed requests were taken */
     bool active;                /* inputs since the last flush */
+    bool decides;               /* the present flush has decided something */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */
     bool closed;                /* no member needs this rank any more */

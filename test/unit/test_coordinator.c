@@ -116,8 +116,8 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
         ranks[r] = (struct rank){.number = r};
         config.rank = r;
         config.size = size;
-        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood, on_run,
-                                                    on_finish, on_choose, on_closed};
+        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood,  on_run,
+                                                    on_finish, on_choose, on_closed, NULL};
         assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
         assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
     }
