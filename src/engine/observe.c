@@ -60,8 +60,10 @@ void observe_submitted(struct hvd_handle *handle)
 {
     if (!observed(handle->context))
         return;
+    struct event event = event_of(EVENT_SUBMITTED, handle);
+    event.time = handle->submitted;
     handle->observed = true;
-    tell(handle->context, event_of(EVENT_SUBMITTED, handle));
+    observers_tell(&handle->context->observers, &event);
 }
 
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
