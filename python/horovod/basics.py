@@ -71,7 +71,8 @@ def shutdown() -> None:
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Records from now on when each tensor is negotiated and moved (docs/timeline.md).
 
-    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are composed.
+    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are
+    composed.
 
     Raises:
         ValueError: ``init`` was not called, or the timeline was not enabled before it, by
