@@ -230,7 +230,8 @@ static void stop(struct timeline *timeline)
     trace_finish(&timeline->trace, clock_now(), dropped);
     append(timeline);
     if (dropped)
-        log_warning(timeline->rank, "the timeline %s lacks %llu events, which came faster than they could be written",
+        log_warning(timeline->rank,
+                    "the timeline %s lacks %llu events, which came faster than they could be written",
                     timeline->path, (unsigned long long)dropped);
     trace_free(&timeline->trace);
     trace_file_close(&timeline->file);

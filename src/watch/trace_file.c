@@ -11,17 +11,21 @@
 
 static char closing[] = "\n]\n";
 
-/* Text and bracket in one call, so that whoever kills the process finds them both or neither. */
+/* Text and bracket in one call, so that whoever kills the process finds them both or neither. What a full
+ * disk leaves over is tried again for its errno. */
 static int write_closed(const struct trace_file *file, const char *text, size_t length)
 {
-    struct iovec parts[] = {{(char *)text, length}, {closing, sizeof closing - 1}};
-    ssize_t written;
-    do
-        written = pwritev(file->descriptor, parts, 2, file->end);
-    while (written < 0 && errno == EINTR);
-    if (written == (ssize_t)(length + sizeof closing - 1))
-        return 0;
-    return written < 0 ? errno : ENOSPC;
+    size_t whole = length + sizeof closing - 1, done = 0;
+    while (done < whole) {
+        size_t skipped = done > length ? done - length : 0, taken = done - skipped;
+        struct iovec parts[] = {{(char *)text + taken, length - taken},
+                                {closing + skipped, sizeof closing - 1 - skipped}};
+        ssize_t written = pwritev(file->descriptor, parts, 2, file->end + (off_t)done);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        done += written > 0 ? (size_t)written : 0;
+    }
+    return 0;
 }
 
 /* A short write left half of an element. The bytes up to here were on the disk before, so this needs no
