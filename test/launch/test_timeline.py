@@ -220,9 +220,10 @@ for i in range(100000):
 
 
 def test_a_file_that_cannot_be_made(launcher: Launcher) -> None:
-    errors = run(launcher, "hvd.init()", "--timeline-filename", "missing/t.json", code=1)
+    quick = ("--grace-seconds", "0.2")
+    errors = run(launcher, "hvd.init()", "--timeline-filename", "missing/t.json", *quick, code=1)
     assert "can't open the timeline file missing/t.json: No such file or directory" in errors
-    errors = run(launcher, "hvd.init()", "--timeline-filename", "/dev/full", code=1)
+    errors = run(launcher, "hvd.init()", "--timeline-filename", "/dev/full", *quick, code=1)
     assert "can't write the timeline file /dev/full: No space left on device" in errors
 
 
