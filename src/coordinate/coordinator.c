@@ -223,14 +223,19 @@ void coordinator_flush(struct coordinator *c, int64_t now)
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
         code = close_advance(c, &problem);
-    if (!code)
-        return;
     hvd_status cause;
-    status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
-    fail(c, -1, &cause);
+    if (code)
+        status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+    else if (c->state == STATE_OPEN && is_root(c))
+        code = stall_check(c, now, &cause);
+    if (code)
+        fail(c, -1, &cause);
 }
 
 int64_t coordinator_next_flush(const struct coordinator *c)
 {
-    return c->state == STATE_OPEN && is_root(c) ? decide_next(c) : INT64_MAX;
+    if (c->state != STATE_OPEN || !is_root(c))
+        return INT64_MAX;
+    int64_t decides = decide_next(c), looks = stall_next_look(c);
+    return decides < looks ? decides : looks;
 }

@@ -9,6 +9,7 @@
 #ifndef HVD_COORDINATE_COORDINATOR_H
 #define HVD_COORDINATE_COORDINATOR_H
 
+#include "coordinate/ranks.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
 
@@ -51,6 +52,9 @@ struct coordinator_output {
     /* At the root, NULL is fine: the ranks `first` ... `last` have asked for it; of this rank
      * coordinator_submit tells. */
     void (*ready)(void *owner, const char *name, hvd_operation operation, int first, int last);
+    /* At the root, during a flush: some ranks have asked for it at least `waited` ns ago, `missing` have not.
+     * For every such request, once in a stall_time. Needed when that is not 0. */
+    void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
 };
 
 struct coordinator_config {
@@ -59,6 +63,8 @@ struct coordinator_config {
     uint64_t fusion_threshold; /* bytes; the root's counts */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
+    int64_t stall_time;        /* ns after which a wait for others is reported; 0: never; the root's counts */
+    int64_t stall_shutdown_time; /* ns after which it ends the job; 0: never; the root's counts */
     struct coordinator_output output;
 };
 

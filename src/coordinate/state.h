@@ -41,7 +41,8 @@ struct root {
     uint64_t *ids; /* of a batch in the making */
     size_t id_capacity;
     struct entry_list members;
-    int unpublished; /* decisions in `out` */
+    int unpublished;                /* decisions in `out` */
+    int64_t next_look, next_report; /* for stalls; 0: not needed, at once */
 };
 
 struct coordinator {
@@ -88,6 +89,10 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
 /* decide.c: the root judges what is complete, and sends and carries out what it decides. */
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t decide_next(const struct coordinator *c);
+
+/* stall.c: looks for requests that wait too long, when it is time; fails when the job has to end. */
+hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
+int64_t stall_next_look(const struct coordinator *c);
 
 /* mismatch.c: who asked for what, in words. */
 void mismatch_text(const struct entry *entry, char *text, size_t capacity);

@@ -44,6 +44,7 @@ struct variants {
 struct round {
     int missing;               /* of the reporters */
     bool own;                  /* this rank is not missing */
+    int64_t since;             /* at the root: when it was first seen half asked for; 0: not yet */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
 };

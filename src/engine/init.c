@@ -99,6 +99,21 @@ static hvd_code check_secret(struct settings *settings, hvd_status *status)
     return code;
 }
 
+static void settle_stall_check(struct settings *settings)
+{
+    if (settings->stall_check_disable)
+        settings->stall_warning_seconds = settings->stall_shutdown_seconds = 0;
+    if (!settings->stall_shutdown_seconds ||
+        settings->stall_shutdown_seconds >= settings->stall_warning_seconds)
+        return;
+    if (settings->rank == 0)
+        log_warning(0,
+                    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=%.15g is ignored: it is shorter than "
+                    "HOROVOD_STALL_CHECK_TIME_SECONDS=%.15g",
+                    settings->stall_shutdown_seconds, settings->stall_warning_seconds);
+    settings->stall_shutdown_seconds = 0;
+}
+
 static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {
     struct settings *settings = &context->settings;
@@ -114,6 +129,8 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
         code = check_secret(settings, status);
     if (!code)
         code = algorithm_check_name(settings->allreduce_algorithm, status);
+    if (!code)
+        settle_stall_check(settings);
     context->placement = (hvd_placement){
         (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
         (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,

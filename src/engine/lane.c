@@ -2,6 +2,7 @@
 #include "engine/lane.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/batch.h"
@@ -54,6 +55,29 @@ static void note_ready(void *owner, const char *name, hvd_operation operation, i
         observe_ready(owner, name, operation, rank);
 }
 
+static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct lane *lane = owner;
+    struct rank_set of_job = {.others = missing->others};
+    char ranks[sizeof lane->stalls.groups[0].ranks];
+    for (int i = 0; i < missing->count; i++) {
+        for (int rank = missing->ranges[i].first; rank <= missing->ranges[i].last; rank++)
+            rank_set_add(&of_job, lane->ranks[rank], lane->ranks[rank]);
+    }
+    stall_add(&lane->stalls, rank_set_text(&of_job, ranks, sizeof ranks), name,
+              (double)waited / CLOCK_SECOND);
+}
+
+static void report_stalls(struct lane *lane)
+{
+    const struct settings *settings = &lane->context->settings;
+    char text[STALL_TEXT];
+    stall_text(&lane->stalls, lane->id,
+               &(struct stall_limits){settings->stall_warning_seconds, settings->stall_shutdown_seconds},
+               text, sizeof text);
+    log_warning(lane->context->placement.rank, "%s", text);
+}
+
 static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
 {
     struct lane *lane = owner;
@@ -84,6 +108,7 @@ struct coordinator_output lane_output(struct lane *lane)
         .finish = finish_request,
         .choose_algorithm = choose_algorithm,
         .closed = all_said_goodbye,
+        .stalled = note_stall,
         .ready = observed(lane->context) ? note_ready : NULL,
     };
 }
@@ -182,6 +207,8 @@ bool lane_progress(struct lane *lane)
         lane->active = lane->decides = false;
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
+        if (lane->stalls.count)
+            report_stalls(lane);
     }
     moved |= lane_flush(lane);
     return executor_progress(lane->executor) || moved;

@@ -9,6 +9,7 @@
 #include "engine/edge.h"
 #include "horovod.h"
 #include "transport/mesh.h"
+#include "watch/stall.h"
 
 struct hvd_context;
 
@@ -23,6 +24,7 @@ struct lane {
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
     int channel;                /* of its data */
+    struct stall_report stalls; /* of the present flush */
     uint64_t unnamed[16];       /* per operation: how many unnamed requests were taken */
     bool active;                /* inputs since the last flush */
     bool decides;               /* the present flush has decided something */

@@ -83,7 +83,7 @@ static void open_subject(struct subject *subject, int rank)
         .size = 7,
         .fusion_threshold = 64,
         .cache_capacity = 2,
-        .output = {subject, on_send, on_flood, on_run, on_finish, on_choose, on_closed, NULL}};
+        .output = {subject, on_send, on_flood, on_run, on_finish, on_choose, on_closed, NULL, NULL}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();

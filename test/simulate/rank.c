@@ -273,8 +273,8 @@ static void on_closed(void *owner)
 
 struct coordinator_output rank_output(struct virtual_rank *rank)
 {
-    return (struct coordinator_output){rank,      on_send,   on_flood,  on_run,
-                                       on_finish, on_choose, on_closed, NULL};
+    return (struct coordinator_output){rank,      on_send,   on_flood, on_run, on_finish,
+                                       on_choose, on_closed, NULL,     NULL};
 }
 
 /* ---- leaving and losing -------------------------------------------------------------------------------- */

@@ -100,6 +100,16 @@ static void on_closed(void *owner)
     ((struct rank *)owner)->closed++;
 }
 
+static void on_stalled(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    char ranks_text[64], text[9];
+    write_log(owner, name);
+    snprintf(text, sizeof text, "?%d ", (int)waited);
+    write_log(owner, text);
+    write_log(owner, rank_set_text(missing, ranks_text, sizeof ranks_text) + 4);
+    write_log(owner, " ");
+}
+
 /* ---- the world -------------------------------------------------------------------------------------------
  */
 
@@ -116,8 +126,8 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
         ranks[r] = (struct rank){.number = r};
         config.rank = r;
         config.size = size;
-        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood,  on_run,
-                                                    on_finish, on_choose, on_closed, NULL};
+        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood, on_run,    on_finish,
+                                                    on_choose, on_closed, NULL,     on_stalled};
         assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
         assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
     }
@@ -752,6 +762,101 @@ static void garbage_names_its_sender(void **state)
 
 #define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
 
+/* ---- stalls ------------------------------------------------------------------------------------------ */
+
+static struct coordinator_config with_stalls(int64_t warning, int64_t shutdown)
+{
+    struct coordinator_config config = settings;
+    config.stall_time = warning;
+    config.stall_shutdown_time = shutdown;
+    return config;
+}
+
+/* Gives the root its turns up to a time. */
+static void let_pass(int64_t until)
+{
+    int64_t next;
+    while ((next = coordinator_next_flush(ranks[0].coordinator)) <= until) {
+        assert_true(next > now);
+        now = next;
+        flush(0);
+    }
+    now = until;
+}
+
+static void who_is_missing_is_told_once_a_time(void **state)
+{
+    (void)state;
+    open_ranks("3", 3, with_stalls(400, 0));
+    now = 1000;
+    submit(0, "a", 3);
+    submit(2, "a", 3);
+    submit(1, "b", 3);
+    settle();
+    let_pass(1450);
+    check_log("");
+    let_pass(1550);
+    assert_true(strstr(ranks[0].log, "a?400  1 ") && strstr(ranks[0].log, "b?400 s 0, 2 "));
+    size_t once = strlen(ranks[0].log);
+    let_pass(1850);
+    assert_int_equal(strlen(ranks[0].log), once);
+    let_pass(1950);
+    assert_int_equal(strlen(ranks[0].log), 2 * once);
+    ranks[0].log[0] = '\0';
+    submit(1, "a", 3);
+    run_all();
+    check_log("a ");
+    let_pass(2400);
+    assert_non_null(strstr(ranks[0].log, "b?1200 s 0, 2 "));
+    assert_null(strstr(ranks[0].log, "a"));
+}
+
+static void an_idle_root_stops_looking(void **state)
+{
+    (void)state;
+    open_ranks("2", 2, with_stalls(400, 0));
+    now = 1000;
+    submit_everywhere("a", 3);
+    run_all();
+    let_pass(100000);
+    check_log("a ");
+    assert_true(coordinator_next_flush(ranks[0].coordinator) == INT64_MAX);
+    submit(0, "a", 3);
+    settle();
+    let_pass(101000);
+    assert_non_null(strstr(ranks[0].log, "a?400  1 "));
+}
+
+static void a_stall_ends_the_job_in_time(void **state)
+{
+    (void)state;
+    open_ranks("3", 3, with_stalls(400, 800));
+    now = 1000;
+    submit(0, "a", 3);
+    submit(2, "a", 3);
+    settle();
+    let_pass(3000);
+    settle();
+    assert_non_null(strstr(ranks[0].log, "!a"));
+    for (int r = 0; r < 3; r++) {
+        hvd_status status;
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
+        check_text(status.text, "a has waited 0 s for rank 1, which did not submit it");
+    }
+}
+
+static void a_whole_subtree_is_named(void **state)
+{
+    (void)state;
+    open_ranks("2,2,2,2", 8, with_stalls(400, 0));
+    now = 1000;
+    submit(0, "a", 3);
+    submit(1, "a", 3);
+    settle();
+    let_pass(1550);
+    assert_non_null(strstr(ranks[0].log, "a?400 s 2-7 "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -780,6 +885,10 @@ int main(void)
         TEST(a_lost_peer_ends_everything_everywhere),
         TEST(a_fault_after_a_leave_is_told),
         TEST(garbage_names_its_sender),
+        TEST(who_is_missing_is_told_once_a_time),
+        TEST(an_idle_root_stops_looking),
+        TEST(a_stall_ends_the_job_in_time),
+        TEST(a_whole_subtree_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
