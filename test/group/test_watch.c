@@ -119,10 +119,10 @@ static void everything_is_recorded_until_the_end(void **state)
 static void refuse(struct member *member)
 {
     hvd_status status;
-    CHECK(hvd_timeline_start(member->context, path, 0, &status) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_timeline_start(member->context, path, 0, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
     CHECK(strstr(status.text, "HOROVOD_TIMELINE=DYNAMIC"), "%s", status.text);
-    CHECK(hvd_timeline_stop(member->context, &status) == HVD_INVALID_ARGUMENT);
-    CHECK(hvd_timeline_start(NULL, path, 0, &status) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_timeline_stop(member->context, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    CHECK(hvd_timeline_start(NULL, path, 0, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
     check_allreduce_works(member, "after");
 }
 
