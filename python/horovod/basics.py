@@ -8,6 +8,7 @@ import os
 from horovod import _core
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -40,6 +41,7 @@ __all__ = [
 # Values of hvd_reduction in horovod.h.
 Average = 0
 Sum = 1
+Adasum = 2
 Min = 3
 Max = 4
 Product = 5

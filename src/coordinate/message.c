@@ -28,15 +28,20 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-void report_put_agreed(struct wire_writer *writer, uint64_t id)
+static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
-    wire_put_u8(writer, REPORT_AGREED);
-    wire_put_u64(writer, id);
+    wire_put_u8(writer, (uint8_t)(kind | (entry->round.partial ? REPORT_PARTIAL : 0)));
+}
+
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry)
+{
+    put_kind(writer, REPORT_AGREED, entry);
+    wire_put_u64(writer, entry->agreed->id);
 }
 
 void report_put_common(struct wire_writer *writer, const struct entry *entry)
 {
-    wire_put_u8(writer, REPORT_COMMON);
+    put_kind(writer, REPORT_COMMON, entry);
     put_name(writer, entry);
     put_form(writer, entry->round.common);
 }
@@ -44,7 +49,7 @@ void report_put_common(struct wire_writer *writer, const struct entry *entry)
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
     const struct variants *variants = entry->round.variants;
-    wire_put_u8(writer, REPORT_VARIANTS);
+    put_kind(writer, REPORT_VARIANTS, entry);
     put_name(writer, entry);
     wire_put_u8(writer, variants->others);
     wire_put_u8(writer, (uint8_t)variants->count);
@@ -58,6 +63,33 @@ void report_put_variants(struct wire_writer *writer, const struct entry *entry)
             wire_put_u32(writer, (uint32_t)ranks->ranges[r].last);
         }
     }
+}
+
+static void put_unnamed(struct wire_writer *writer, const uint64_t *unnamed)
+{
+    for (int i = 0; i < UNNAMED_KINDS; i++)
+        wire_put_u64(writer, unnamed[i]);
+}
+
+static bool get_unnamed(struct wire_reader *reader, uint64_t *unnamed)
+{
+    for (int i = 0; i < UNNAMED_KINDS; i++)
+        unnamed[i] = wire_get_u64(reader);
+    return !reader->failed;
+}
+
+static bool get_rank(struct wire_reader *reader, int first, int last, int *rank)
+{
+    uint32_t number = wire_get_u32(reader);
+    *rank = (int)number;
+    return !reader->failed && number >= (uint32_t)first && number <= (uint32_t)last;
+}
+
+void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed)
+{
+    wire_put_u8(writer, REPORT_JOINED);
+    wire_put_u32(writer, (uint32_t)rank);
+    put_unnamed(writer, unnamed);
 }
 
 static bool get_ranks(struct wire_reader *reader, int first, int last, struct rank_set *ranks)
@@ -92,7 +124,9 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
 
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
 {
-    report->kind = wire_get_u8(reader);
+    uint8_t kind = wire_get_u8(reader);
+    report->kind = kind & ~REPORT_PARTIAL;
+    report->partial = kind & REPORT_PARTIAL;
     switch (report->kind) {
     case REPORT_AGREED:
         report->id = wire_get_u64(reader);
@@ -101,6 +135,8 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
         report->count = 1;
         return get_name(reader, &report->name, &report->name_length) &&
                get_signature(reader, &report->variants[0].signature);
+    case REPORT_JOINED:
+        return get_rank(reader, first, last, &report->rank) && get_unnamed(reader, report->unnamed);
     case REPORT_VARIANTS:
         return get_name(reader, &report->name, &report->name_length) &&
                get_variants(reader, first, last, report);
@@ -139,6 +175,13 @@ void decision_put_fail(struct wire_writer *writer, const struct entry *entry, co
     wire_put_string(writer, text);
 }
 
+void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed)
+{
+    wire_put_u8(writer, DECISION_JOINED);
+    wire_put_u32(writer, (uint32_t)last);
+    put_unnamed(writer, unnamed);
+}
+
 void decision_put_close(struct wire_writer *writer, int rank)
 {
     wire_put_u8(writer, DECISION_CLOSE);
@@ -172,11 +215,10 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
     case DECISION_FAIL:
         return get_name(reader, &decision->name, &decision->name_length) &&
                wire_get_string(reader, decision->text, sizeof decision->text);
-    case DECISION_CLOSE: {
-        uint32_t rank = wire_get_u32(reader);
-        decision->rank = (int)rank;
-        return !reader->failed && rank <= INT32_MAX;
-    }
+    case DECISION_JOINED:
+        return get_rank(reader, 0, INT32_MAX, &decision->rank) && get_unnamed(reader, decision->unnamed);
+    case DECISION_CLOSE:
+        return get_rank(reader, 0, INT32_MAX, &decision->rank);
     }
     return false;
 }

@@ -1,6 +1,6 @@
 /* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
  * apply.c. Driver only. */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
 
 #include "base/status.h"
 
@@ -8,7 +8,12 @@
 
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
-    if (!entry->round.missing && !entry_list_push(&c->complete, entry))
+    struct round *round = &entry->round;
+    if (round->noted || round->missing == c->table.reporters || join_missing(c, entry))
+        return HVD_OK;
+    round->noted = true;
+    round->partial |= round->missing > 0;
+    if (!entry_list_push(&c->complete, entry))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of complete requests");
     return HVD_OK;
 }
@@ -26,15 +31,16 @@ static void tell_ready(const struct coordinator *c, int child, const struct entr
     const struct round *round = &entry->round;
     const struct form *form = round->common ? round->common : round->variants->list[0].form;
     if (output->ready && is_root(c))
-        output->ready(output->owner, entry->name, form->summary.operation, tree->children[child],
+        output->ready(output->owner, entry->name, &form->summary, tree->children[child],
                       tree_child_last(tree, child));
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_status *status)
+static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
+                             hvd_status *status)
 {
-    struct agreement *agreement = table_agreement(&c->table, id);
+    struct agreement *agreement = table_agreement(&c->table, report->id);
     if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
         return status_set(status, HVD_REFUSED, "an unknown id");
     struct entry *entry = agreement->entry;
@@ -43,6 +49,7 @@ static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     if (code)
         return code;
+    entry->round.partial |= report->partial;
     tell_ready(c, child, entry);
     return note_if_complete(c, entry, status);
 }
@@ -116,6 +123,7 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         code = count_variants(c, child, entry, report, status);
     if (code)
         return code;
+    entry->round.partial |= report->partial;
     tell_ready(c, child, entry);
     return note_if_complete(c, entry, status);
 }
@@ -135,6 +143,15 @@ static void note_seen(struct coordinator *c, int child, uint64_t seen)
     table_forget_retired(&c->table, seen);
 }
 
+static hvd_code count(struct coordinator *c, int child, const struct report *report, hvd_status *status)
+{
+    if (report->kind == REPORT_AGREED)
+        return count_agreed(c, child, report, status);
+    if (report->kind == REPORT_JOINED)
+        return join_receive(c, child, report->rank, report->unnamed, status);
+    return count_named(c, child, report, status);
+}
+
 static hvd_code receive_reports(struct coordinator *c, int child, struct wire_reader *reader,
                                 hvd_status *status)
 {
@@ -151,8 +168,7 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
     while (!code && !wire_done(reader)) {
         if (!report_get(reader, first, last, &report))
             return status_set(status, HVD_REFUSED, "a malformed report");
-        code = report.kind == REPORT_AGREED ? count_agreed(c, child, report.id, status)
-                                            : count_named(c, child, &report, status);
+        code = count(c, child, &report, status);
     }
     return code;
 }
@@ -254,9 +270,9 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         return;
     hvd_status cause;
     if (code == HVD_OUT_OF_MEMORY)
-        status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+        status_set(&cause, code, "rank %d: %.500s", rank_name(&c->config, c->config.rank), problem.text);
     else
-        status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?", from,
-                   c->config.rank, problem.text);
+        status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?",
+                   rank_name(&c->config, from), rank_name(&c->config, c->config.rank), problem.text);
     fail(c, -1, &cause);
 }

@@ -1,7 +1,7 @@
 /* stall.c - the root looks now and then for what some ranks have asked for long ago and others have not; it
  * says who is missing, and may end the job. While nothing is half asked for, it looks no more. Driver only.
  */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
 
 #include "base/status.h"
 
@@ -18,19 +18,27 @@ static int64_t shortest_time(const struct coordinator_config *config)
 
 static bool is_half_asked(const struct coordinator *c, const struct entry *entry)
 {
-    return entry->round.missing && entry->round.missing < c->table.reporters;
+    return entry->round.missing < c->table.reporters && !entry->round.noted;
 }
 
-/* Of a child that has not reported, its whole subtree. */
+static void add_missing(const struct coordinator *c, int first, int last, struct rank_set *missing)
+{
+    for (int rank = first; rank <= last; rank++) {
+        if (!join_includes(c, rank))
+            rank_set_add(missing, rank_name(&c->config, rank), rank_name(&c->config, rank));
+    }
+}
+
+/* Of a child that has not reported, its whole subtree; who has joined is not waited for. Ranks of the job. */
 static void find_missing(const struct coordinator *c, const struct entry *entry, struct rank_set *missing)
 {
     const struct tree_node *tree = &c->config.tree;
     *missing = (struct rank_set){0};
     if (!entry->round.own)
-        rank_set_add(missing, tree->rank, tree->rank);
+        add_missing(c, tree->rank, tree->rank, missing);
     for (int i = 0; i < tree->child_count; i++) {
         if (!round_has_child(entry, i))
-            rank_set_add(missing, tree->children[i], tree_child_last(tree, i));
+            add_missing(c, tree->children[i], tree_child_last(tree, i), missing);
     }
 }
 

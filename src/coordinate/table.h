@@ -45,6 +45,8 @@ struct round {
     int missing;               /* of the reporters */
     bool own;                  /* this rank is not missing */
     int64_t since;             /* at the root: when it was first seen half asked for; 0: not yet */
+    bool partial;              /* some rank is left out because it has joined */
+    bool noted;                /* the whole subtree has asked */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
 };

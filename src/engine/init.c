@@ -127,8 +127,14 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
         code = check_placement(settings, status);
     if (!code)
         code = check_secret(settings, status);
+    if (!code && strcmp(settings->join, "all") && strcmp(settings->join, "reduce"))
+        code =
+            status_set(status, HVD_INVALID_ARGUMENT,
+                       "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
+                       "joined) or 'all' (every operation does)",
+                       settings->join);
     if (!code)
-        code = algorithm_check_name(settings->allreduce_algorithm, status);
+        code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
     if (!code)
         settle_stall_check(settings);
     context->placement = (hvd_placement){

@@ -49,22 +49,18 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
-static void note_ready(void *owner, const char *name, hvd_operation operation, int first, int last)
+static void note_ready(void *owner, const char *name, const struct signature_summary *what, int first,
+                       int last)
 {
     for (int rank = first; rank <= last; rank++)
-        observe_ready(owner, name, operation, rank);
+        observe_ready(owner, name, what, rank);
 }
 
 static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
 {
     struct lane *lane = owner;
-    struct rank_set of_job = {.others = missing->others};
     char ranks[sizeof lane->stalls.groups[0].ranks];
-    for (int i = 0; i < missing->count; i++) {
-        for (int rank = missing->ranges[i].first; rank <= missing->ranges[i].last; rank++)
-            rank_set_add(&of_job, lane->ranks[rank], lane->ranks[rank]);
-    }
-    stall_add(&lane->stalls, rank_set_text(&of_job, ranks, sizeof ranks), name,
+    stall_add(&lane->stalls, rank_set_text(missing, ranks, sizeof ranks), name,
               (double)waited / CLOCK_SECOND);
 }
 
@@ -78,14 +74,23 @@ static void report_stalls(struct lane *lane)
     log_warning(lane->context->placement.rank, "%s", text);
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
+static void end_join(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner;
+    struct hvd_handle *handle = request->owner;
+    handle->value = last_rank;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
 {
     struct lane *lane = owner;
     if (observed(lane->context) && !lane->decides)
         observe_deciding(lane);
     lane->decides = true;
     const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, bytes, lane->size, settings->allreduce_algorithm,
+    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
 }
 
@@ -106,6 +111,7 @@ struct coordinator_output lane_output(struct lane *lane)
         .flood = flood_message,
         .run = run_batch,
         .finish = finish_request,
+        .joined = end_join,
         .choose_algorithm = choose_algorithm,
         .closed = all_said_goodbye,
         .stalled = note_stall,
@@ -123,14 +129,13 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
-                 (unsigned long long)lane->unnamed[request->operation]);
+                 (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
+    handle->pending.unnamed = unnamed;
     hvd_status refusal;
     if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
         return;
     }
-    if (unnamed)
-        lane->unnamed[request->operation]++;
     observe_submitted(handle);
 }
 

@@ -25,7 +25,6 @@ struct lane {
     int edge_count;
     int channel;                /* of its data */
     struct stall_report stalls; /* of the present flush */
-    uint64_t unnamed[16];       /* per operation: how many unnamed requests were taken */
     bool active;                /* inputs since the last flush */
     bool decides;               /* the present flush has decided something */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */

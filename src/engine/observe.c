@@ -46,6 +46,7 @@ static struct event event_of(enum event_kind kind, const struct hvd_handle *hand
                           .process_set = handle->request.process_set,
                           .name = handle->pending.name,
                           .operation = handle->request.operation,
+                          .reduction = handle->request.reduction,
                           .request = &handle->request,
                           .rank = handle->context->placement.rank};
 }
@@ -75,12 +76,13 @@ void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
     tell(handle->context, event);
 }
 
-void observe_ready(const struct lane *lane, const char *name, hvd_operation operation, int rank)
+void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank)
 {
     tell(lane->context, (struct event){.kind = EVENT_READY,
                                        .process_set = lane->id,
                                        .name = name,
-                                       .operation = operation,
+                                       .operation = what->operation,
+                                       .reduction = what->reduction,
                                        .rank = lane->ranks[rank]});
 }
 

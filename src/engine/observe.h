@@ -17,7 +17,7 @@ static inline bool observed(const struct hvd_context *context)
 
 void observe_submitted(struct hvd_handle *handle);
 /* Rank `rank` of the lane's set. */
-void observe_ready(const struct lane *lane, const char *name, hvd_operation operation, int rank);
+void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank);
 void observe_deciding(const struct lane *lane);
 void observe_dispatched(const struct running_batch *running);
 void observe_phase(const struct job *job, int phase);

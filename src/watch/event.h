@@ -29,6 +29,7 @@ struct event {
     int process_set;
     const char *name; /* on the wire, e.g. "allreduce.conv1.weight" */
     hvd_operation operation;
+    hvd_reduction reduction;    /* of those that reduce */
     const hvd_request *request; /* this rank's; not with EVENT_READY */
     int rank;                   /* of the job */
     int phase;

@@ -115,6 +115,13 @@ static void wake_writer(struct timeline *timeline)
         futex_wake_all(&timeline->writer);
 }
 
+/* Horovod has always shown Adasum as an operation of its own. */
+static const char *operation_of(const struct event *event)
+{
+    bool adasum = event->operation == HVD_ALLREDUCE && event->reduction == HVD_ADASUM;
+    return adasum ? reduction_name(event->reduction) : operation_name(event->operation);
+}
+
 void timeline_notice(void *owner, const struct event *event)
 {
     struct timeline *timeline = owner;
@@ -134,7 +141,7 @@ void timeline_notice(void *owner, const struct event *event)
                               .process_set = event->process_set,
                               .rank = event->rank,
                               .phase = event->phase,
-                              .operation = event->operation,
+                              .operation = operation_of(event),
                               .dtype = dtype,
                               .name_length = (uint32_t)name_length,
                               .detail_length = (uint32_t)detail_length};

@@ -2,8 +2,6 @@
  * does not follow that order closes first what is open. */
 #include "watch/trace.h"
 
-#include "base/types.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,9 +14,9 @@ enum state { STATE_IDLE, STATE_NEGOTIATED, STATE_RUNS /* and an activity inside 
 struct tensor {
     int pid;
     enum state state;
-    int64_t last;       /* time of its last element: none goes back */
-    hvd_operation next; /* of the early ranks */
-    int *early;         /* ranks that ask for it again while it runs */
+    int64_t last;     /* time of its last element: none goes back */
+    const char *next; /* of the early ranks */
+    int *early;       /* ranks that ask for it again while it runs */
     int early_count, early_room;
     size_t key_length;
     char key[]; /* the process set, then the name */
@@ -81,11 +79,11 @@ static void put_upper(struct text *text, const char *word)
 }
 
 static void begin_operation(struct trace *trace, struct tensor *tensor, int64_t time, const char *prefix,
-                            hvd_operation operation)
+                            const char *operation)
 {
     put_for(trace, tensor, 'B', time);
     text_add(&trace->out, ",\"name\":\"%s", prefix);
-    put_upper(&trace->out, operation_name(operation));
+    put_upper(&trace->out, operation);
     text_add(&trace->out, "\"}");
 }
 
@@ -146,7 +144,7 @@ static void forget(struct trace *trace, struct tensor *tensor)
 
 /* ---- events ------------------------------------------------------------------------------------------ */
 
-static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, hvd_operation operation,
+static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, const char *operation,
                      int rank)
 {
     if (tensor->state == STATE_IDLE)
@@ -157,7 +155,7 @@ static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, h
 }
 
 /* A rank may be done with the operation, and start it again, before this one has ended it. */
-static void keep_early(struct tensor *tensor, hvd_operation operation, int rank)
+static void keep_early(struct tensor *tensor, const char *operation, int rank)
 {
     if (tensor->early_count == tensor->early_room) {
         int room = tensor->early_room ? tensor->early_room * 2 : 8;

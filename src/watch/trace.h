@@ -13,8 +13,8 @@ struct record {
     unsigned recording; /* which of the timeline's */
     int64_t time;
     int process_set, rank, phase;
-    hvd_operation operation;
-    int dtype; /* -1: no tensors */
+    const char *operation; /* a constant, e.g. "allreduce" */
+    int dtype;             /* -1: no tensors */
     struct event_batch batch;
     uint32_t name_length, detail_length;
     char texts[]; /* the name; then the detail: a shape, or with a failure its text */

@@ -72,7 +72,7 @@ static void on_run(void *owner, const struct batch *batch)
     struct rank *rank = owner;
     for (int i = 0; i < batch->count; i++) {
         write_log(rank, i ? "+" : "");
-        write_log(rank, batch->requests[i]->name);
+        write_log(rank, batch->requests[i] ? batch->requests[i]->name : "-");
     }
     write_log(rank, " ");
     rank->batches[rank->running++] = batch->sequence;
@@ -87,8 +87,17 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
     status_copy(&rank->end, status);
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+static void on_joined(void *owner, struct pending *request, int last_rank)
 {
+    struct rank *rank = owner;
+    char text[16];
+    snprintf(text, sizeof text, "%s=%d ", request->name, last_rank);
+    write_log(rank, text);
+}
+
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
+{
+    (void)reduction;
     (void)owner;
     (void)operation;
     (void)bytes;
@@ -126,8 +135,17 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
         ranks[r] = (struct rank){.number = r};
         config.rank = r;
         config.size = size;
-        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood, on_run,    on_finish,
-                                                    on_choose, on_closed, NULL,     on_stalled};
+        config.output = (struct coordinator_output){
+            .owner = &ranks[r],
+            .send = on_send,
+            .flood = on_flood,
+            .run = on_run,
+            .finish = on_finish,
+            .joined = on_joined,
+            .choose_algorithm = on_choose,
+            .closed = on_closed,
+            .stalled = on_stalled,
+        };
         assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
         assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
     }

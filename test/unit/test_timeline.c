@@ -160,6 +160,7 @@ static struct record *record_of(enum event_kind kind, const char *name, int64_t 
     memory.record = (struct record){.kind = kind,
                                     .time = time,
                                     .dtype = -1,
+                                    .operation = "allreduce",
                                     .batch = {7, 2, 24, "ring", "shm"},
                                     .name_length = (uint32_t)strlen(name)};
     strcpy(memory.record.texts, name);

@@ -20,7 +20,7 @@ class _Tensors:
     def dense(self, array: torch.Tensor) -> torch.Tensor:
         if array.layout is not torch.strided:
             raise ValueError(f"a tensor of layout {array.layout} can't be sent; pass x.to_dense()")
-        return array.detach().resolve_neg().contiguous()
+        return array.detach().resolve_conj().resolve_neg().contiguous()
 
     def empty_like(self, array: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(array, memory_format=torch.contiguous_format)
