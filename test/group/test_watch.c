@@ -116,6 +116,34 @@ static void everything_is_recorded_until_the_end(void **state)
     free(text);
 }
 
+/* Rank 0 has joined while the others go on: their operations are told by name all the same. */
+static void work_or_join(struct member *member)
+{
+    hvd_status check_status;
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    for (int round = 0; member->rank > 0 && round < 10; round++) {
+        float value = 1;
+        int64_t shape[] = {1};
+        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "late", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    }
+    CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+}
+
+static void operations_without_rank_0(void **state)
+{
+    const char *settings[] = {"timeline", path, NULL};
+    group_run(&(struct group_options){*state, settings, 0}, 3, work_or_join, NULL);
+    char *text = content();
+    assert_int_equal(count(text, "\"name\":\"allreduce.late\""), 1);
+    assert_int_equal(count(text, "\"name\":\"NEGOTIATE_ALLREDUCE\""), 10);
+    assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), 10);
+    assert_int_equal(count(text, "\"ph\":\"X\""), 20 + 1);
+    assert_int_equal(count(text, "\"name\":\"NEGOTIATE_JOIN\""), 1);
+    free(text);
+}
+
 static void refuse(struct member *member)
 {
     hvd_status status;
@@ -151,6 +179,7 @@ int main(void)
         cmocka_unit_test_prestate(toggled_while_working, "tcp"),
         cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "shm"),
         cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "tcp"),
+        cmocka_unit_test_prestate(operations_without_rank_0, "shm"),
         cmocka_unit_test_prestate(refused_unless_enabled, "shm"),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -863,6 +863,25 @@ static void a_stall_ends_the_job_in_time(void **state)
     }
 }
 
+static void who_has_joined_is_not_missed(void **state)
+{
+    (void)state;
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    open_ranks("3", 3, with_stalls(400, 0));
+    now = 1000;
+    submit(0, "a", 3);
+    assert_int_equal(submit_request(2, "join.noname.0", &join, NULL), HVD_OK);
+    settle();
+    let_pass(1550);
+    assert_string_equal(ranks[0].log, "a?400  1 ");
+    submit(1, "a", 3);
+    settle();
+    assert_non_null(strstr(ranks[0].log, " a "));
+    size_t told = strlen(ranks[0].log);
+    let_pass(5000);
+    assert_int_equal(strlen(ranks[0].log), told);
+}
+
 static void a_whole_subtree_is_named(void **state)
 {
     (void)state;
@@ -906,6 +925,7 @@ int main(void)
         TEST(who_is_missing_is_told_once_a_time),
         TEST(an_idle_root_stops_looking),
         TEST(a_stall_ends_the_job_in_time),
+        TEST(who_has_joined_is_not_missed),
         TEST(a_whole_subtree_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
