@@ -12,7 +12,7 @@
 
 /* ---- who has joined -------------------------------------------------------------------------------- */
 
-static bool child_is_absent(const struct coordinator *c, int child)
+bool child_is_absent(const struct coordinator *c, int child)
 {
     const struct tree_node *tree = &c->config.tree;
     return c->children[child].joined == tree_child_last(tree, child) - tree->children[child] + 1;
@@ -54,7 +54,7 @@ static bool mark_joined(struct coordinator *c, int rank)
     return true;
 }
 
-bool join_includes(const struct coordinator *c, int rank)
+static bool has_joined(const struct coordinator *c, int rank)
 {
     return c->root.joined && (c->root.joined[rank / BITS] >> (rank % BITS) & 1);
 }
@@ -96,7 +96,7 @@ hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *
 
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
 {
-    if (child_is_absent(c, child) || join_includes(c, rank))
+    if (child_is_absent(c, child) || has_joined(c, rank))
         return status_set(status, HVD_REFUSED, "a second join");
     hvd_code code = pass_on(c, rank, status);
     if (code)
@@ -112,7 +112,7 @@ static void joined_text(const struct coordinator *c, char *text, size_t capacity
 {
     struct rank_set ranks = {0};
     for (int rank = 0; rank < c->config.size; rank++) {
-        if (join_includes(c, rank))
+        if (has_joined(c, rank))
             rank_set_add(&ranks, rank_name(&c->config, rank), rank_name(&c->config, rank));
     }
     rank_set_text(&ranks, text, capacity);
@@ -122,7 +122,7 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
 {
     const struct signature_summary *summary = &entry->round.common->summary;
     enum absence absence = operation_absence(summary->operation);
-    bool rootless = summary->operation == HVD_BROADCAST && join_includes(c, summary->root);
+    bool rootless = summary->operation == HVD_BROADCAST && has_joined(c, summary->root);
     if (!entry->round.partial || absence == ABSENCE_always ||
         (absence == ABSENCE_asked && c->config.join_all && !rootless))
         return true;

@@ -15,8 +15,8 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
 /* Reporters that have neither asked in this round nor joined with their whole subtree. */
 int join_missing(const struct coordinator *c, const struct entry *entry);
 
-/* At the root: whether a rank of the set has joined. */
-bool join_includes(const struct coordinator *c, int rank);
+/* The whole subtree of a child has joined. */
+bool child_is_absent(const struct coordinator *c, int child);
 
 /* At the root: false when ranks that have joined make this round impossible; `text` says why. */
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);

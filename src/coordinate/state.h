@@ -42,9 +42,8 @@ struct root {
     uint64_t *ids; /* of a batch in the making */
     size_t id_capacity;
     struct entry_list members;
-    int unpublished;                /* decisions in `out` */
-    int64_t next_look, next_report; /* for stalls; 0: not needed, at once */
-    uint64_t *joined;               /* a bit per rank; NULL: nobody ever has */
+    int unpublished;  /* decisions in `out` */
+    uint64_t *joined; /* a bit per rank; NULL: nobody ever has */
     int last_joined;
 };
 
@@ -63,6 +62,8 @@ struct coordinator {
     size_t member_count, member_capacity;
     int running;                     /* batches of this rank */
     int evictions_unseen;            /* carried out since the last report */
+    int open;                        /* rounds that have begun and not ended */
+    int64_t stall_looked;            /* when the open rounds were looked at */
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
     struct pending *join;            /* this rank has joined; NULL: it has not */
     int absent;                      /* reporters whose whole subtree has joined */
@@ -80,6 +81,12 @@ static inline bool is_root(const struct coordinator *c)
     return c->config.tree.parent < 0;
 }
 
+/* Somebody has asked, or is known to wait. */
+static inline bool round_is_open(const struct coordinator *c, const struct entry *entry)
+{
+    return entry->round.missing < c->table.reporters || entry->round.notes;
+}
+
 /* What the users call a rank of this set. */
 static inline int rank_name(const struct coordinator_config *config, int rank)
 {
@@ -94,6 +101,12 @@ struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
 
+/* Before somebody is counted in a round. */
+static inline void note_open(struct coordinator *c, const struct entry *entry)
+{
+    c->open += !round_is_open(c, entry);
+}
+
 /* receive.c: a report counts in its entry; a complete one is noted. */
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status);
 /* The round of an entry has ended; it may be freed. */
@@ -105,10 +118,6 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
 /* decide.c: the root judges what is complete, and sends and carries out what it decides. */
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t decide_next(const struct coordinator *c);
-
-/* stall.c: looks for requests that wait too long, when it is time; fails when the job has to end. */
-hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
-int64_t stall_next_look(const struct coordinator *c);
 
 /* mismatch.c: who asked for what, in words. */
 void mismatch_text(const struct entry *entry, const int *names, char *text, size_t capacity);

@@ -95,6 +95,16 @@ static void on_joined(void *owner, struct pending *request, int last_rank)
     write_log(rank, text);
 }
 
+static void on_stalled(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct rank *rank = owner;
+    char ranks_text[64];
+    const char *digits = strchr(rank_set_text(missing, ranks_text, sizeof ranks_text), ' ') + 1;
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "%s?%s ", name, digits);
+    assert_true(waited >= 1000);
+}
+
 static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
     (void)reduction;
@@ -107,16 +117,6 @@ static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction re
 static void on_closed(void *owner)
 {
     ((struct rank *)owner)->closed++;
-}
-
-static void on_stalled(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
-{
-    char ranks_text[64], text[9];
-    write_log(owner, name);
-    snprintf(text, sizeof text, "?%d ", (int)waited);
-    write_log(owner, text);
-    write_log(owner, rank_set_text(missing, ranks_text, sizeof ranks_text) + 4);
-    write_log(owner, " ");
 }
 
 /* ---- the world -------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
             .run = on_run,
             .finish = on_finish,
             .joined = on_joined,
+            .stalled = on_stalled,
             .choose_algorithm = on_choose,
             .closed = on_closed,
-            .stalled = on_stalled,
         };
         assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
         assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
@@ -778,125 +778,159 @@ static void garbage_names_its_sender(void **state)
         check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
+/* ---- ranks that join ------------------------------------------------------------------------------------
+ */
 
-/* ---- stalls ------------------------------------------------------------------------------------------ */
-
-static struct coordinator_config with_stalls(int64_t warning, int64_t shutdown)
+static void join_rank(int rank)
 {
-    struct coordinator_config config = settings;
-    config.stall_time = warning;
-    config.stall_shutdown_time = shutdown;
-    return config;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    assert_int_equal(submit_request(rank, "j", &request, NULL), HVD_OK);
 }
 
-/* Gives the root its turns up to a time. */
-static void let_pass(int64_t until)
-{
-    int64_t next;
-    while ((next = coordinator_next_flush(ranks[0].coordinator)) <= until) {
-        assert_true(next > now);
-        now = next;
-        flush(0);
-    }
-    now = until;
-}
-
-static void who_is_missing_is_told_once_a_time(void **state)
+/* A tree of three levels: 0 over 1, 2 (with 3 below) and 4 (with 5 below). */
+static void a_joined_subtree_is_not_waited_for(void **state)
 {
     (void)state;
-    open_ranks("3", 3, with_stalls(400, 0));
-    now = 1000;
+    open_ranks("2,2,2", 6, settings);
     submit(0, "a", 3);
-    submit(2, "a", 3);
-    submit(1, "b", 3);
-    settle();
-    let_pass(1450);
-    check_log("");
-    let_pass(1550);
-    assert_true(strstr(ranks[0].log, "a?400  1 ") && strstr(ranks[0].log, "b?400 s 0, 2 "));
-    size_t once = strlen(ranks[0].log);
-    let_pass(1850);
-    assert_int_equal(strlen(ranks[0].log), once);
-    let_pass(1950);
-    assert_int_equal(strlen(ranks[0].log), 2 * once);
-    ranks[0].log[0] = '\0';
     submit(1, "a", 3);
+    submit(4, "a", 3);
+    submit(5, "a", 3);
     run_all();
-    check_log("a ");
-    let_pass(2400);
-    assert_non_null(strstr(ranks[0].log, "b?1200 s 0, 2 "));
-    assert_null(strstr(ranks[0].log, "a"));
+    check_log("");
+    join_rank(3);
+    run_all();
+    check_log(""); /* rank 2 is still awaited */
+    join_rank(2);
+    run_all();
+    assert_string_equal(ranks[0].log, "a ");
+    assert_string_equal(ranks[2].log, "- ");
+    assert_string_equal(ranks[3].log, "- ");
+    for (int r = 0; r < 6; r++)
+        ranks[r].log[0] = '\0';
+    join_rank(5);
+    join_rank(1);
+    join_rank(4);
+    run_all();
+    check_log("");
+    join_rank(0);
+    run_all();
+    check_log("j=0 ");
 }
 
-static void an_idle_root_stops_looking(void **state)
+static void a_join_follows_what_was_asked_before(void **state)
 {
     (void)state;
-    open_ranks("2", 2, with_stalls(400, 0));
-    now = 1000;
+    open_ranks("", 3, settings);
+    submit(2, "a", 3);
+    join_rank(2);
+    submit(0, "a", 3);
+    submit(1, "a", 3);
+    join_rank(0);
+    join_rank(1);
+    run_all();
+    assert_string_equal(ranks[2].log, "a j=1 ");
+    check_log("a j=1 ");
+}
+
+static void joined_ranks_may_not_submit(void **state)
+{
+    (void)state;
+    open_ranks("", 2, settings);
+    hvd_status status = {0};
+    join_rank(1);
+    assert_int_equal(submit_elements(1, "a", 3, 0, &status), HVD_INVALID_ARGUMENT);
+    check_text(status.text, "rank 1 has joined");
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    assert_int_equal(submit_request(1, "j", &request, &status), HVD_INVALID_ARGUMENT);
+    join_rank(0);
+    run_all();
+    check_log("j=1 "); /* in the order in which the root heard of them */
     submit_everywhere("a", 3);
     run_all();
-    let_pass(100000);
     check_log("a ");
-    assert_true(coordinator_next_flush(ranks[0].coordinator) == INT64_MAX);
-    submit(0, "a", 3);
-    settle();
-    let_pass(101000);
-    assert_non_null(strstr(ranks[0].log, "a?400  1 "));
 }
 
-static void a_stall_ends_the_job_in_time(void **state)
+static void a_fault_ends_a_join(void **state)
 {
     (void)state;
-    open_ranks("3", 3, with_stalls(400, 800));
-    now = 1000;
-    submit(0, "a", 3);
-    submit(2, "a", 3);
-    settle();
-    let_pass(3000);
-    settle();
-    assert_non_null(strstr(ranks[0].log, "!a"));
-    for (int r = 0; r < 3; r++) {
-        hvd_status status;
-        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
-        check_text(status.text, "a has waited 0 s for rank 1, which did not submit it");
+    open_ranks("", 3, settings);
+    join_rank(2);
+    run_all();
+    hvd_status cause;
+    status_set(&cause, HVD_PEER_LOST, "lost rank 0");
+    coordinator_abort(ranks[1].coordinator, 0, &cause);
+    run_all();
+    assert_string_equal(ranks[2].log, "!j ");
+    assert_int_equal(coordinator_pending_count(ranks[2].coordinator), 0);
+}
+
+/* ---- stalls ----------------------------------------------------------------------------------------------
+ */
+
+static void the_root_hears_who_is_missing(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.stall_time = 1000;
+    config.stall_shutdown_time = 5000;
+    now = 1;
+    open_ranks("3,3,1", 7, config);
+    assert_true(coordinator_next_flush(ranks[0].coordinator) == INT64_MAX); /* an idle job never wakes */
+    submit(1, "a", 3);
+    submit(4, "a", 3);
+    run_all();
+    assert_true(coordinator_next_flush(ranks[0].coordinator) < 1000);
+    for (; now < 2500; now += 100)
+        run_all();
+    check_text(ranks[0].log, "a?0, 2-3, 5-6 ");
+    assert_string_equal(ranks[1].log, "");
+    ranks[0].log[0] = '\0';
+    for (; now < 5500; now += 100)
+        run_all();
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &ranks[r].end), HVD_TIMED_OUT);
+    check_text(ranks[4].end.text, "ranks 0, 2-3, 5-6");
+}
+
+static void a_stall_that_ends_is_forgotten(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.stall_time = 1000;
+    now = 1;
+    open_ranks("3,3", 6, config);
+    submit(4, "a", 3);
+    for (; now < 3000; now += 100)
+        run_all();
+    check_text(ranks[0].log, "a?0-3, 5 ");
+    for (int r = 0; r < 6; r++) {
+        ranks[r].log[0] = '\0';
+        if (r != 4)
+            submit(r, "a", 3);
     }
+    run_all();
+    for (int r = 0; r < 6; r++) {
+        check_text(ranks[r].log, "a ");
+        ranks[r].log[0] = '\0';
+    }
+    for (; now < 9000; now += 100)
+        run_all();
+    check_log("");
+    for (int r = 0; r < 6; r++)
+        assert_true(coordinator_next_flush(ranks[r].coordinator) == INT64_MAX);
 }
 
-static void who_has_joined_is_not_missed(void **state)
-{
-    (void)state;
-    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
-    open_ranks("3", 3, with_stalls(400, 0));
-    now = 1000;
-    submit(0, "a", 3);
-    assert_int_equal(submit_request(2, "join.noname.0", &join, NULL), HVD_OK);
-    settle();
-    let_pass(1550);
-    assert_string_equal(ranks[0].log, "a?400  1 ");
-    submit(1, "a", 3);
-    settle();
-    assert_non_null(strstr(ranks[0].log, " a "));
-    size_t told = strlen(ranks[0].log);
-    let_pass(5000);
-    assert_int_equal(strlen(ranks[0].log), told);
-}
-
-static void a_whole_subtree_is_named(void **state)
-{
-    (void)state;
-    open_ranks("2,2,2,2", 8, with_stalls(400, 0));
-    now = 1000;
-    submit(0, "a", 3);
-    submit(1, "a", 3);
-    settle();
-    let_pass(1550);
-    assert_non_null(strstr(ranks[0].log, "a?400 s 2-7 "));
-}
-
+#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_joined_subtree_is_not_waited_for),
+        TEST(a_join_follows_what_was_asked_before),
+        TEST(joined_ranks_may_not_submit),
+        TEST(a_fault_ends_a_join),
+        TEST(the_root_hears_who_is_missing),
+        TEST(a_stall_that_ends_is_forgotten),
         TEST(nothing_runs_before_all_asked),
         TEST(one_order_for_all),
         TEST(a_job_of_one_rank),
@@ -922,11 +956,6 @@ int main(void)
         TEST(a_lost_peer_ends_everything_everywhere),
         TEST(a_fault_after_a_leave_is_told),
         TEST(garbage_names_its_sender),
-        TEST(who_is_missing_is_told_once_a_time),
-        TEST(an_idle_root_stops_looking),
-        TEST(a_stall_ends_the_job_in_time),
-        TEST(who_has_joined_is_not_missed),
-        TEST(a_whole_subtree_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
