@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Sequence
 
 from horovod import _core
+from horovod import process_sets as _sets
+from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
     "Adasum",
     "Average",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -30,6 +36,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
@@ -44,27 +51,47 @@ Max = 4
 Product = 5
 
 
-def init(comm: None = None, process_sets: None = None) -> None:
+def init(
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None,
+) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
 
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
+    Args:
+        comm: all ranks of the job, which is the default; for fewer use process sets.
+        process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
+            ``add_process_set`` and ``remove_process_set`` later on.
+
     Raises:
-        ValueError: a variable of the environment makes no sense, or a parameter asks for what this
-            version can't do.
+        ValueError: a variable of the environment makes no sense, a process set occurs twice, or a
+            parameter asks for what this version can't do.
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
-    if comm is not None:
-        raise ValueError("init(comm=…) is not supported by this version: all ranks of the job take part")
-    if process_sets is not None:
-        raise ValueError("init(process_sets=…) is not supported by this version")
+    sets = _sets.check_sets(process_sets)
+    if comm is not None and not isinstance(comm, Sequence):
+        raise ValueError("init(comm=…) takes a list of ranks; this version does not use MPI communicators")
+    if _core.is_initialized():
+        return
     _core.init({})
     atexit.register(_core.shutdown)
+    try:
+        if comm and sorted(comm) != list(range(size())):
+            raise ValueError(
+                f"init(comm={list(comm)}): all {size()} ranks of the job take part; for operations among "
+                "some of them pass process_sets, or start a job of fewer ranks"
+            )
+        _sets.begin(sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
     """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
     _core.shutdown()
+    _sets.end()
 
 
 def is_initialized() -> bool:

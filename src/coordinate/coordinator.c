@@ -1,5 +1,6 @@
 /* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Driver only. */
 #include "coordinate/join.h"
+#include "coordinate/stall.h"
 
 #include "base/status.h"
 
@@ -131,6 +132,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
         code = form_create(&request->signature, c->config.size, &form, status);
     if (code)
         return code;
+    note_open(c, entry);
     code = round_add_own(entry, &c->config.tree, form, status);
     form_release(form);
     if (code)
@@ -246,6 +248,8 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     if (c->state == STATE_OPEN)
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
+        code = stall_check(c, now, &problem);
+    if (!code)
         code = close_advance(c, &problem);
     if (!code)
         return;
@@ -256,5 +260,9 @@ void coordinator_flush(struct coordinator *c, int64_t now)
 
 int64_t coordinator_next_flush(const struct coordinator *c)
 {
-    return c->state == STATE_OPEN && is_root(c) ? decide_next(c) : INT64_MAX;
+    if (c->state != STATE_OPEN)
+        return INT64_MAX;
+    int64_t stall = stall_next(c);
+    int64_t batch = is_root(c) ? decide_next(c) : INT64_MAX;
+    return stall < batch ? stall : batch;
 }

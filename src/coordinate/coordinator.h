@@ -9,6 +9,7 @@
 #ifndef HVD_COORDINATE_COORDINATOR_H
 #define HVD_COORDINATE_COORDINATOR_H
 
+#include "coordinate/ranks.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
 
@@ -48,6 +49,9 @@ struct coordinator_output {
     /* A request to join ends: all ranks have, this one (of the job) as the last. It leaves the coordinator.
      */
     void (*joined)(void *owner, struct pending *request, int last_rank);
+    /* At the root, during a flush: some ranks have asked for it about `waited` ns ago, `missing`, ranks of
+     * the job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
+    void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
     /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
     uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
                                  uint64_t bytes);
@@ -64,7 +68,9 @@ struct coordinator_config {
     uint64_t fusion_threshold; /* bytes; the root's counts */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
-    bool join_all;             /* every operation runs without ranks that have joined; the root's counts */
+    int64_t stall_time;        /* ns after which a name that waits is told of; 0: never */
+    int64_t stall_shutdown_time; /* ns after which the root gives up; 0: never */
+    bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
 };
 

@@ -12,7 +12,7 @@
 
 /* ---- who has joined -------------------------------------------------------------------------------- */
 
-static bool child_is_absent(const struct coordinator *c, int child)
+bool child_is_absent(const struct coordinator *c, int child)
 {
     const struct tree_node *tree = &c->config.tree;
     return c->children[child].joined == tree_child_last(tree, child) - tree->children[child] + 1;

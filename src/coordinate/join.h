@@ -15,6 +15,9 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
 /* Reporters that have neither asked in this round nor joined with their whole subtree. */
 int join_missing(const struct coordinator *c, const struct entry *entry);
 
+/* The whole subtree of a child has joined. */
+bool child_is_absent(const struct coordinator *c, int child);
+
 /* At the root: false when ranks that have joined make this round impossible; `text` says why. */
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
 

@@ -46,6 +46,16 @@ void report_put_common(struct wire_writer *writer, const struct entry *entry)
     put_form(writer, entry->round.common);
 }
 
+static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
+{
+    wire_put_u8(writer, ranks->others);
+    wire_put_u8(writer, (uint8_t)ranks->count);
+    for (int r = 0; r < ranks->count; r++) {
+        wire_put_u32(writer, (uint32_t)ranks->ranges[r].first);
+        wire_put_u32(writer, (uint32_t)ranks->ranges[r].last);
+    }
+}
+
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
     const struct variants *variants = entry->round.variants;
@@ -56,12 +66,7 @@ void report_put_variants(struct wire_writer *writer, const struct entry *entry)
     for (int i = 0; i < variants->count; i++) {
         const struct rank_set *ranks = &variants->list[i].ranks;
         put_form(writer, variants->list[i].form);
-        wire_put_u8(writer, ranks->others);
-        wire_put_u8(writer, (uint8_t)ranks->count);
-        for (int r = 0; r < ranks->count; r++) {
-            wire_put_u32(writer, (uint32_t)ranks->ranges[r].first);
-            wire_put_u32(writer, (uint32_t)ranks->ranges[r].last);
-        }
+        put_ranks(writer, ranks);
     }
 }
 
@@ -142,6 +147,23 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
                get_variants(reader, first, last, report);
     }
     return false;
+}
+
+void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
+               const struct rank_set *missing)
+{
+    put_name(writer, entry);
+    wire_put_u64(writer, (uint64_t)waited);
+    put_ranks(writer, missing);
+}
+
+bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
+               int64_t *waited, struct rank_set *missing)
+{
+    bool named = get_name(reader, name, length);
+    uint64_t nanoseconds = wire_get_u64(reader);
+    *waited = (int64_t)nanoseconds;
+    return named && nanoseconds <= INT64_MAX && get_ranks(reader, first, last, missing) && wire_done(reader);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------- */

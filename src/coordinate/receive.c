@@ -1,6 +1,7 @@
 /* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
  * apply.c. Driver only. */
 #include "coordinate/join.h"
+#include "coordinate/stall.h"
 
 #include "base/status.h"
 
@@ -20,6 +21,8 @@ hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status
 
 void end_round(struct coordinator *c, struct entry *entry)
 {
+    c->open -= round_is_open(c, entry);
+    stall_forget(entry, -1);
     round_reset(entry, c->table.reporters);
     table_tidy(&c->table, entry);
 }
@@ -35,6 +38,8 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     struct entry *entry = agreement->entry;
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
+    note_open(c, entry);
+    stall_forget(entry, child);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     entry->round.partial |= report->partial;
     return code ? code : note_if_complete(c, entry, status);
@@ -101,6 +106,8 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
     if (!entry)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
     hvd_code code;
+    note_open(c, entry);
+    stall_forget(entry, child);
     if (round_has_child(entry, child))
         code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     else if (report->kind == REPORT_COMMON)
@@ -177,6 +184,8 @@ static hvd_code receive_from_child(struct coordinator *c, int child, uint8_t kin
         return receive_reports(c, child, reader, status);
     if (kind == MESSAGE_LEAVE)
         return receive_leave(c, child, reader, status);
+    if (kind == MESSAGE_STALLED)
+        return c->state == STATE_OPEN ? stall_receive(c, child, reader, status) : HVD_OK;
     if (kind == MESSAGE_GOODBYE && wire_done(reader) && c->state == STATE_CLOSING &&
         !c->children[child].goodbye) {
         c->children[child].goodbye = true;

@@ -62,6 +62,8 @@ struct coordinator {
     size_t member_count, member_capacity;
     int running;                     /* batches of this rank */
     int evictions_unseen;            /* carried out since the last report */
+    int open;                        /* rounds that have begun and not ended */
+    int64_t stall_looked;            /* when the open rounds were looked at */
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
     struct pending *join;            /* this rank has joined; NULL: it has not */
     int absent;                      /* reporters whose whole subtree has joined */
@@ -79,6 +81,12 @@ static inline bool is_root(const struct coordinator *c)
     return c->config.tree.parent < 0;
 }
 
+/* Somebody has asked, or is known to wait. */
+static inline bool round_is_open(const struct coordinator *c, const struct entry *entry)
+{
+    return entry->round.missing < c->table.reporters || entry->round.notes;
+}
+
 /* What the users call a rank of this set. */
 static inline int rank_name(const struct coordinator_config *config, int rank)
 {
@@ -92,6 +100,12 @@ struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
+
+/* Before somebody is counted in a round. */
+static inline void note_open(struct coordinator *c, const struct entry *entry)
+{
+    c->open += !round_is_open(c, entry);
+}
 
 /* receive.c: a report counts in its entry; a complete one is noted. */
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status);

@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/membership.h"
+#include "engine/subset.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -109,6 +110,8 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
         code = log_configure(settings, status);
     if (!code)
         code = check_placement(settings, status);
+    if (!code)
+        code = subset_apply(settings, status);
     if (!code)
         code = check_secret(settings, status);
     if (!code && strcmp(settings->join, "all") && strcmp(settings->join, "reduce"))
