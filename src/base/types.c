@@ -86,9 +86,10 @@ enum results { RESULTS_callers, RESULTS_engines };
 static const struct traits {
     enum reductions reductions;
     enum results results;
+    enum absence absence;
 } traits[] = {
-#define OPERATION(name, text, shape, reductions, results, ...)                                               \
-    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results},
+#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
+    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results, ABSENCE_##absence},
 #include "base/operations.def"
 #undef OPERATION
 };
@@ -108,6 +109,11 @@ bool operation_reduces(hvd_operation operation)
 bool operation_makes_results(hvd_operation operation)
 {
     return traits[operation].results == RESULTS_engines;
+}
+
+enum absence operation_absence(hvd_operation operation)
+{
+    return traits[operation].absence;
 }
 
 /* ---- which type knows which reduction --------------------------------------------------------------- */

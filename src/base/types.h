@@ -18,6 +18,10 @@ bool operation_does(hvd_operation operation, hvd_reduction reduction);
 bool operation_reduces(hvd_operation operation);
 bool operation_makes_results(hvd_operation operation);
 
+/* Whether it may run without the ranks that have joined: always, only when asked for, never. */
+enum absence { ABSENCE_always, ABSENCE_asked, ABSENCE_never };
+enum absence operation_absence(hvd_operation operation);
+
 /* Whether the reduction makes sense for this type, as reductions.def says. */
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype);
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "engine/affinity.h"
 #include "engine/progress.h"
 
 #include <sched.h>
@@ -234,6 +235,9 @@ static void wait_until_free(struct hvd_context *context)
 static void *listen_and_drive(void *argument)
 {
     struct hvd_context *context = argument;
+    const hvd_placement *placement = &context->placement;
+    affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
+                   placement->local_size);
     while (!atomic_load(&context->stop)) {
         if (driver_try(context))
             drive_in_background(context);

@@ -147,6 +147,7 @@ void handle_release(struct hvd_handle *handle)
     struct hvd_context *context = handle->context;
     free_results(handle);
     free(handle->pending.signature.bytes);
+    free(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
     free(handle);

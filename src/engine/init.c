@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/membership.h"
+#include "engine/subset.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -110,7 +111,15 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
     if (!code)
         code = check_placement(settings, status);
     if (!code)
+        code = subset_apply(settings, status);
+    if (!code)
         code = check_secret(settings, status);
+    if (!code && strcmp(settings->join, "all") && strcmp(settings->join, "reduce"))
+        code =
+            status_set(status, HVD_INVALID_ARGUMENT,
+                       "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
+                       "joined) or 'all' (every operation does)",
+                       settings->join);
     if (!code)
         code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
     context->placement = (hvd_placement){

@@ -47,6 +47,14 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
+static void end_join(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner;
+    struct hvd_handle *handle = request->owner;
+    handle->value = last_rank;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
 static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
                                  uint64_t bytes)
 {
@@ -67,8 +75,16 @@ static void all_said_goodbye(void *owner)
 
 struct coordinator_output lane_output(struct lane *lane)
 {
-    return (struct coordinator_output){lane,           send_message,     flood_message,   run_batch,
-                                       finish_request, choose_algorithm, all_said_goodbye};
+    return (struct coordinator_output){
+        .owner = lane,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .joined = end_join,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
+    };
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -81,12 +97,11 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
-                 (unsigned long long)lane->unnamed[request->operation]);
+                 (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
+    handle->pending.unnamed = unnamed;
     hvd_status refusal;
     if (coordinator_submit(lane->coordinator, &handle->pending, &refusal))
         handle_finish(handle, &refusal);
-    else if (unnamed)
-        lane->unnamed[request->operation]++;
 }
 
 void lane_leave(struct lane *lane)

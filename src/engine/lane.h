@@ -23,7 +23,6 @@ struct lane {
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
     int channel;                /* of its data */
-    uint64_t unnamed[16];       /* per operation: how many unnamed requests were taken */
     bool active;                /* inputs since the last flush */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */

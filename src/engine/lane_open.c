@@ -157,10 +157,13 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
     struct coordinator_config config = {
         .rank = lane->rank,
         .size = lane->size,
+        .process_set = lane->id,
+        .names = lane->ranks,
         .tree = *tree,
         .fusion_threshold = (uint64_t)settings->fusion_threshold,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
+        .join_all = strcmp(settings->join, "all") == 0,
         .output = lane_output(lane),
     };
     hvd_code code = coordinator_create(&config, &lane->coordinator, status);

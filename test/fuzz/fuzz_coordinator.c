@@ -75,6 +75,11 @@ static void on_closed(void *owner)
     (void)owner;
 }
 
+static void on_joined(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner, (void)request, (void)last_rank;
+}
+
 static void open_subject(struct subject *subject, int rank)
 {
     static const int host_sizes[] = {2, 3, 1, 1};
@@ -84,7 +89,14 @@ static void open_subject(struct subject *subject, int rank)
         .size = 7,
         .fusion_threshold = 64,
         .cache_capacity = 2,
-        .output = {subject, on_send, on_flood, on_run, on_finish, on_choose, on_closed}};
+        .output = {.owner = subject,
+                   .send = on_send,
+                   .flood = on_flood,
+                   .run = on_run,
+                   .finish = on_finish,
+                   .joined = on_joined,
+                   .choose_algorithm = on_choose,
+                   .closed = on_closed}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();

@@ -274,7 +274,15 @@ static void on_closed(void *owner)
 
 struct coordinator_output rank_output(struct virtual_rank *rank)
 {
-    return (struct coordinator_output){rank, on_send, on_flood, on_run, on_finish, on_choose, on_closed};
+    return (struct coordinator_output){
+        .owner = rank,
+        .send = on_send,
+        .flood = on_flood,
+        .run = on_run,
+        .finish = on_finish,
+        .choose_algorithm = on_choose,
+        .closed = on_closed,
+    };
 }
 
 /* ---- leaving and losing -------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* test_pattern.c - the arithmetic of who talks to whom, and that every algorithm keeps to it: each step of
  * every plan goes to a listed peer, and what one rank sends the other expects. */
+#include "base/types.h"
 #include "coll/job.h"
 #include "coll/pattern.h"
 
@@ -260,7 +261,7 @@ static void test_choice(void **state)
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
 #define OPERATION(name, ...)                                                                                 \
-    if (HVD_##name != HVD_ADD_PROCESS_SET && HVD_##name != HVD_REMOVE_PROCESS_SET)                           \
+    if (operation_absence(HVD_##name) != ABSENCE_never)                                                      \
         chosen(HVD_##name, 0, "auto");
 #include "base/operations.def"
 #undef OPERATION

@@ -312,7 +312,7 @@ static void check_difference(const struct example *a, const struct example *b, c
 {
     struct signature first = encode(a), second = encode(b);
     char words[3][128];
-    signature_difference(&first, &second, words[0], words[1], words[2], sizeof words[0]);
+    signature_difference(&first, &second, NULL, words[0], words[1], words[2], sizeof words[0]);
     assert_string_equal(words[0], what);
     assert_string_equal(words[1], says_a);
     assert_string_equal(words[2], says_b);
