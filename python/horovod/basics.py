@@ -60,7 +60,8 @@ def init(
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
     Args:
-        comm: all ranks of the job, which is the default; for fewer use process sets.
+        comm: ranks of the launcher's world that form this job, in the order of their new numbers; all by
+            default. Only they may call it, and several lists make several jobs.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
@@ -72,16 +73,12 @@ def init(
     sets = _sets.check_sets(process_sets)
     if comm is not None and not isinstance(comm, Sequence):
         raise ValueError("init(comm=…) takes a list of ranks; this version does not use MPI communicators")
+    settings = {"ranks": ",".join(map(str, comm))} if comm else {}
     if _core.is_initialized():
         return
-    _core.init({})
+    _core.init(settings)
     atexit.register(_core.shutdown)
     try:
-        if comm and sorted(comm) != list(range(size())):
-            raise ValueError(
-                f"init(comm={list(comm)}): all {size()} ranks of the job take part; for operations among "
-                "some of them pass process_sets, or start a job of fewer ranks"
-            )
         _sets.begin(sets)
     except Exception:
         shutdown()
