@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from horovod import _core
 from horovod import process_sets as _sets
+from horovod.members import settings_of
 from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
@@ -60,8 +61,8 @@ def init(
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
     Args:
-        comm: ranks of the launcher's world that form this job, in the order of their new numbers; all by
-            default. Only they may call it, and several lists make several jobs.
+        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+            their new numbers; the same list on each of them. None: all.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
@@ -71,9 +72,7 @@ def init(
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
     sets = _sets.check_sets(process_sets)
-    if comm is not None and not isinstance(comm, Sequence):
-        raise ValueError("init(comm=…) takes a list of ranks; this version does not use MPI communicators")
-    settings = {"ranks": ",".join(map(str, comm))} if comm else {}
+    settings = settings_of(comm)
     if _core.is_initialized():
         return
     _core.init(settings)
