@@ -175,7 +175,7 @@ PROOFS = [
 @pytest.mark.parametrize("proof", PROOFS)
 def test_proofs_exist(proof: str) -> None:
     path, _, name = proof.partition("::")
-    pattern = rf"cmocka_unit_test\({name}\)" if path.endswith(".c") else rf"(?m)^def {name}\("
+    pattern = rf"(cmocka_unit_test|TEST)\({name}\)" if path.endswith(".c") else rf"(?m)^def {name}\("
     assert re.search(pattern, (ROOT / path).read_text())
 
 

@@ -19,6 +19,36 @@ from horovod.runner.task import REPORT, Report, send_function
 T = TypeVar("T")
 
 LAST_LINES = 40
+# Parameters of ``run`` and the options of horovodrun that they are.
+FLAGS = {
+    "num_proc": "-np",
+    "min_num_proc": "--min-np",
+    "max_num_proc": "--max-np",
+    "slots": "--slots-per-host",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+    "hosts": "--hosts",
+    "hostfile": "--hostfile",
+    "host_discovery_script": "--host-discovery-script",
+    "start_timeout": "--start-timeout",
+    "ssh_port": "--ssh-port",
+    "ssh_identity_file": "--ssh-identity-file",
+    "disable_cache": "--disable-cache",
+    "output_filename": "--output-filename",
+    "verbose": "--verbose",
+    "use_gloo": "--gloo",
+    "use_mpi": "--mpi",
+    "mpi_args": "--mpi-args",
+    "network_interfaces": "--network-interface",
+}
+SWITCHES = {"--disable-cache", "--verbose", "--gloo", "--mpi"}
+EXCLUSIVE = [("hosts", "hostfile"), ("use_gloo", "use_mpi")]
+OLD_NAMES = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
+}
 TASK = "from horovod.runner.task import main; main()"
 
 
@@ -47,18 +77,32 @@ def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return data
 
 
-def _words(flags: Mapping[str, Any]) -> list[str]:
-    """The options of horovodrun for those that were asked for."""
-    words = []
-    for flag, value in flags.items():
-        if value is None or value is False:
-            continue
-        words.append(flag)
-        if isinstance(value, (list, tuple)):
-            words += map(str, value)
-        elif value is not True:
-            words.append(str(value))
-    return words
+def _words(flag: str, value: object) -> list[str]:
+    """An option of horovodrun with its value."""
+    if value is None or value is False:
+        return []
+    if flag in SWITCHES:
+        return [flag] if value else []
+    if flag == "--network-interface" and not isinstance(value, str):
+        value = ",".join(map(str, value))  # type: ignore[call-overload]
+    return [flag, *map(str, value)] if isinstance(value, (list, tuple)) else [flag, str(value)]
+
+
+def _options(parameters: Mapping[str, Any]) -> list[str]:
+    """horovodrun's command line for the parameters of ``run``."""
+    given = dict(parameters)
+    for first, second in EXCLUSIVE:
+        if given[first] and given[second]:
+            raise ValueError(f"{first} and {second} exclude each other")
+    for old, new in OLD_NAMES.items():
+        if None not in (given[old], given[new]) and given[old] != given[new]:
+            raise ValueError(
+                f"{new}={given[new]} and {old}={given[old]} say different things; {old} is the old name"
+            )
+        given[new] = given[old] if given[new] is None else given[new]
+    if given["num_proc"] is None and not given["hosts"] and not given["hostfile"]:
+        given["num_proc"] = 1
+    return [word for name, flag in FLAGS.items() for word in _words(flag, given[name])]
 
 
 def _pass_on(source: IO[str], target: TextIO, last: deque[str]) -> None:
@@ -125,13 +169,6 @@ def _raise_first(reports: Sequence[Report]) -> None:
         raise min(errors, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0]))[1]
 
 
-def _count(num_proc: int | None, np: int | None, hosts: object) -> int | None:
-    if num_proc is not None and np is not None and num_proc != np:
-        raise ValueError(f"num_proc={num_proc} and np={np} say different things; np is the old name")
-    asked = np if num_proc is None else num_proc
-    return 1 if asked is None and not hosts else asked
-
-
 def run(
     func: Callable[..., T],
     args: Sequence[Any] = (),
@@ -175,39 +212,12 @@ def run(
         RuntimeError: a rank ended without a word, or its exception can't be brought here.
         Exception: what a rank raised, with its traceback as the cause.
     """
-    if hosts and hostfile:
-        raise ValueError("hosts and hostfile exclude each other")
-    if use_gloo and use_mpi:
-        raise ValueError("use_gloo and use_mpi exclude each other")
-    interfaces = network_interfaces or network_interface or None
-    flags = {
-        "-np": _count(num_proc, np, hosts or hostfile),
-        "--min-np": min_np if min_num_proc is None else min_num_proc,
-        "--max-np": max_np if max_num_proc is None else max_num_proc,
-        "--slots-per-host": slots,
-        "--reset-limit": reset_limit,
-        "--blacklist-cooldown-range": cooldown_range,
-        "--hosts": hosts,
-        "--hostfile": hostfile,
-        "--host-discovery-script": host_discovery_script,
-        "--start-timeout": start_timeout,
-        "--ssh-port": ssh_port,
-        "--ssh-identity-file": ssh_identity_file,
-        "--disable-cache": bool(disable_cache),
-        "--output-filename": output_filename,
-        "--verbose": bool(verbose),
-        "--gloo": bool(use_gloo),
-        "--mpi": bool(use_mpi),
-        "--mpi-args": mpi_args,
-        "--network-interface": interfaces
-        if interfaces is None or isinstance(interfaces, str)
-        else ",".join(interfaces),
-    }
+    options = _options(locals())
     function = _pickled(func, args, kwargs or {})
     with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
         send_function(Path(folder), function)
         command = [executable or sys.executable, "-c", TASK, folder]
-        code, last_lines = _launch([*_words(flags), "--", *command])
+        code, last_lines = _launch([*options, "--", *command])
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
         reports = _reports(Path(folder))
