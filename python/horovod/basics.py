@@ -41,6 +41,8 @@ Min = 3
 Max = 4
 Product = 5
 
+atexit.register(_core.shutdown)
+
 
 def init(comm: None = None, process_sets: None = None) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
@@ -57,7 +59,6 @@ def init(comm: None = None, process_sets: None = None) -> None:
     if process_sets is not None:
         raise ValueError("init(process_sets=…) is not supported by this version")
     _core.init({})
-    atexit.register(_core.shutdown)
 
 
 def shutdown() -> None:

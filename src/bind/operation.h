@@ -18,4 +18,7 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
  * is over. */
 void operation_shut_down(hvd_context *context);
 
+/* In a child of fork(): the parent's other threads are not here. */
+void operation_forget_threads(void);
+
 #endif

@@ -161,16 +161,17 @@ static int *list_peers(const struct hvd_context *context, const struct tree_node
 }
 
 static hvd_code open_mesh(struct hvd_context *context, const struct tree_node *tree, int64_t deadline,
-                          hvd_status *status)
+                          const struct interrupt *interrupt, hvd_status *status)
 {
-    struct mesh_config config = {.settings = &context->settings, .channels = CHANNELS, .deadline = deadline};
+    struct mesh_config config = {
+        .settings = &context->settings, .channels = CHANNELS, .deadline = deadline, .interrupt = interrupt};
     hvd_code code = HVD_OK;
     int *peers = list_peers(context, tree, &config.peer_count);
     if (!peers)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     config.peers = peers;
     if (context->placement.size > 1) {
-        code = rendezvous_connect(context->settings.rendezvous, context->settings.secret, deadline,
+        code = rendezvous_connect(context->settings.rendezvous, context->settings.secret, deadline, interrupt,
                                   &config.rendezvous, status);
         if (!code)
             code = rendezvous_join(config.rendezvous, context->settings.job, context->placement.rank,
@@ -189,10 +190,11 @@ static struct link *find_link(void *owner, int rank, int channel)
     return mesh_link(context->mesh, rank, channel);
 }
 
-static hvd_code join(struct hvd_context *context, struct tree_node *tree, hvd_status *status)
+static hvd_code join(struct hvd_context *context, struct tree_node *tree, const struct interrupt *interrupt,
+                     hvd_status *status)
 {
     int64_t deadline = clock_after(context->settings.start_timeout_seconds);
-    hvd_code code = open_mesh(context, tree, deadline, status);
+    hvd_code code = open_mesh(context, tree, deadline, interrupt, status);
     if (!code)
         code = executor_create(find_link, context, &context->executor, status);
     if (!code)
@@ -248,7 +250,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (!code)
         code = plan_tree(opened, &tree, status);
     if (!code)
-        code = join(opened, &tree, status);
+        code = join(opened, &tree, config ? &config->interrupt : NULL, status);
     if (code) {
         tree_node_free(&tree);
         close_context(opened);
