@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 
 from horovod import _core
@@ -41,6 +42,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Values of hvd_reduction in horovod.h.
@@ -88,6 +91,29 @@ def shutdown() -> None:
     """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
     _core.shutdown()
     _sets.end()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Records from now on when each tensor is negotiated and moved (docs/timeline.md).
+
+    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are
+    composed.
+
+    Raises:
+        ValueError: ``init`` was not called, or the timeline was not enabled before it, by
+            ``HOROVOD_TIMELINE=DYNAMIC`` or a file.
+        HorovodInternalError: the file can't be written.
+    """
+    _core.timeline_start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the recording; the file is complete then. ``shutdown`` does it, too.
+
+    Raises:
+        ValueError: as for ``start_timeline``.
+    """
+    _core.timeline_stop()
 
 
 def is_initialized() -> bool:

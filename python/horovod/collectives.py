@@ -181,8 +181,8 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 def join(device: int = -1) -> int:
     """Says that this rank has no more data, and waits until every rank has said so.
 
-    Meanwhile the others' operations go on without it: it contributes zeros to sums and averages, and no
-    rows to allgathers.
+    Meanwhile the others' allreduces and barriers go on without it: it contributes what changes nothing, zeros
+    to sums, and still counts in averages. Other operations fail, unless ``HOROVOD_JOIN=all``.
 
     Args:
         device: accepted for compatibility; the tensors of the others say where they are.

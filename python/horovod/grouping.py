@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from horovod.basics import Average
+from horovod.common.util import split_list
 
 P = TypeVar("P", bound=Hashable)
 
@@ -36,13 +36,6 @@ def check_names(named_parameters: Iterable[Any], parameters: Iterable[P]) -> dic
     return names
 
 
-def _slices(parameters: Sequence[P], count: int) -> list[Sequence[P]]:
-    """So many nearly equal slices, the longer ones first."""
-    length, longer = divmod(len(parameters), count)
-    starts = [i * length + min(i, longer) for i in range(count + 1)]
-    return [parameters[start:end] for start, end in pairwise(starts)]
-
-
 def make_groups(
     groups: int | Sequence[Sequence[P]], parameters: Sequence[P], kind_of: Callable[[P], Any]
 ) -> list[tuple[P, ...]]:
@@ -51,7 +44,7 @@ def make_groups(
     A group holds one element type only, so ``kind_of`` divides them further.
     """
     if isinstance(groups, int):
-        slices = _slices(parameters, max(1, min(groups, len(parameters))))
+        slices = split_list(parameters, max(1, min(groups, len(parameters))))
     else:
         ours = set(parameters)
         slices = [[parameter for parameter in group if parameter in ours] for group in groups]

@@ -93,8 +93,19 @@ def test_sets_that_init_refuses(fresh: None, size: int) -> None:
         hvd.init(process_sets=[hvd.ProcessSet([0, size])])
     with pytest.raises(ValueError, match="is no list of ranks"):
         hvd.init(comm=[0, size])
+    with pytest.raises(ValueError, match="expected a list of ranks"):
+        hvd.init(comm=object())  # type: ignore[arg-type]
     hvd.init(comm=range(size), process_sets=[])
     np.testing.assert_allclose(hvd.allreduce(np.ones(1), op=hvd.Sum), size)
+
+
+def test_jobs_of_some_ranks(fresh: None, rank: int, size: int) -> None:
+    """The world falls into the ranks of even and those of odd number; the last of each comes first."""
+    own = [r for r in reversed(range(size)) if r % 2 == rank % 2]
+    hvd.init(comm=own)
+    assert (hvd.size(), hvd.rank()) == (len(own), own.index(rank))
+    assert hvd.allgather(np.array([rank])).tolist() == own
+    hvd.barrier()
 
 
 def test_dynamic_by_init(fresh: None, size: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,8 @@ class _Tensors:
                 f"a tensor of layout {array.layout} can't be sent: pass x.to_dense(), or use "
                 "sparse_allreduce_async"
             )
+        if array.is_contiguous() and not array.is_conj() and not array.is_neg():
+            return array
         return array.detach().resolve_conj().resolve_neg().contiguous()
 
     def writable(self, array: torch.Tensor) -> torch.Tensor:
@@ -76,7 +78,7 @@ class _Tensors:
         return array
 
     def empty_like(self, array: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(array, memory_format=torch.contiguous_format)
+        return torch.empty_like(array)
 
     def adopt(self, result: _core.Result) -> torch.Tensor:
         return torch.utils.dlpack.from_dlpack(result)
