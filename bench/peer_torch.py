@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-WARM_UP, FEWEST, MOST = 3, 3, 2000
+WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
 
 Work = Callable[[], object]
@@ -160,7 +160,8 @@ def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> flo
             break
     times = []
     peer.barrier()
-    for _ in range(min(max(int(seconds / longest), FEWEST), MOST)):
+    fewest = 1 if longest > TOO_LONG * seconds else FEWEST
+    for _ in range(min(max(int(seconds / longest), fewest), MOST)):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)

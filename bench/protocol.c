@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP = 3, FEWEST = 3, MOST = 2000 };
+enum { WARM_UP = 3, FEWEST = 3, MOST = 2000, TOO_LONG = 5 };
 
 static double now(void)
 {
@@ -106,7 +106,8 @@ static double median_time(work_fn work, struct tensors *tensors, double seconds)
         longest = peer_largest(now() - start);
     }
     double rounds = seconds / longest;
-    int count = rounds < FEWEST ? FEWEST : rounds > MOST ? MOST : (int)rounds;
+    int fewest = longest > TOO_LONG * seconds ? 1 : FEWEST;
+    int count = rounds < fewest ? fewest : rounds > MOST ? MOST : (int)rounds;
     peer_barrier();
     for (int i = 0; i < count; i++) {
         start = now();

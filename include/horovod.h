@@ -254,6 +254,17 @@ HVD_API int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t 
 /* The number of members, and the first `capacity` of them in ranks[]; -1: there is no such set. */
 HVD_API int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity);
 
+/* ---- timeline ------------------------------------------------------------------------------------- */
+
+/* Records from now on when each tensor is negotiated and moved, as a Chrome trace (docs/timeline.md); what is
+ * being recorded ends there. Rank 0 writes; on other ranks both calls do nothing. The setting `timeline` must
+ * have been set, e.g. to DYNAMIC, else HVD_INVALID_ARGUMENT. A file that can't be written is HVD_SYSTEM. */
+HVD_API hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles,
+                                    hvd_status *status);
+
+/* When it returns, the file is complete. Fine when nothing is recorded. hvd_shutdown does it, too. */
+HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
+
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 
 /* The key-value store through which the ranks of a job find each other. horovodrun serves one; a program

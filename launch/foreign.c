@@ -146,8 +146,12 @@ void foreign_tell(const struct options *options)
         if (options->foreign[i] != FOREIGN_YES ||
             !(foreign->effect == FOREIGN_WARNED || (foreign->effect == FOREIGN_NEEDLESS && options->verbose)))
             continue;
-        bool is_option = *foreign->name;
+        bool is_option = *foreign->name, has_key = *foreign->config_key;
         fprintf(stderr, "horovodrun: %s%s%s: %s\n", foreign->effect == FOREIGN_WARNED ? "warning: " : "",
-                is_option ? "--" : "", is_option ? foreign->name : foreign->environment, foreign->text);
+                is_option ? "--" : "",
+                is_option ? foreign->name
+                : has_key ? foreign->config_key
+                          : foreign->environment,
+                foreign->text);
     }
 }

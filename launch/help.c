@@ -46,7 +46,9 @@ static void print_setting(const struct setting *setting)
     static const char *const arguments[] = {"N", "X", "", "TEXT"};
     char text[512], initial[64];
     snprintf(initial, sizeof initial, "%s", setting->initial);
-    if (setting->flag_unit != 1)
+    if (setting->kind == SETTING_BOOLEAN && setting->flag_unit < 0)
+        snprintf(initial, sizeof initial, "%s: the option is on", setting->initial);
+    else if (setting->flag_unit != 1)
         snprintf(initial, sizeof initial, "%.15g", atof(setting->initial) / setting->flag_unit);
     snprintf(text, sizeof text, "%s [%s%s%s]", setting->help, setting->environment,
              *initial ? ", default " : "", initial);

@@ -20,6 +20,7 @@ from horovod.handles import poll as poll
 from horovod.handles import synchronize as synchronize
 from horovod.objects import allgather_object as allgather_object
 from horovod.objects import broadcast_object as broadcast_object
+from horovod.runner import run as run
 
 __version__ = _core.version()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 
 from horovod import _core
 from horovod import process_sets as _sets
+from horovod.members import settings_of
 from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Values of hvd_reduction in horovod.h.
@@ -60,8 +64,8 @@ def init(
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
     Args:
-        comm: ranks of the launcher's world that form this job, in the order of their new numbers; all by
-            default. Only they may call it, and several lists make several jobs.
+        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+            their new numbers; the same list on each of them. None: all.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
@@ -71,9 +75,7 @@ def init(
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
     sets = _sets.check_sets(process_sets)
-    if comm is not None and not isinstance(comm, Sequence):
-        raise ValueError("init(comm=…) takes a list of ranks; this version does not use MPI communicators")
-    settings = {"ranks": ",".join(map(str, comm))} if comm else {}
+    settings = settings_of(comm)
     if _core.is_initialized():
         return
     _core.init(settings)
@@ -89,6 +91,29 @@ def shutdown() -> None:
     """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
     _core.shutdown()
     _sets.end()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Records from now on when each tensor is negotiated and moved (docs/timeline.md).
+
+    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are
+    composed.
+
+    Raises:
+        ValueError: ``init`` was not called, or the timeline was not enabled before it, by
+            ``HOROVOD_TIMELINE=DYNAMIC`` or a file.
+        HorovodInternalError: the file can't be written.
+    """
+    _core.timeline_start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the recording; the file is complete then. ``shutdown`` does it, too.
+
+    Raises:
+        ValueError: as for ``start_timeline``.
+    """
+    _core.timeline_stop()
 
 
 def is_initialized() -> bool:

@@ -129,6 +129,37 @@ static PyObject *core_health(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
+                                 "Record the timeline into a file from now on; only rank 0 writes.");
+
+/* Both keep the GIL, so that no other thread shuts the context down meanwhile. */
+static PyObject *core_timeline_start(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    const char *path;
+    int mark_cycles;
+    hvd_status status;
+    if (require_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
+        return NULL;
+    if (hvd_timeline_start(context, path, mark_cycles, &status))
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(timeline_stop_doc, "timeline_stop($module, /)\n--\n\n"
+                                "End the recording; the file is complete then.");
+
+static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    hvd_status status;
+    if (require_context())
+        return NULL;
+    if (hvd_timeline_stop(context, &status))
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
                          "root, process_set, priority, grouped, /)\n--\n\n"
                          "Start an operation (see hvd_request in horovod.h) and return its Operation.");
@@ -198,6 +229,8 @@ static PyMethodDef methods[] = {
     {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
     {"placement", core_placement, METH_NOARGS, placement_doc},
     {"health", core_health, METH_NOARGS, health_doc},
+    {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
+    {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
     {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
     {"run", METHOD(core_run), METH_FASTCALL, run_doc},
     {"process_set_add", core_process_set_add, METH_O, process_set_add_doc},

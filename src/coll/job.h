@@ -32,6 +32,9 @@ struct job {
      * of them; only this rank's is its result. */
     const size_t *blocks;
 
+    /* NULL, or called when a phase of the algorithm begins. */
+    void (*phased)(const struct job *job, int phase);
+
     /* Called by the executor once no step touches the job's memory any more. */
     void (*done)(struct job *job, const hvd_status *status);
     void *owner;

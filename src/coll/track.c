@@ -159,6 +159,8 @@ static hvd_code run_plan(struct track *track, struct run *run)
     struct job *job = run->job;
     struct schedule *schedule = &run->schedule;
     schedule_clear(schedule);
+    if (job->phased)
+        job->phased(job, run->phase);
     hvd_code code = job->algorithm->plan(job, run->phase++, schedule, &run->more, &job->status);
     if (code != HVD_OK)
         return code;

@@ -46,10 +46,10 @@ static bool reserve_members(struct coordinator *c, size_t count)
     struct pending **members = realloc(c->members, count * sizeof *members);
     if (members)
         c->members = members;
-    const struct signature **signatures = realloc(c->signatures, count * sizeof *signatures);
-    if (signatures)
-        c->signatures = signatures;
-    if (!members || !signatures)
+    struct member *forms = realloc(c->forms, count * sizeof *forms);
+    if (forms)
+        c->forms = forms;
+    if (!members || !forms)
         return false;
     c->member_capacity = count;
     return true;
@@ -75,7 +75,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, h
         struct entry *entry = agreement->entry;
         if (!is_due(c, entry))
             return refuse(status, "a batch that not every rank asked for, with id", id);
-        c->signatures[c->member_count] = &agreement->form->signature;
+        c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
         c->members[c->member_count++] = entry->mine ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
         end_round(c, entry);
@@ -90,7 +90,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
         return code;
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,
-                          .signatures = c->signatures,
+                          .members = c->forms,
                           .count = decision->count,
                           .algorithm = decision->algorithm};
     c->member_count = 0;

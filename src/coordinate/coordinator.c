@@ -56,7 +56,7 @@ void coordinator_destroy(struct coordinator *c)
     free(c->children);
     free(c->complete.items);
     free(c->members);
-    free(c->signatures);
+    free(c->forms);
     free(c->root.ready.items);
     free(c->root.members.items);
     free(c->root.ids);

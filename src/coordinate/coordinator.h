@@ -26,11 +26,17 @@ struct pending {
     void *owner;  /* the submitter's */
 };
 
+/* What the ranks have agreed on. */
+struct member {
+    const char *name;
+    const struct signature *signature;
+};
+
 /* One decision to run: requests in the agreed order. Valid during the call only. */
 struct batch {
     uint64_t sequence;               /* number of the decision */
     struct pending *const *requests; /* NULL: this rank has joined and takes part without data */
-    const struct signature *const *signatures;
+    const struct member *members;
     int count;
     uint16_t algorithm; /* what the root's choose_algorithm said */
 };
@@ -58,6 +64,9 @@ struct coordinator_output {
     /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
      */
     void (*closed)(void *owner);
+    /* At the root, NULL is fine: the ranks `first` ... `last` have asked for it; of this rank
+     * coordinator_submit tells. */
+    void (*ready)(void *owner, const char *name, const struct signature_summary *what, int first, int last);
 };
 
 struct coordinator_config {

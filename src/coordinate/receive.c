@@ -27,6 +27,18 @@ void end_round(struct coordinator *c, struct entry *entry)
     table_tidy(&c->table, entry);
 }
 
+static void tell_ready(const struct coordinator *c, int child, const struct entry *entry)
+{
+    const struct coordinator_output *output = &c->config.output;
+    const struct tree_node *tree = &c->config.tree;
+    const struct round *round = &entry->round;
+    if (!output->ready || !is_root(c))
+        return;
+    const struct form *form = round->common ? round->common : round->variants->list[0].form;
+    output->ready(output->owner, entry->name, &form->summary, tree->children[child],
+                  tree_child_last(tree, child));
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
 static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
@@ -41,8 +53,11 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     note_open(c, entry);
     stall_forget(entry, child);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
+    if (code)
+        return code;
     entry->round.partial |= report->partial;
-    return code ? code : note_if_complete(c, entry, status);
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* A form that is here already spares the copy. */
@@ -114,8 +129,11 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         code = count_common(c, child, entry, report, status);
     else
         code = count_variants(c, child, entry, report, status);
+    if (code)
+        return code;
     entry->round.partial |= report->partial;
-    return code ? code : note_if_complete(c, entry, status);
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* What all children have seen to be ended can be forgotten. */

@@ -58,7 +58,7 @@ struct coordinator {
     int pending;                   /* how many */
     struct entry_list complete;    /* the whole subtree asked, not yet reported or judged */
     struct pending **members;      /* of the batch being carried out */
-    const struct signature **signatures;
+    struct member *forms;          /* and what they are, in the same order */
     size_t member_count, member_capacity;
     int running;                     /* batches of this rank */
     int evictions_unseen;            /* carried out since the last report */

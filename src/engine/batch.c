@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/layout.h"
 #include "engine/membership.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/stand_in.h"
 
@@ -40,6 +41,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
+    job->phased = observed(running->lane->context) ? observe_phase : NULL;
     job->done = batch_done;
     job->owner = running;
 }
@@ -83,10 +85,22 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
     running->sequence = batch->sequence;
     describe_job(running, &handles[0]->request, batch->algorithm);
     code = layout_fill(running, status);
-    if (code)
+    if (code) {
         layout_free(running);
-    else
-        executor_start(lane->executor, &running->job);
+        return code;
+    }
+    observe_dispatched(running);
+    executor_start(lane->executor, &running->job);
+    return HVD_OK;
+}
+
+/* Observers hear what becomes of it, though this rank has submitted nothing. */
+static hvd_code take_stand_in(struct lane *lane, const struct member *member, struct hvd_handle **handle,
+                              hvd_status *status)
+{
+    hvd_code code = stand_in_create(lane, member, handle, status);
+    if (!code)
+        (*handle)->observed = observed(lane->context);
     return code;
 }
 
@@ -95,7 +109,7 @@ static hvd_code find_handle(struct lane *lane, const struct batch *batch, int in
                             struct hvd_handle **handle, hvd_status *status)
 {
     if (!batch->requests[index])
-        return stand_in_create(lane, batch->signatures[index], handle, status);
+        return take_stand_in(lane, &batch->members[index], handle, status);
     *handle = batch->requests[index]->owner;
     return HVD_OK;
 }

@@ -12,6 +12,7 @@
 #include "engine/handle.h"
 #include "engine/lane.h"
 #include "engine/sets.h"
+#include "watch/timeline.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +26,9 @@ struct hvd_context {
     struct settings settings;
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
+
+    struct observers observers; /* constant once somebody drives */
+    struct timeline *timeline;  /* NULL: not asked for, or another rank's */
 
     uint32_t generation; /* of the job's name: how often this rank had joined it before */
 

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +157,7 @@ void handle_release(struct hvd_handle *handle)
 
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
+    observe_finished(handle, status);
     if (status->code) {
         handle->failure = malloc(sizeof *handle->failure);
         if (handle->failure)

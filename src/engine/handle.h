@@ -12,6 +12,8 @@ struct hvd_handle {
     atomic_uint state;     /* HANDLE_*; a futex word */
     struct hvd_context *context;
     struct pending pending;
+    int64_t submitted;   /* clock_now's, when somebody observes */
+    bool observed;       /* observers were told of its submission */
     hvd_request request; /* inputs and outputs point into this allocation */
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */

@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/membership.h"
+#include "engine/observe.h"
 #include "engine/subset.h"
 
 #include <errno.h>
@@ -99,6 +100,21 @@ static hvd_code check_secret(struct settings *settings, hvd_status *status)
     return code;
 }
 
+static void settle_stall_check(struct settings *settings)
+{
+    if (settings->stall_check_disable)
+        settings->stall_warning_seconds = settings->stall_shutdown_seconds = 0;
+    if (!settings->stall_shutdown_seconds ||
+        settings->stall_shutdown_seconds >= settings->stall_warning_seconds)
+        return;
+    if (settings->rank == 0)
+        log_warning(0,
+                    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=%.15g is ignored: it is shorter than "
+                    "HOROVOD_STALL_CHECK_TIME_SECONDS=%.15g",
+                    settings->stall_shutdown_seconds, settings->stall_warning_seconds);
+    settings->stall_shutdown_seconds = 0;
+}
+
 static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {
     struct settings *settings = &context->settings;
@@ -122,6 +138,8 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
                        settings->join);
     if (!code)
         code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
+    if (!code)
+        settle_stall_check(settings);
     context->placement = (hvd_placement){
         (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
         (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,
@@ -165,6 +183,7 @@ static void close_context(struct hvd_context *context)
     forked_watch_remove(&context->watch);
     drive_stop_background(context);
     membership_close(context);
+    observe_close(context);
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -181,6 +200,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     forked_watch_add(&opened->watch);
     sets_init(&opened->sets);
     hvd_code code = take_settings(opened, config, status);
+    if (!code)
+        code = observe_open(opened, status);
     if (!code)
         code = join(opened, status);
     if (code) {

@@ -2,10 +2,12 @@
 #include "engine/lane.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/sets.h"
 
@@ -47,6 +49,31 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
+static void note_ready(void *owner, const char *name, const struct signature_summary *what, int first,
+                       int last)
+{
+    for (int rank = first; rank <= last; rank++)
+        observe_ready(owner, name, what, rank);
+}
+
+static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct lane *lane = owner;
+    char ranks[sizeof lane->stalls.groups[0].ranks];
+    stall_add(&lane->stalls, rank_set_text(missing, ranks, sizeof ranks), name,
+              (double)waited / CLOCK_SECOND);
+}
+
+static void report_stalls(struct lane *lane)
+{
+    const struct settings *settings = &lane->context->settings;
+    char text[STALL_TEXT];
+    stall_text(&lane->stalls, lane->id,
+               &(struct stall_limits){settings->stall_warning_seconds, settings->stall_shutdown_seconds},
+               text, sizeof text);
+    log_warning(lane->context->placement.rank, "%s", text);
+}
+
 static void end_join(void *owner, struct pending *request, int last_rank)
 {
     (void)owner;
@@ -58,7 +85,10 @@ static void end_join(void *owner, struct pending *request, int last_rank)
 static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
                                  uint64_t bytes)
 {
-    const struct lane *lane = owner;
+    struct lane *lane = owner;
+    if (observed(lane->context) && !lane->decides)
+        observe_deciding(lane);
+    lane->decides = true;
     const struct settings *settings = &lane->context->settings;
     return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
@@ -84,6 +114,8 @@ struct coordinator_output lane_output(struct lane *lane)
         .joined = end_join,
         .choose_algorithm = choose_algorithm,
         .closed = all_said_goodbye,
+        .stalled = note_stall,
+        .ready = observed(lane->context) ? note_ready : NULL,
     };
 }
 
@@ -100,8 +132,11 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
                  (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
     handle->pending.unnamed = unnamed;
     hvd_status refusal;
-    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal))
+    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
+        return;
+    }
+    observe_submitted(handle);
 }
 
 void lane_leave(struct lane *lane)
@@ -174,9 +209,11 @@ bool lane_progress(struct lane *lane)
         moved |= receive_messages(lane, &lane->edges[i]);
     int64_t now = lane->next_flush == CLOCK_NEVER ? 0 : clock_now();
     if (moved || lane->active || now >= lane->next_flush) {
-        lane->active = false;
+        lane->active = lane->decides = false;
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
+        if (lane->stalls.count)
+            report_stalls(lane);
     }
     moved |= lane_flush(lane);
     return executor_progress(lane->executor) || moved;

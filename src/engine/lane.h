@@ -9,6 +9,7 @@
 #include "engine/edge.h"
 #include "horovod.h"
 #include "transport/mesh.h"
+#include "watch/stall.h"
 
 struct hvd_context;
 
@@ -23,7 +24,9 @@ struct lane {
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
     int channel;                /* of its data */
+    struct stall_report stalls; /* of the present flush */
     bool active;                /* inputs since the last flush */
+    bool decides;               /* the present flush has decided something */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */
     bool closed;                /* no member needs this rank any more */

@@ -8,6 +8,7 @@
 #include "engine/context.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ALIGNMENT 64
 
@@ -73,11 +74,19 @@ static bool read_tensors(struct wire_reader *reader, const struct signature_head
     return true;
 }
 
-static hvd_request request_of(const struct lane *lane, const struct signature_head *head, hvd_tensor *tensors)
+/* Without the operation, which handle_create puts in front. */
+static const char *user_name(const char *name)
+{
+    const char *dot = strchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+static hvd_request request_of(const struct lane *lane, const char *name, const struct signature_head *head,
+                              hvd_tensor *tensors)
 {
     return (hvd_request){.struct_size = sizeof(hvd_request),
                          .operation = head->operation,
-                         .name = "joined",
+                         .name = user_name(name),
                          .count = head->count,
                          .grouped = head->grouped,
                          .inputs = tensors,
@@ -88,10 +97,10 @@ static hvd_request request_of(const struct lane *lane, const struct signature_he
                          .process_set = lane->id};
 }
 
-hvd_code stand_in_create(struct lane *lane, const struct signature *signature, struct hvd_handle **handle,
+hvd_code stand_in_create(struct lane *lane, const struct member *member, struct hvd_handle **handle,
                          hvd_status *status)
 {
-    struct wire_reader reader = wire_reader_of(signature->bytes, signature->length);
+    struct wire_reader reader = wire_reader_of(member->signature->bytes, member->signature->length);
     struct signature_head head;
     if (!signature_read_head(&reader, &head)) /* not reached: the coordinator has read it */
         return status_set(status, HVD_REFUSED, "an agreed request is malformed");
@@ -103,7 +112,7 @@ hvd_code stand_in_create(struct lane *lane, const struct signature *signature, s
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch while this rank has joined");
     else if (!read_tensors(&reader, &head, tensors, shapes))
         code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
-    hvd_request request = request_of(lane, &head, tensors);
+    hvd_request request = request_of(lane, member->name, &head, tensors);
     if (!code)
         code = create(lane, &request, tensors, handle, status);
     free(tensors);

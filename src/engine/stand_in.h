@@ -5,9 +5,9 @@
 #include "coordinate/request.h"
 #include "engine/lane.h"
 
-/* A handle of the engine's own that asks for what the signature says: with the reduction's identity as data,
+/* A handle of the engine's own that asks for what was agreed on: with the reduction's identity as data,
  * no rows to gather, and memory for what comes and is thrown away. */
-hvd_code stand_in_create(struct lane *lane, const struct signature *signature, struct hvd_handle **handle,
+hvd_code stand_in_create(struct lane *lane, const struct member *member, struct hvd_handle **handle,
                          hvd_status *status);
 
 #endif

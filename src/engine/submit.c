@@ -1,8 +1,10 @@
 /* submit.c - user threads' side of operations: check, describe, queue. The queue is a stack of one
  * compare-and-swap to push; the driver takes it whole and turns it round. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "engine/drive.h"
+#include "engine/observe.h"
 
 #include <string.h>
 
@@ -51,9 +53,12 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
         code = resolve_set(context, &own, &size, status);
     if (!code)
         code = handle_create(context, &own, size, handle, status);
-    if (!code)
-        push(context, *handle);
-    return code;
+    if (code)
+        return code;
+    if (observed(context))
+        (*handle)->submitted = clock_now();
+    push(context, *handle);
+    return HVD_OK;
 }
 
 hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)

@@ -84,19 +84,18 @@ static void open_subject(struct subject *subject, int rank)
 {
     static const int host_sizes[] = {2, 3, 1, 1};
     static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d"};
-    struct coordinator_config config = {
-        .rank = rank,
-        .size = 7,
-        .fusion_threshold = 64,
-        .cache_capacity = 2,
-        .output = {.owner = subject,
-                   .send = on_send,
-                   .flood = on_flood,
-                   .run = on_run,
-                   .finish = on_finish,
-                   .joined = on_joined,
-                   .choose_algorithm = on_choose,
-                   .closed = on_closed}};
+    struct coordinator_config config = {.rank = rank,
+                                        .size = 7,
+                                        .fusion_threshold = 64,
+                                        .cache_capacity = 2,
+                                        .output = {.owner = subject,
+                                                   .send = on_send,
+                                                   .flood = on_flood,
+                                                   .run = on_run,
+                                                   .finish = on_finish,
+                                                   .joined = on_joined,
+                                                   .choose_algorithm = on_choose,
+                                                   .closed = on_closed}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();

@@ -20,8 +20,9 @@ BELOW: dict[str, set[str]] = {
     "rendezvous": {"base"},
     "transport": {"base", "rendezvous"},
     "coordinate": {"base"},
+    "watch": {"base"},
     "coll": {"base", "device", "transport"},
-    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll"},
+    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "watch"},
     "bind": set(),
 }
 # Lists of public names, without code: for every folder.

@@ -137,7 +137,7 @@ def test_models_have_their_well_known_size(
     assert (sum(counts), len(counts)) == (parameters, tensors)
 
 
-@pytest.mark.parametrize("option", [[], ["--fp16-allreduce"]])
+@pytest.mark.parametrize("option", [[], ["--fp16-allreduce"], ["--use-adasum"]])
 def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
     path = EXAMPLES / "torch" / "synthetic_benchmark.py"
     small = ["--batch-size", "2", "--image-size", "32", "--num-warmup-batches", "1"]

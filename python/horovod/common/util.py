@@ -1,144 +1,145 @@
-"""Small functions that scripts written for Horovod import from here."""
+"""What scripts and tests written for Horovod import from here.
+
+One wheel serves every framework, so what Horovod asked of its build is asked of the installed packages here.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, TypeVar
 
-from horovod import _core, basics
-from horovod.common.exceptions import HorovodVersionMismatchError
+from horovod import basics
 
 T = TypeVar("T")
 
-_cache = functools.lru_cache(maxsize=None)
+# The packages under horovod that take the place of Horovod's extensions, and what each needs.
+FRAMEWORKS = {"torch": "torch"}
+
+_cache = functools.cache
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the package for a framework, such as ``"torch"``, can be used here."""
-    found = all(
-        importlib.util.find_spec(name) is not None for name in (ext_base_name, f"horovod.{ext_base_name}")
-    )
+    """Whether ``horovod.<ext_base_name>`` can be imported."""
+    needed = FRAMEWORKS.get(ext_base_name)
+    found = needed is not None and importlib.util.find_spec(needed) is not None
     if verbose:
-        print(f"horovod.{ext_base_name}: {'available' if found else 'not available'}")
+        print(f"horovod.{ext_base_name}: {'available' if found else f'{needed or ext_base_name} is missing'}")
     return found
 
 
-def check_extension(ext_name: str, *_: Any) -> None:
-    """Raises ImportError when the package for a framework can't be used here."""
-    framework = ext_name.removeprefix("horovod.")
-    if not extension_available(framework):
-        raise ImportError(f"horovod.{framework} needs {framework}, which is not installed here")
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Raises ImportError unless the package ``ext_name``, such as ``horovod.torch``, can be imported."""
+    if not extension_available(ext_name.rpartition(".")[2]):
+        raise ImportError(
+            f"{ext_name} can't be used: install its framework. Nothing has to be rebuilt, and {ext_env_var} "
+            "has no meaning any more"
+        )
 
 
 def get_ext_suffix() -> str:
-    """What the file name of the engine's module ends with."""
-    path = get_extension_full_path(__file__)
-    return path[path.index(".", path.rindex(os.sep)) :]
+    """How names of compiled modules end."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
-def get_extension_full_path(pkg_path: str, *_: Any) -> str:
-    """The file of the engine's module, one for all frameworks."""
-    return str(_core.__file__)
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
+    """The path of a compiled module, given a file of its package and the parts of its name."""
+    assert args
+    folder = os.path.join(os.path.dirname(pkg_path), *args[:-1])
+    return os.path.join(folder, args[-1] + get_ext_suffix())
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether operations can run on a GPU: not in this version."""
-    return False
+    """False: this version has no GPU operations."""
+    return basics.cuda_built() or basics.rocm_built()
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """See ``horovod.mpi_built``."""
+    """As ``hvd.mpi_built``."""
     return basics.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """See ``horovod.gloo_built``."""
+    """As ``hvd.gloo_built``."""
     return basics.gloo_built()
 
 
-def nccl_built(verbose: bool = False) -> bool:
-    """See ``horovod.nccl_built``."""
-    return bool(basics.nccl_built())
+def nccl_built(verbose: bool = False) -> int:
+    """As ``hvd.nccl_built``."""
+    return basics.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """See ``horovod.ddl_built``."""
+    """As ``hvd.ddl_built``."""
     return basics.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """See ``horovod.ccl_built``."""
+    """As ``hvd.ccl_built``."""
     return basics.ccl_built()
 
 
-@contextlib.contextmanager
-def env(**values: str | None) -> Iterator[None]:
-    """Sets variables of the environment for a while; None removes one."""
-    before = {name: os.environ.get(name) for name in values}
-    _set_environment(values)
+@contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Sets variables of the environment, but those that are None, and puts them back."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
     try:
         yield
     finally:
-        _set_environment(before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
-def _set_environment(values: dict[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-def split_list(items: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """So many slices of nearly equal length, the longer ones first."""
-    length, longer = divmod(len(items), parts)
-    ends = [(i + 1) * length + min(i + 1, longer) for i in range(parts)]
-    return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def is_iterable(value: Any) -> bool:
-    """Whether one can loop over it."""
-    return isinstance(value, Iterable)
+def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741
+    """The list in ``n`` nearly equal pieces, the longer ones first."""
+    length, longer = divmod(len(l), n)
+    starts = [i * length + min(i, longer) for i in range(n + 1)]
+    return [l[start:end] for start, end in pairwise(starts)]
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether a number of ranks is a power of two."""
+    """Whether it is 1, 2, 4, 8, …"""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version.split("+")[0])[:3]]
+def is_iterable(x: object) -> bool:
+    """Whether one can loop over it."""
+    try:
+        iter(x)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether a version is at least ``"a.b.c"``; what follows the three numbers is ignored."""
+    """Compares versions; ``target`` must be of the form a.b.c, of ``ver`` the first three numbers count."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", target):
-        raise ValueError(f"the target must be three numbers, such as 1.12.0, not {target}")
-    return _numbers(ver) >= _numbers(target)
+        raise ValueError(f"the version to compare with is '{target}'; it must be of the form a.b.c")
+    numbers = [int(number) for number in re.findall(r"\d+", ver.partition("+")[0])[:3]]
+    return [*numbers, 0, 0][:3] >= [int(number) for number in target.split(".")]
+
+
+def get_average_backwards_compatibility_fun(
+    reduce_ops: Any,
+) -> Callable[[int | None, bool | None], int]:
+    """A function of ``(op, average)`` that gives the operation which the two mean together."""
+    from horovod.collectives import reduction_of
+
+    return lambda op, average: reduction_of(average, op)
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Raises HorovodVersionMismatchError when a framework's version could not be used; all can here."""
+    """Raises the exception, if there is one: no version of a framework is wrong, for none was built in."""
     if exception is not None:
-        raise HorovodVersionMismatchError(f"horovod can't use {name} {version}: {exception}") from exception
-
-
-def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
-    """A function that turns the parameters ``op`` and ``average`` into an op, for code of before ``op``."""
-
-    def op_of(op: int | None, average: bool | None) -> int:
-        if op is not None and average is not None:
-            raise ValueError("pass op or average, not both")
-        if average is None:
-            return int(reduce_ops.Average if op is None else op)
-        warnings.warn("average is deprecated: pass op=Average or op=Sum", DeprecationWarning, stacklevel=2)
-        return int(reduce_ops.Average if average else reduce_ops.Sum)
-
-    return op_of
+        raise exception
