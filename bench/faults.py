@@ -18,7 +18,7 @@ WORKER = Path(__file__).resolve().parent.parent / "test" / "launch" / "fault_wor
 
 def slowest_survivor(transport: str, victim: int) -> float:
     """Milliseconds from the death to the last exception."""
-    command = ["horovodrun", "-np", "4", sys.executable, str(WORKER), "kill", str(victim)]
+    command = ["horovodrun", "-np", "4", sys.executable, str(WORKER), "SIGKILL", str(victim)]
     environment = os.environ | {"HOROVOD_TRANSPORT": transport}
     output = subprocess.run(
         command, capture_output=True, text=True, timeout=60, env=environment, check=False

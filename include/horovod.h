@@ -44,7 +44,8 @@ typedef enum hvd_code {
     HVD_TIMED_OUT = 9,    /* a peer or the rendezvous did not answer in time */
     HVD_REFUSED = 10,     /* authentication or protocol version did not match */
     HVD_UNSUPPORTED = 11, /* this build or this device can't do it */
-    HVD_FORKED = 12       /* the context belongs to the parent process */
+    HVD_FORKED = 12,      /* the context belongs to the parent process */
+    HVD_INTERRUPTED = 13  /* the caller asked to give up, see hvd_config_set_interrupt */
 } hvd_code;
 
 #define HVD_STATUS_TEXT 1020
@@ -174,6 +175,11 @@ HVD_API hvd_code hvd_config_set(hvd_config *config, const char *key, const char 
 
 /* Takes every HOROVOD_* variable that is set. */
 HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status);
+
+/* hvd_init asks about ten times a second while it waits for others, from its own thread; not 0: it gives up
+ * with HVD_INTERRUPTED. NULL: never. A rank that gave up and its peers must open the job under a new name. */
+typedef int (*hvd_interrupt_fn)(void *argument);
+HVD_API void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument);
 
 /* Joins the job and blocks until all ranks have done so, at most `start_timeout_seconds`. config NULL:
  * the environment's. Without placement settings the job has size 1. */

@@ -54,6 +54,8 @@ Min = 3
 Max = 4
 Product = 5
 
+atexit.register(_core.shutdown)
+
 
 def init(
     comm: Sequence[int] | None = None,
@@ -79,7 +81,6 @@ def init(
     if _core.is_initialized():
         return
     _core.init(settings)
-    atexit.register(_core.shutdown)
     try:
         _sets.begin(sets)
     except Exception:

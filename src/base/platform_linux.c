@@ -149,7 +149,8 @@ ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+                             /* Not CMSG_SPACE: its padding has room for a second one, which would leak. */
+                             .msg_controllen = CMSG_LEN(sizeof *fd)};
     *fd = -1;
     ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     struct cmsghdr *header = n < 0 ? NULL : CMSG_FIRSTHDR(&message);

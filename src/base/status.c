@@ -87,6 +87,8 @@ const char *hvd_code_name(hvd_code code)
         return "HVD_UNSUPPORTED";
     case HVD_FORKED:
         return "HVD_FORKED";
+    case HVD_INTERRUPTED:
+        return "HVD_INTERRUPTED";
     }
     return "unknown";
 }

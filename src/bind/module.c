@@ -6,7 +6,10 @@
 #include "bind/result.h"
 #include "bind/tensor.h"
 
+#include <pthread.h>
+
 static hvd_context *context;
+static bool opening; /* a thread is inside hvd_init */
 
 static bool is_forked(void)
 {
@@ -59,14 +62,38 @@ PyDoc_STRVAR(init_doc,
              "Join the job that the environment describes; `settings`, a dict of texts by the names "
              "of docs/settings.md, wins over it. Does nothing when that was done.");
 
+/* Ctrl-C, while no thread state is held. */
+static int look_for_signals(void *thread)
+{
+    PyEval_RestoreThread(*(PyThreadState **)thread);
+    int raised = PyErr_CheckSignals();
+    *(PyThreadState **)thread = PyEval_SaveThread();
+    return raised;
+}
+
+/* NULL with an exception. */
+static hvd_context *open_context(hvd_config *config)
+{
+    hvd_context *opened = NULL;
+    hvd_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    hvd_config_set_interrupt(config, look_for_signals, &thread);
+    hvd_code code = hvd_init(config, &opened, &status);
+    PyEval_RestoreThread(thread);
+    if (code && code != HVD_INTERRUPTED) /* else a signal's handler has raised */
+        raise_status(&status);
+    return code ? NULL : opened;
+}
+
 static PyObject *core_init(PyObject *module, PyObject *settings)
 {
     (void)module;
-    hvd_context *opened;
-    hvd_status status;
-    hvd_code code;
     if (context && !is_forked())
         Py_RETURN_NONE;
+    if (opening) {
+        PyErr_SetString(PyExc_ValueError, "another thread is calling hvd.init() just now");
+        return NULL;
+    }
     if (!PyDict_Check(settings)) {
         PyErr_SetString(PyExc_TypeError, "settings must be a dict");
         return NULL;
@@ -74,12 +101,12 @@ static PyObject *core_init(PyObject *module, PyObject *settings)
     hvd_config *config = make_config(settings);
     if (!config)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    code = hvd_init(config, &opened, &status);
-    Py_END_ALLOW_THREADS;
+    opening = true;
+    hvd_context *opened = open_context(config);
+    opening = false;
     hvd_config_free(config);
-    if (code)
-        return raise_status(&status);
+    if (!opened)
+        return NULL;
     context = opened;
     Py_RETURN_NONE;
 }
@@ -245,13 +272,20 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL,
 };
 
+/* The other threads are the parent's. */
+static void in_forked_child(void)
+{
+    opening = false;
+    operation_forget_threads();
+}
+
 PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module && !tensor_init_module() && !errors_init_module() && !result_init_module(module) &&
-        !operation_init_module(module))
+        !operation_init_module(module) && !pthread_atfork(NULL, NULL, in_forked_child))
         return module;
     Py_XDECREF(module);
     return NULL;

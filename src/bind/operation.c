@@ -163,6 +163,12 @@ void operation_shut_down(hvd_context *context)
     sweep();
 }
 
+void operation_forget_threads(void)
+{
+    shutting_down = false;
+    atomic_store(&threads_in_wait, 0);
+}
+
 /* ---- the type -------------------------------------------------------------------------------------- */
 
 static void operation_dealloc(PyObject *self)

@@ -23,4 +23,7 @@ void operation_shut_down(hvd_context *context);
 int operation_enter(void);
 void operation_leave(void);
 
+/* In a child of fork(): the parent's other threads are not here. */
+void operation_forget_threads(void);
+
 #endif

@@ -129,11 +129,15 @@ static const DLExchangeTable *exchange_table_of(PyTypeObject *type)
         if (known_types[i].type == type)
             return known_types[i].table;
     }
+    /* Asking runs Python, which may come back here: the row changes at once, afterwards. */
+    const DLExchangeTable *table = read_exchange_table(type);
     unsigned place = next_known_type++ % COUNT;
+    PyTypeObject *before = known_types[place].type;
     Py_INCREF(type);
-    Py_XDECREF(known_types[place].type);
     known_types[place].type = type;
-    return known_types[place].table = read_exchange_table(type);
+    known_types[place].table = table;
+    Py_XDECREF(before);
+    return table;
 }
 
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,

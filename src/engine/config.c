@@ -7,7 +7,7 @@
 
 hvd_config *hvd_config_create(void)
 {
-    hvd_config *config = malloc(sizeof *config);
+    hvd_config *config = calloc(1, sizeof *config);
     if (config && settings_init(&config->settings, NULL)) {
         free(config);
         return NULL;
@@ -30,6 +30,11 @@ hvd_code hvd_config_set(hvd_config *config, const char *key, const char *value, 
                           "there is no setting '%s'; docs/settings.md lists them", key ? key : "(null)");
     hvd_code code = settings_set(&config->settings, setting, value, key, status);
     return code ? code : status_ok(status);
+}
+
+void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument)
+{
+    config->interrupt = (struct interrupt){ask, argument};
 }
 
 hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status)

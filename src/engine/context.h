@@ -19,6 +19,7 @@
 
 struct hvd_config {
     struct settings settings;
+    struct interrupt interrupt;
 };
 
 struct hvd_context {

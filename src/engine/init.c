@@ -158,7 +158,7 @@ static int64_t spin_time(const struct settings *settings)
     return (int64_t)(settings->spin_microseconds * 1000);
 }
 
-static hvd_code join(struct hvd_context *context, hvd_status *status)
+static hvd_code join(struct hvd_context *context, const struct interrupt *interrupt, hvd_status *status)
 {
     int size = context->placement.size;
     int *everybody = malloc((size_t)size * sizeof *everybody);
@@ -166,8 +166,9 @@ static hvd_code join(struct hvd_context *context, hvd_status *status)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     for (int rank = 0; rank < size; rank++)
         everybody[rank] = rank;
-    hvd_code code = lane_open(context, 0, everybody, size,
-                              clock_after(context->settings.start_timeout_seconds), &context->world, status);
+    hvd_code code =
+        lane_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
+                  interrupt, &context->world, status);
     free(everybody);
     return code;
 }
@@ -203,7 +204,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (!code)
         code = observe_open(opened, status);
     if (!code)
-        code = join(opened, status);
+        code = join(opened, config ? &config->interrupt : NULL, status);
     if (code) {
         close_context(opened);
         return code;

@@ -36,9 +36,10 @@ struct lane {
     struct lane *next; /* in the context's list */
 };
 
-/* Connects to the other members; blocks until `deadline` at most. Touches nothing that the driver uses. */
+/* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
+ * nothing that the driver uses. */
 hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
-                   struct lane **lane, hvd_status *status);
+                   const struct interrupt *interrupt, struct lane **lane, hvd_status *status);
 
 /* lane.c: what the coordinator is given. */
 struct coordinator_output lane_output(struct lane *lane);

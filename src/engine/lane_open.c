@@ -104,7 +104,7 @@ static hvd_code meet(struct lane *lane, struct mesh_config *config, hvd_status *
     if (lane->size == 1)
         return HVD_OK;
     hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config->deadline,
-                                       &config->rendezvous, status);
+                                       config->interrupt, &config->rendezvous, status);
     if (code || lane->id) /* the name of a set is used once */
         return code;
     code =
@@ -114,10 +114,11 @@ static hvd_code meet(struct lane *lane, struct mesh_config *config, hvd_status *
 }
 
 static hvd_code open_mesh(struct lane *lane, const struct tree_node *tree, int64_t deadline,
-                          hvd_status *status)
+                          const struct interrupt *interrupt, hvd_status *status)
 {
     struct settings settings = {0};
-    struct mesh_config config = {.settings = &settings, .channels = CHANNELS, .deadline = deadline};
+    struct mesh_config config = {
+        .settings = &settings, .channels = CHANNELS, .deadline = deadline, .interrupt = interrupt};
     int *peers = list_peers(lane, tree, &config.peer_count);
     if (!peers)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
@@ -193,12 +194,13 @@ static void let_go_in_child(void *owner)
     mesh_abandon(lane->mesh);
 }
 
-static hvd_code open_parts(struct lane *lane, int64_t deadline, hvd_status *status)
+static hvd_code open_parts(struct lane *lane, int64_t deadline, const struct interrupt *interrupt,
+                           hvd_status *status)
 {
     struct tree_node tree = {0};
     hvd_code code = plan_tree(lane, &tree, status);
     if (!code)
-        code = open_mesh(lane, &tree, deadline, status);
+        code = open_mesh(lane, &tree, deadline, interrupt, status);
     if (!code) {
         lane->watch = (struct forked_watch){.in_child = let_go_in_child, .owner = lane};
         forked_watch_add(&lane->watch);
@@ -213,7 +215,7 @@ static hvd_code open_parts(struct lane *lane, int64_t deadline, hvd_status *stat
 }
 
 hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
-                   struct lane **lane, hvd_status *status)
+                   const struct interrupt *interrupt, struct lane **lane, hvd_status *status)
 {
     struct lane *opened = calloc(1, sizeof *opened);
     int *own_ranks = malloc((size_t)size * sizeof *own_ranks);
@@ -230,7 +232,7 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
                             .ranks = own_ranks,
                             .channel = DATA_CHANNEL,
                             .next_flush = CLOCK_NEVER};
-    hvd_code code = open_parts(opened, deadline, status);
+    hvd_code code = open_parts(opened, deadline, interrupt, status);
     if (code)
         lane_close(opened);
     else

@@ -144,8 +144,8 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
     struct lane *lane = NULL;
     hvd_status own = {.code = HVD_OK};
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
-        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds), &lane,
-                  &own);
+        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds), NULL,
+                  &lane, &own);
     if (!own.code)
         sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
     hvd_code code = agree_on_success(context, id, &own, status);

@@ -20,11 +20,25 @@
 struct rendezvous_client {
     int fd;
     int64_t deadline; /* of everything but a get */
+    const struct interrupt *interrupt;
     uint32_t last_id;
     struct wire_writer in, out;
     char who[HANDSHAKE_WHO_LIMIT];
     char local[SOCKET_TEXT];
 };
+
+/* HVD_OK when the socket can go on; else HVD_TIMED_OUT or HVD_INTERRUPTED. */
+static hvd_code wait_for_socket(const struct rendezvous_client *client, short events, int64_t deadline,
+                                hvd_status *status)
+{
+    do {
+        if (socket_wait(client->fd, events, interrupt_slice(client->interrupt, deadline)))
+            return HVD_OK;
+        if (interrupt_asked(client->interrupt))
+            return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %s", client->who);
+    } while (clock_now() < deadline);
+    return status_set(status, HVD_TIMED_OUT, "%s did not answer in time", client->who);
+}
 
 /* ---- connecting --------------------------------------------------------------------------------------- */
 
@@ -38,8 +52,12 @@ static hvd_code connect_to(struct rendezvous_client *client, const struct addrin
 {
     client->fd = socket_connect(address);
     int error = client->fd < 0 ? errno : 0;
-    if (!error)
-        error = socket_wait(client->fd, POLLOUT, deadline) ? socket_error(client->fd) : ETIMEDOUT;
+    if (!error) {
+        hvd_code code = wait_for_socket(client, POLLOUT, deadline, status);
+        error = code ? ETIMEDOUT : socket_error(client->fd);
+        if (code == HVD_INTERRUPTED)
+            return code;
+    }
     if (!error)
         return HVD_OK;
     socket_close(&client->fd);
@@ -57,10 +75,9 @@ static hvd_code shake_hands(struct rendezvous_client *client, const char *secret
         code = handshake_advance(&handshake, client->fd, status);
         if (code != HVD_IN_PROGRESS)
             break;
-        if (!socket_wait(client->fd, handshake_events(&handshake), deadline))
+        code = wait_for_socket(client, handshake_events(&handshake), deadline, status);
+        if (code == HVD_TIMED_OUT)
             code = status_set(status, HVD_PEER_LOST, "%s did not answer the handshake", client->who);
-        else
-            code = HVD_OK;
     }
     if (code)
         socket_close(&client->fd);
@@ -97,13 +114,16 @@ static hvd_code connect_until(struct rendezvous_client *client, const struct add
                 "%.400s, and the time to start is over (HOROVOD_START_TIMEOUT); is the launcher "
                 "alive, and may this host reach it?",
                 last.text);
+        if (interrupt_asked(client->interrupt))
+            return status_set(status, HVD_INTERRUPTED, "interrupted: %.400s", last.text);
         struct timespec pause = {0, RETRY_INTERVAL};
         nanosleep(&pause, NULL);
     }
 }
 
 hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
-                            struct rendezvous_client **client, hvd_status *status)
+                            const struct interrupt *interrupt, struct rendezvous_client **client,
+                            hvd_status *status)
 {
     struct addrinfo *found;
     struct rendezvous_client *opened = calloc(1, sizeof *opened);
@@ -111,6 +131,7 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     opened->fd = -1;
     opened->deadline = deadline;
+    opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
     hvd_code code = socket_resolve(address, &found, status);
     if (!code) {
@@ -163,9 +184,7 @@ static hvd_code wait_for(struct rendezvous_client *client, ssize_t n, short even
 {
     if (n == 0 || (errno != EAGAIN && errno != EINTR))
         return broken(client, "closed its connection", status);
-    if (!socket_wait(client->fd, events, deadline))
-        return status_set(status, HVD_TIMED_OUT, "%s did not answer in time", client->who);
-    return HVD_OK;
+    return wait_for_socket(client, events, deadline, status);
 }
 
 static hvd_code send_question(struct rendezvous_client *client, struct question *question, int64_t deadline,

@@ -6,6 +6,7 @@
 #ifndef HVD_RENDEZVOUS_RENDEZVOUS_H
 #define HVD_RENDEZVOUS_RENDEZVOUS_H
 
+#include "base/interrupt.h"
 #include "base/wire.h"
 #include "horovod.h"
 
@@ -15,9 +16,10 @@
 struct rendezvous_client;
 
 /* `address` is "host:port" (also "[::1]:port"); tries again until it answers or `deadline` (clock_now's)
- * passes. */
+ * passes. `interrupt` (NULL: never) ends this and every later wait; it is not copied. */
 hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
-                            struct rendezvous_client **client, hvd_status *status);
+                            const struct interrupt *interrupt, struct rendezvous_client **client,
+                            hvd_status *status);
 void rendezvous_close(struct rendezvous_client *client); /* NULL is fine */
 
 /* Counts how often `rank` has joined `job`: 0 the first time. All ranks of a job join equally often, so the

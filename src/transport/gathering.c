@@ -252,7 +252,7 @@ static int64_t earlier(int64_t a, int64_t b)
 static hvd_code keep_time(struct gathering *gathering, int64_t *next, hvd_status *status)
 {
     int64_t now = clock_now();
-    *next = gathering->config->deadline;
+    *next = interrupt_slice(gathering->config->interrupt, gathering->config->deadline);
     if (now < gathering->paused_until)
         *next = earlier(*next, gathering->paused_until);
     for (int i = gathering->count - 1; i >= 0; i--) {
@@ -334,6 +334,8 @@ hvd_code gathering_run(struct gathering *gathering, hvd_status *status)
     while (!code && !is_complete(gathering->mesh)) {
         if (clock_now() >= gathering->config->deadline)
             return HVD_TIMED_OUT;
+        if (interrupt_asked(gathering->config->interrupt))
+            return status_set(status, HVD_INTERRUPTED, "interrupted while connecting to the other ranks");
         code = take_turn(gathering, status);
     }
     return code;

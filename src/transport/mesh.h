@@ -17,6 +17,7 @@ struct mesh_config {
     int peer_count;
     int channels; /* links per peer */
     int64_t deadline;
+    const struct interrupt *interrupt; /* NULL: never */
 };
 
 /* Publishes this rank's addresses, connects to all peers, authenticates both ways, and sets up the links:

@@ -14,7 +14,6 @@ struct thread_arguments {
     struct member member;
     member_fn fn;
     const struct group_options *options;
-    const char *address;
     pthread_t thread;
     atomic_bool finished;
 };
@@ -30,40 +29,52 @@ _Noreturn void group_fail(const char *file, int line, const char *condition, con
     abort();
 }
 
-static void configure(hvd_config *config, const struct thread_arguments *arguments)
+static void set(hvd_config *config, const char *key, const char *value)
 {
     hvd_status check_status;
+    CHECK_OK(hvd_config_set(config, key, value, &check_status));
+}
+
+static void set_number(hvd_config *config, const char *key, int value)
+{
     char number[16];
-    const char *const *setting = arguments->options->settings;
-#define SET(key, value)                                                                                      \
-    CHECK(hvd_config_set(config, key, value, &check_status) == HVD_OK, "%s", check_status.text)
-    snprintf(number, sizeof number, "%d", arguments->member.rank);
-    SET("rank", number);
-    SET("local_rank", number);
-    snprintf(number, sizeof number, "%d", arguments->member.size);
-    SET("size", number);
-    SET("local_size", number);
-    SET("rendezvous", arguments->address);
-    SET("secret", "test secret");
-    SET("job", "group");
-    SET("transport", arguments->options->transport);
+    snprintf(number, sizeof number, "%d", value);
+    set(config, key, number);
+}
+
+hvd_context *join_job(const struct member *member, const char *job, int rank, int size)
+{
+    hvd_status check_status;
+    hvd_context *context;
+    hvd_config *config = hvd_config_create();
+    CHECK(config, "out of memory");
+    set_number(config, "rank", rank);
+    set_number(config, "local_rank", rank);
+    set_number(config, "size", size);
+    set_number(config, "local_size", size);
+    set(config, "rendezvous", member->address);
+    set(config, "secret", "test secret");
+    set(config, "job", job);
+    set(config, "transport", member->transport);
+    const char *const *setting = member->settings;
     for (; setting && setting[0]; setting += 2)
-        SET(setting[0], setting[1]);
-#undef SET
+        set(config, setting[0], setting[1]);
+    hvd_code code = hvd_init(config, &context, &check_status);
+    CHECK(code == HVD_OK, "rank %d of %s: %s", rank, job, check_status.text);
+    hvd_config_free(config);
+    return context;
 }
 
 static void *run_member(void *argument)
 {
     struct thread_arguments *arguments = argument;
-    hvd_status check_status;
-    hvd_config *config = hvd_config_create();
-    CHECK(config, "out of memory");
-    configure(config, arguments);
-    hvd_code code = hvd_init(config, &arguments->member.context, &check_status);
-    CHECK(code == HVD_OK, "rank %d: %s", arguments->member.rank, check_status.text);
-    hvd_config_free(config);
-    arguments->fn(&arguments->member);
-    hvd_shutdown(arguments->member.context);
+    struct member *member = &arguments->member;
+    int lives = arguments->options->lives;
+    do {
+        member->context = join_job(member, "group", member->rank, member->size);
+        arguments->fn(member);
+        hvd_shutdown(member->context);
+    } while (--lives > 0);
     atomic_store(&arguments->finished, true);
     return NULL;
 }
@@ -96,10 +107,16 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
     CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
     snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
     for (int rank = 0; rank < size; rank++) {
-        threads[rank].member = (struct member){NULL, rank, size, options->transport, argument};
+        threads[rank].member = (struct member){
+            .rank = rank,
+            .size = size,
+            .transport = options->transport,
+            .settings = options->settings,
+            .address = address,
+            .argument = argument,
+        };
         threads[rank].fn = fn;
         threads[rank].options = options;
-        threads[rank].address = address;
         CHECK(pthread_create(&threads[rank].thread, NULL, run_member, &threads[rank]) == 0, "no thread");
     }
     join_all(threads, size, options->seconds);

@@ -11,6 +11,8 @@ struct member {
     hvd_context *context;
     int rank, size;
     const char *transport;
+    const char *const *settings;
+    const char *address; /* of the rendezvous */
     void *argument;
 };
 
@@ -20,11 +22,15 @@ struct group_options {
     const char *transport;       /* "shm", "tcp" */
     const char *const *settings; /* key, value, key, value, ..., NULL */
     double seconds;              /* deadline; 0: 60 */
+    int lives;                   /* how often each rank opens the job, runs fn and shuts down; 0: once */
 };
 
 /* Opens a job of `size` ranks, runs fn on each in a thread of its own, shuts down, joins. A wait beyond the
  * deadline ends the program with a list of the ranks that hang. */
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
+
+/* Opens a job beside the one of the group, over the same rendezvous; the caller shuts it down. */
+hvd_context *join_job(const struct member *member, const char *job, int rank, int size);
 
 /* Stops the program with place, rank and text when the condition is false; usable in every thread. */
 #define CHECK(condition, ...)                                                                                \

@@ -1,5 +1,5 @@
 /* test_behaviour.c - what holds beyond the values: any order of submission, names used again, callbacks,
- * errors that end one round only, ranks that leave, forks, and many lives of one job. */
+ * errors that end one round only, ranks that leave, and forks. */
 #include "group.h"
 
 #include <setjmp.h>
@@ -206,11 +206,6 @@ static void fork_and_go_on(struct member *member)
     check_allreduce_works(member, "after the fork");
 }
 
-static void one_reduction(struct member *member)
-{
-    check_allreduce_works(member, "alive");
-}
-
 static void on_every_transport(member_fn fn, int smallest, int largest)
 {
     static const char *const transports[] = {"shm", "tcp"};
@@ -227,8 +222,8 @@ static void test_any_order(void **state)
     static const char *const slow[] = {"cycle_time_ms", "0.5", NULL};
     (void)state;
     on_every_transport(any_order, 1, 5);
-    group_run(&(struct group_options){"shm", tiny, 0}, 4, any_order, NULL);
-    group_run(&(struct group_options){"tcp", slow, 0}, 3, any_order, NULL);
+    group_run(&(struct group_options){.transport = "shm", .settings = tiny}, 4, any_order, NULL);
+    group_run(&(struct group_options){.transport = "tcp", .settings = slow}, 3, any_order, NULL);
 }
 
 static void test_callbacks(void **state)
@@ -267,20 +262,13 @@ static void test_fork(void **state)
     on_every_transport(fork_and_go_on, 1, 2);
 }
 
-static void test_many_lives(void **state)
-{
-    (void)state;
-    for (int life = 0; life < 20; life++)
-        on_every_transport(one_reduction, 2, 4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_order),     cmocka_unit_test(test_callbacks),
         cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_duplicate_name),
         cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_leave_early),
-        cmocka_unit_test(test_fork),          cmocka_unit_test(test_many_lives),
+        cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests_name("behaviour", tests, NULL, NULL);
 }

@@ -252,7 +252,8 @@ static void run_on(void **state)
 
 #define VARIANT(name, transport_name, ...)                                                                   \
     static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {transport_name, name##_settings, 300};
+    static struct group_options name = {                                                                     \
+        .transport = transport_name, .settings = name##_settings, .seconds = 300};
 VARIANT(shm, "shm", "cache_capacity", "1024")
 VARIANT(tcp, "tcp", "cache_capacity", "8")
 VARIANT(shm_small, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")

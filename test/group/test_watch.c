@@ -98,7 +98,8 @@ static char *content(void)
 static void toggled_while_working(void **state)
 {
     const char *settings[] = {"timeline", "DYNAMIC", NULL};
-    group_run(&(struct group_options){*state, settings, 0}, 3, work_and_toggle, NULL);
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+              work_and_toggle, NULL);
     char *text = content();
     assert_int_equal(count(text, "\"ph\":\"B\""), count(text, "\"ph\":\"E\""));
     free(text);
@@ -107,7 +108,8 @@ static void toggled_while_working(void **state)
 static void everything_is_recorded_until_the_end(void **state)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){*state, settings, 0}, 3, run_rounds, NULL);
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3, run_rounds,
+              NULL);
     char *text = content();
     assert_int_equal(count(text, "DROPPED"), 0);
     assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), ROUNDS * TENSORS);
@@ -134,7 +136,8 @@ static void work_or_join(struct member *member)
 static void operations_without_rank_0(void **state)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){*state, settings, 0}, 3, work_or_join, NULL);
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+              work_or_join, NULL);
     char *text = content();
     assert_int_equal(count(text, "\"name\":\"allreduce.late\""), 1);
     assert_int_equal(count(text, "\"name\":\"NEGOTIATE_ALLREDUCE\""), 10);
@@ -156,7 +159,7 @@ static void refuse(struct member *member)
 
 static void refused_unless_enabled(void **state)
 {
-    group_run(&(struct group_options){*state, NULL, 0}, 2, refuse, NULL);
+    group_run(&(struct group_options){.transport = *state, .settings = NULL, .seconds = 0}, 2, refuse, NULL);
 }
 
 static int make_file(void **state)

@@ -141,3 +141,15 @@ def test_the_page_has_every_section_once(compare: Any, publish: Any) -> None:
         assert publish.renew(renewed, name, "| new |") == renewed
     with pytest.raises(ValueError, match="0 sections"):
         publish.renew(page, "unknown", "")
+
+
+def test_startup_has_a_row_for_every_job() -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD")}
+    words = [sys.executable, BENCH / "startup.py", "1"]
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    jobs = ["`horovodrun -np 2 true`", *(f"`hvd.init()`, {ranks} ranks" for ranks in (2, 8, 32))]
+    assert [row[0] for row in rows] == jobs, done.stdout + done.stderr
+    assert all(float(cell) > 0 for row in rows for cell in row[1:])

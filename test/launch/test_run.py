@@ -126,6 +126,7 @@ def test_results_that_cannot_be_pickled() -> None:
         ({"np": 0}, "-np=0 must be a whole number from 1"),
         ({"hosts": "far.example:2"}, "'far.example' is not this host"),
         ({"min_num_proc": 2}, "--min-np: elastic jobs come with a later version"),
+        ({"cooldown_range": (1, 2)}, "--blacklist-cooldown-range: elastic jobs come with a later version"),
         ({"host_discovery_script": "./find"}, "elastic jobs come with a later version"),
     ],
 )
@@ -137,7 +138,7 @@ def test_refused_parameters(parameters: dict[str, Any], problem: str) -> None:
 def test_parameters_that_change_nothing(tmp_path: Path) -> None:
     results = horovod.run(
         place, np=2, use_mpi=True, mpi_args="-x A", ssh_port=22, disable_cache=True, start_timeout=20,
-        network_interfaces=["lo"], cooldown_range=(1, 2), output_filename=str(tmp_path / "out"), verbose=2,
+        network_interfaces=["lo"], output_filename=str(tmp_path / "out"), verbose=2,
         executable=sys.executable,
     )  # fmt: skip
     assert [result[0] for result in results] == [0, 1]

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import uuid
 
 import numpy as np
 import pytest
@@ -73,6 +75,66 @@ def test_odd_environment(variable: str, value: str, says: str) -> None:
     )
     assert result.returncode == 1
     assert says in result.stderr.splitlines()[-1], result.stderr
+
+
+def lonely(code: str, seconds: float = 100) -> subprocess.Popen[str]:
+    """Rank 0 of a job whose other rank never comes; it says when init begins."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
+    environment |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_START_TIMEOUT": str(seconds)}
+    environment |= {"HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SECRET": "secret", "HOROVOD_JOB": uuid.uuid4().hex}
+    environment["HOROVOD_RENDEZVOUS"] = os.environ.get("HOROVOD_RENDEZVOUS", "127.0.0.1:1")
+    environment["HOROVOD_SECRET"] = os.environ.get("HOROVOD_SECRET", "secret")
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import horovod as hvd\nprint('begin', flush=True)\n{code}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout and process.stdout.readline() == "begin\n"
+    return process
+
+
+def test_ctrl_c_ends_init() -> None:
+    """Long before the time to start is over; with a rendezvous (under horovodrun) and without one."""
+    process = lonely("hvd.init()")
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
+
+
+def test_init_after_an_interrupted_one() -> None:
+    process = lonely(
+        "import os, threading\n"
+        "def ring():\n"
+        "    os.kill(os.getpid(), 2)\n"
+        "threading.Timer(0.2, ring).start()\n"
+        "try:\n"
+        "    hvd.init()\n"
+        "except KeyboardInterrupt:\n"
+        "    os.environ['HOROVOD_SIZE'] = '1'\n"
+        "    hvd.init()\n"
+        "    print(hvd.size(), hvd.is_initialized())"
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "1 True\n", errors
+
+
+def test_init_in_two_threads() -> None:
+    process = lonely(
+        "import threading\n"
+        "def second():\n"
+        "    try:\n"
+        "        hvd.init()\n"
+        "    except ValueError as error:\n"
+        "        print(error, flush=True)\n"
+        "threading.Timer(0.3, second).start()\n"
+        "hvd.init()"
+    )
+    assert process.stdout and "another thread" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
 
 
 def test_mismatch_ends_one_round_only(rank: int, size: int) -> None:
@@ -212,6 +274,32 @@ def test_forked_child_may_start_anew(rank: int, size: int) -> None:
         os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+def test_forked_beside_a_waiting_thread(size: int) -> None:
+    """The child has no such thread: a job of its own must not wait for it."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+    handle = hvd.allreduce_async(np.ones(2), name="waited for in a thread", op=hvd.Sum)
+    if hvd.rank() == 0:
+        thread = threading.Thread(target=hvd.synchronize, args=(handle,))
+        thread.start()
+        time.sleep(0.05)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+                del os.environ[name]
+            hvd.init()
+            hvd.shutdown()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    hvd.barrier()
+    if hvd.rank() == 0:
+        thread.join(30)
+        assert not thread.is_alive()
+    else:
+        hvd.synchronize(handle)
 
 
 def test_forked_child_that_exits_normally(size: int) -> None:

@@ -91,7 +91,7 @@ static hvd_code open_mesh(const struct settings *settings, double seconds, struc
             peers[count++] = rank;
     }
     config.peer_count = count;
-    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config.deadline,
+    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config.deadline, NULL,
                                        &config.rendezvous, status);
     if (!code)
         code = rendezvous_join(config.rendezvous, settings->job, (int)settings->rank, &config.generation,
@@ -884,8 +884,8 @@ static void disturb_then_join(struct member *member)
     struct record mine = {.host = "elsewhere", .address = "127.0.0.1", .port = 1};
     struct mesh_config config = {.settings = &member->settings};
     int silent[SILENT], links[CHANNELS];
-    CHECK(rendezvous_connect(member->settings.rendezvous, SECRET, clock_after(DEADLINE), &config.rendezvous,
-                             &status) == HVD_OK,
+    CHECK(rendezvous_connect(member->settings.rendezvous, SECRET, clock_after(DEADLINE), NULL,
+                             &config.rendezvous, &status) == HVD_OK,
           "%s", status.text);
     CHECK(record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
     CHECK(record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s", status.text);

@@ -55,7 +55,7 @@ static struct rendezvous_client *connect_to(const struct place *place)
 {
     hvd_status status;
     struct rendezvous_client *client = NULL;
-    hvd_code code = rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &client, &status);
+    hvd_code code = rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), NULL, &client, &status);
     if (code)
         fail_msg("%s", status.text);
     return client;
@@ -130,7 +130,7 @@ static void *wait_for_key(void *argument)
     struct rendezvous_client *client;
     struct wire_writer got = {0};
     waiter->code =
-        rendezvous_connect(waiter->place->address, SECRET, clock_after(DEADLINE), &client, &status);
+        rendezvous_connect(waiter->place->address, SECRET, clock_after(DEADLINE), NULL, &client, &status);
     if (waiter->code)
         return NULL;
     waiter->code = rendezvous_get(client, "late", clock_after(DEADLINE), &got, &status);
@@ -179,6 +179,34 @@ static void test_get_gives_up_and_goes_on(void **state)
     rendezvous_close(other);
 }
 
+/* Gives up at the third question. */
+static int ask_thrice(void *questions)
+{
+    return ++*(int *)questions == 3;
+}
+
+static void test_interrupt_ends_every_wait(void **state)
+{
+    const struct place *place = *state;
+    hvd_status status;
+    struct wire_writer got = {0};
+    int questions = 0;
+    struct interrupt interrupt = {ask_thrice, &questions};
+    struct rendezvous_client *client;
+    assert_int_equal(
+        rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client, &status),
+        HVD_OK);
+    questions = 0;
+    assert_int_equal(rendezvous_get(client, "no such key", clock_after(DEADLINE), &got, &status),
+                     HVD_INTERRUPTED);
+    assert_non_null(strstr(status.text, place->address));
+    rendezvous_close(client);
+    questions = 0;
+    assert_int_equal(
+        rendezvous_connect("127.0.0.1:1", SECRET, clock_after(DEADLINE), &interrupt, &client, &status),
+        HVD_INTERRUPTED);
+}
+
 static void test_join_counts_per_job_and_rank(void **state)
 {
     static const struct {
@@ -204,8 +232,9 @@ static void test_wrong_secret_is_refused(void **state)
     const struct place *place = *state;
     struct rendezvous_client *client;
     int64_t start = clock_now();
-    assert_int_equal(rendezvous_connect(place->address, "guess", clock_after(DEADLINE), &client, &status),
-                     HVD_REFUSED);
+    assert_int_equal(
+        rendezvous_connect(place->address, "guess", clock_after(DEADLINE), NULL, &client, &status),
+        HVD_REFUSED);
     assert_non_null(strstr(status.text, place->address));
     assert_non_null(strstr(status.text, "HOROVOD_SECRET"));
     assert_true(clock_now() - start < CLOCK_SECOND * 10); /* no retries */
@@ -225,12 +254,13 @@ static void test_nobody_there_times_out(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&nobody, length), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&nobody, &length), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(nobody.sin_port));
-    assert_int_equal(rendezvous_connect(address, SECRET, clock_after(0.2), &client, &status), HVD_TIMED_OUT);
+    assert_int_equal(rendezvous_connect(address, SECRET, clock_after(0.2), NULL, &client, &status),
+                     HVD_TIMED_OUT);
     assert_non_null(strstr(status.text, address));
     close(fd);
     static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:port", "[::1:80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(rendezvous_connect(bad[i], SECRET, clock_after(1), &client, &status),
+        assert_int_equal(rendezvous_connect(bad[i], SECRET, clock_after(1), NULL, &client, &status),
                          HVD_INVALID_ARGUMENT);
 }
 
@@ -388,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_largest_value_and_key),
         cmocka_unit_test(test_get_waits_for_put),
         cmocka_unit_test(test_get_gives_up_and_goes_on),
+        cmocka_unit_test(test_interrupt_ends_every_wait),
         cmocka_unit_test(test_join_counts_per_job_and_rank),
         cmocka_unit_test(test_wrong_secret_is_refused),
         cmocka_unit_test(test_nobody_there_times_out),

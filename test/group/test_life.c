@@ -1,0 +1,184 @@
+/* test_life.c - a job's whole life again and again: no barrier between rounds, several jobs at once in one
+ * process, a smaller job after a fault; and what a life leaves behind, which must be nothing.
+ *
+ * HOROVOD_TEST_LIVES says how many rounds; `make soak` asks for 1,000. */
+#include "group.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const transports[] = {"shm", "tcp"};
+
+static int lives(void)
+{
+    const char *text = getenv("HOROVOD_TEST_LIVES");
+    return text ? atoi(text) : 40;
+}
+
+static void one_reduction(struct member *member)
+{
+    check_allreduce_works(member, "alive");
+}
+
+/* ---- what is left behind ------------------------------------------------------------------------------ */
+
+struct holdings {
+    int descriptors, threads, mappings;
+    long resident; /* KiB */
+};
+
+static int count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    CHECK(folder, "%s", path);
+    int count = 0;
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static int count_lines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    CHECK(file, "%s", path);
+    int lines = 0;
+    for (int c; (c = fgetc(file)) != EOF;)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+static long resident_kib(void)
+{
+    char line[256];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    CHECK(file, "/proc/self/status");
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "VmRSS: %ld", &kib);
+    fclose(file);
+    return kib;
+}
+
+static struct holdings take_stock(void)
+{
+    return (struct holdings){count_entries("/proc/self/fd"), count_entries("/proc/self/task"),
+                             count_lines("/proc/self/maps"), resident_kib()};
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MORE_RESIDENT = 1 << 20 }; /* KiB; what was freed is kept for a while */
+#else
+enum { MORE_RESIDENT = 8 << 10 };
+#endif
+
+/* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. */
+static void test_nothing_is_left_behind(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        struct group_options options = {.transport = transports[t], .seconds = 600, .lives = 10};
+        group_run(&options, 3, one_reduction, NULL);
+        struct holdings before = take_stock();
+        options.lives = lives();
+        group_run(&options, 3, one_reduction, NULL);
+        struct holdings after = take_stock();
+        CHECK(after.descriptors == before.descriptors, "%d descriptors, before: %d", after.descriptors,
+              before.descriptors);
+        CHECK(after.threads == before.threads, "%d threads, before: %d", after.threads, before.threads);
+        CHECK(after.mappings <= before.mappings + 16, "%d mappings, before: %d", after.mappings,
+              before.mappings);
+        CHECK(after.resident <= before.resident + MORE_RESIDENT, "%ld KiB resident, before: %ld",
+              after.resident, before.resident);
+    }
+}
+
+/* ---- many lives --------------------------------------------------------------------------------------- */
+
+static void test_lives_without_barriers(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        for (int size = 2; size <= 4; size++) {
+            struct group_options options = {.transport = transports[t], .seconds = 600, .lives = lives()};
+            group_run(&options, size, one_reduction, NULL);
+        }
+    }
+}
+
+/* ---- several jobs at once ----------------------------------------------------------------------------- */
+
+static void reduce_in(hvd_context *context, int rank, int size)
+{
+    struct member other = {.context = context, .rank = rank, .size = size};
+    check_allreduce_works(&other, "one of two jobs");
+}
+
+/* In the second job the ranks are counted backwards. */
+static void two_jobs(struct member *member)
+{
+    int rank = member->size - 1 - member->rank;
+    hvd_context *second = join_job(member, "second", rank, member->size);
+    for (int i = 0; i < 10; i++) {
+        check_allreduce_works(member, "the other of two jobs");
+        reduce_in(second, rank, member->size);
+    }
+    hvd_shutdown(second);
+    check_allreduce_works(member, "the first goes on");
+}
+
+static void test_two_jobs(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        group_run(&(struct group_options){.transport = transports[t], .lives = 5}, 3, two_jobs, NULL);
+}
+
+/* ---- after a fault ------------------------------------------------------------------------------------ */
+
+/* The last rank leaves; the others notice, and go on as a smaller job, under a name of its own. */
+static void shrink(struct member *member)
+{
+    hvd_status status;
+    float value = 1;
+    int64_t shape[] = {1};
+    hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "never", &tensor);
+    check_allreduce_works(member, "all here");
+    if (member->rank == member->size - 1)
+        return;
+    CHECK(hvd_run(member->context, &request, NULL, &status) == HVD_SHUT_DOWN, "%s", status.text);
+    hvd_shutdown(member->context);
+    int size = member->size - 1;
+    hvd_context *smaller = join_job(member, "smaller", member->rank, size);
+    reduce_in(smaller, member->rank, size);
+    hvd_shutdown(smaller);
+    member->context = NULL; /* nothing is left to shut down */
+}
+
+static void test_smaller_job_afterwards(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        for (int size = 2; size <= 4; size++)
+            group_run(&(struct group_options){.transport = transports[t]}, size, shrink, NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_is_left_behind),
+        cmocka_unit_test(test_lives_without_barriers),
+        cmocka_unit_test(test_two_jobs),
+        cmocka_unit_test(test_smaller_job_afterwards),
+    };
+    return cmocka_run_group_tests_name("life", tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* test_platform.c - descriptors that come over a Unix socket: none stays open unasked, whatever the peer
+ * sends.
+ */
+#include "base/platform.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST = 3 };
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void send_descriptors(int socket, const int *fds, size_t count)
+{
+    union {
+        char bytes[CMSG_SPACE(MOST * sizeof(int))];
+        struct cmsghdr header;
+    } control = {0};
+    struct iovec part = {"x", 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+    assert_int_equal(sendmsg(socket, &message, 0), 1);
+}
+
+static void test_one_descriptor_is_taken(void **state)
+{
+    (void)state;
+    int ends[2], fd = -1;
+    char byte;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(platform_send_with_fd(ends[0], "x", 1, STDIN_FILENO), 1);
+    assert_int_equal(platform_receive_with_fd(ends[1], &byte, 1, &fd), 1);
+    assert_true(fd >= 0);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    close(fd);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_surplus_descriptors_are_closed(void **state)
+{
+    (void)state;
+    const int fds[MOST] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
+    for (size_t count = 1; count <= MOST; count++) {
+        int ends[2], fd = -1;
+        char byte;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        int before = count_descriptors();
+        send_descriptors(ends[0], fds, count);
+        assert_int_equal(platform_receive_with_fd(ends[1], &byte, 1, &fd), 1);
+        if (fd >= 0)
+            close(fd);
+        assert_int_equal(count_descriptors(), before);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_descriptor_is_taken),
+        cmocka_unit_test(test_surplus_descriptors_are_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
