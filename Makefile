@@ -4,6 +4,7 @@
 # Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
 PYTHON ?= python3
 SOAK   ?= 10
+BENCH_SECONDS ?= 450
 
 BUILD  := build
 VENV   := .venv
@@ -62,10 +63,9 @@ lint: test-lint ## clang-format, ruff and mypy
 soak: build ## the group and simulator tests over and over (SOAK=10 times), until one fails
 	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
 
-bench: build install ## measure allreduces of two ranks, element kernels, how fast a death is known
-	@horovodrun -np 2 $(BUILD)/bench/bench_allreduce
-	@$(BUILD)/bench/bench_kernels
-	@python bench/faults.py
+bench: build install ## measure beside the peers (BENCH_SECONDS=450, or QUICK=1) and renew docs/performance.md
+	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
+	@python bench/run.py --seconds $(BENCH_SECONDS) $(if $(QUICK),--quick)
 
 clean: ## remove everything that was made, but not .venv
 	rm -rf $(BUILD) out $(VENV)/.installed

@@ -59,15 +59,16 @@ static double gigabytes_per_second(work_fn work, const struct arrays *arrays, hv
 
 static void print_dtype(const struct arrays *arrays, hvd_dtype dtype, const char *reduction)
 {
-#define REDUCTION(name, text, kernel)                                                                        \
-    if (HVD_##name != HVD_AVERAGE && (!reduction || strcmp(reduction, text) == 0))                           \
-        printf("%-9s %-8s %8.1f %12.1f\n", hvd_dtype_name(dtype), text,                                      \
+#define REDUCTION(name, text, ...)                                                                           \
+    if (HVD_##name != HVD_AVERAGE && reduction_takes(HVD_##name, dtype) &&                                   \
+        (!reduction || strcmp(reduction, text) == 0))                                                        \
+        printf("%-10s %-8s %8.1f %12.1f\n", hvd_dtype_name(dtype), text,                                     \
                gigabytes_per_second(work_in_place, arrays, dtype, HVD_##name),                               \
                gigabytes_per_second(work_out_of_place, arrays, dtype, HVD_##name));
 #include "base/reductions.def"
 #undef REDUCTION
-    if (!reduction)
-        printf("%-9s %-8s %8.1f\n", hvd_dtype_name(dtype), "scale",
+    if (!reduction && reduce_scale(dtype))
+        printf("%-10s %-8s %8.1f\n", hvd_dtype_name(dtype), "scale",
                gigabytes_per_second(work_scale, arrays, dtype, HVD_SUM));
 }
 
@@ -81,8 +82,8 @@ static void print_size(size_t bytes, const char *dtype, const char *reduction)
     memset(arrays.b, 0, bytes);
     memset(arrays.result, 0, bytes);
     printf("\narrays of %zu KiB   GB/s in place, out of place\n", bytes >> 10);
-    printf("%-18s %21.1f\n", "memcpy", gigabytes_per_second(work_copy, &arrays, HVD_UINT8, HVD_SUM));
-#define DTYPE(name, text, storage, compute, family)                                                          \
+    printf("%-19s %21.1f\n", "memcpy", gigabytes_per_second(work_copy, &arrays, HVD_UINT8, HVD_SUM));
+#define DTYPE(name, text, ...)                                                                               \
     if (!dtype || strcmp(dtype, text) == 0)                                                                  \
         print_dtype(&arrays, HVD_##name, reduction);
 #include "base/dtypes.def"

@@ -72,6 +72,7 @@ def section(title: str, settings: list[Setting]) -> str:
     ]
     for each in settings:
         unit = f", in units of {each.flag_unit}" if each.flag_unit > 1 else ""
+        unit = ", like the key in a file the opposite of the variable" if each.flag_unit < 0 else unit
         names = f"`{each.key}` | `{each.environment}` | {each.option}{unit}"
         file_key = f"`{each.file_key}`" if each.file_key else ""
         default = f"`{each.default}`" if each.default else "none"

@@ -64,21 +64,31 @@ HVD_API const char *hvd_code_name(hvd_code code);
 typedef enum hvd_dtype {
     HVD_UINT8 = 0,
     HVD_INT8 = 1,
+    HVD_UINT16 = 2,
+    HVD_INT16 = 3,
     HVD_INT32 = 4,
     HVD_INT64 = 5,
     HVD_FLOAT16 = 6,
     HVD_FLOAT32 = 7,
     HVD_FLOAT64 = 8,
-    HVD_BFLOAT16 = 10
+    HVD_BOOL = 9, /* a byte: 0 is false, all else true; results are 0 and 1 */
+    HVD_BFLOAT16 = 10,
+    HVD_UINT32 = 11,
+    HVD_UINT64 = 12,
+    HVD_COMPLEX64 = 13, /* two float32: real and imaginary part */
+    HVD_COMPLEX128 = 14
 } hvd_dtype;
 
 /* Bytes of one element, 0 for an unknown type; "float32", or "unknown". */
 HVD_API size_t hvd_dtype_size(hvd_dtype dtype);
 HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 
+/* Not every type knows every reduction: of bool, sum and max are the logical or, product and min the logical
+ * and, and there is no average; complex numbers have no min and max. */
 typedef enum hvd_reduction {
     HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero */
     HVD_SUM = 1,
+    HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
     HVD_MIN = 3,
     HVD_MAX = 4,
     HVD_PRODUCT = 5
@@ -133,8 +143,8 @@ typedef struct hvd_request {
     const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, alltoall
                                   and reducescatter, whose outputs are the engine's, see hvd_output */
     hvd_reduction reduction;   /* allreduce, reducescatter */
-    double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1 */
-    double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1 */
+    double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1; not bool */
+    double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1; not bool */
     int32_t root;              /* broadcast: the rank, of the job, that gives the data */
     const int64_t *splits; /* alltoall, [size]: so many rows, one after the other, go to rank 0, 1, ...; rows
                               beyond them go nowhere. NULL: the same number to all */
@@ -245,11 +255,21 @@ HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks,
 HVD_API hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status);
 
 /* How many sets there are, set 0 included; ids[0 ... capacity) gets the first of them, ascending. */
-HVD_API int32_t hvd_process_set_ids(const hvd_context *context, int32_t *ids, int32_t capacity);
+HVD_API int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity);
 
 /* The number of members, and the first `capacity` of them in ranks[]; -1: there is no such set. */
-HVD_API int32_t hvd_process_set_ranks(const hvd_context *context, int32_t id, int32_t *ranks,
-                                      int32_t capacity);
+HVD_API int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity);
+
+/* ---- timeline ------------------------------------------------------------------------------------- */
+
+/* Records from now on when each tensor is negotiated and moved, as a Chrome trace (docs/timeline.md); what is
+ * being recorded ends there. Rank 0 writes; on other ranks both calls do nothing. The setting `timeline` must
+ * have been set, e.g. to DYNAMIC, else HVD_INVALID_ARGUMENT. A file that can't be written is HVD_SYSTEM. */
+HVD_API hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles,
+                                    hvd_status *status);
+
+/* When it returns, the file is complete. Fine when nothing is recorded. hvd_shutdown does it, too. */
+HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
 
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 

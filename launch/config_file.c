@@ -25,15 +25,21 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
                            const yaml_node_t *value, hvd_status *status)
 {
     const struct setting *setting = setting_by_config_key(key);
-    if (!setting)
+    const struct foreign *foreign = foreign_by_config_key(key);
+    char source[600];
+    if (!setting && !foreign)
         return config_error(config, key_node, key, "is no setting; docs/settings.md lists them", status);
     if (value->type != YAML_SCALAR_NODE)
         return config_error(config, value, key, "must be a single value", status);
+    const char *text = (const char *)value->data.scalar.value;
+    snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
+    if (foreign && config->options->foreign[foreign - foreign_table] != FOREIGN_OPEN)
+        return HVD_OK;
+    if (foreign)
+        return foreign_take(config->options, foreign, text, source, status);
     if (config->options->values[setting - setting_table])
         return HVD_OK;
-    char source[600];
-    snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
-    return options_give(config->options, setting, (const char *)value->data.scalar.value, source, status);
+    return options_give(config->options, setting, text, source, status);
 }
 
 /* `section` is "" at the top, where a value that is a mapping is a section. */

@@ -31,44 +31,87 @@ static void print_wrapped(const char *text, int column)
     putchar('\n');
 }
 
-static void print_option(const struct option *option)
+static void print_flag(const char *shorter, const char *name, const char *argument, bool choice,
+                       const char *help)
 {
     int column = printf("  ");
-    if (*option->shorter)
-        column += printf("-%s, ", option->shorter);
-    column += printf("--%s %s", option->name, option->argument);
-    print_wrapped(option->help, column);
+    if (*shorter)
+        column += printf("%s%s, ", strlen(shorter) > 2 && *argument ? "--" : "-", shorter);
+    column += printf("--%s%s%s%s", choice ? "[no-]" : "", name, *argument ? " " : "", argument);
+    print_wrapped(help, column);
 }
 
 static void print_setting(const struct setting *setting)
 {
     static const char *const arguments[] = {"N", "X", "", "TEXT"};
-    int column = printf("  --%s%s %s", setting->kind == SETTING_BOOLEAN ? "[no-]" : "", setting->flag,
-                        arguments[setting->kind]);
     char text[512], initial[64];
     snprintf(initial, sizeof initial, "%s", setting->initial);
-    if (setting->flag_unit != 1)
+    if (setting->kind == SETTING_BOOLEAN && setting->flag_unit < 0)
+        snprintf(initial, sizeof initial, "%s: the option is on", setting->initial);
+    else if (setting->flag_unit != 1)
         snprintf(initial, sizeof initial, "%.15g", atof(setting->initial) / setting->flag_unit);
     snprintf(text, sizeof text, "%s [%s%s%s]", setting->help, setting->environment,
              *initial ? ", default " : "", initial);
-    print_wrapped(text, column);
+    print_flag("", setting->flag, arguments[setting->kind], setting->kind == SETTING_BOOLEAN, text);
+}
+
+static bool same_section(const struct setting *a, const struct setting *b)
+{
+    size_t length = strcspn(a->config_key, ".");
+    return length == strcspn(b->config_key, ".") && strncmp(a->config_key, b->config_key, length) == 0;
+}
+
+/* All rows that share the section of the config file with row `first`, unless they came with a row before. */
+static void print_section(int first)
+{
+    const struct setting *setting = &setting_table[first];
+    for (int i = 0; i < first; i++) {
+        if (*setting_table[i].flag && same_section(&setting_table[i], setting))
+            return;
+    }
+    if (strchr(setting->config_key, '.'))
+        printf("\n%.*s:\n", (int)strcspn(setting->config_key, "."), setting->config_key);
+    for (int i = first; i < setting_count; i++) {
+        if (*setting_table[i].flag && same_section(&setting_table[i], setting))
+            print_setting(&setting_table[i]);
+    }
+}
+
+static void print_foreign(const char *heading, enum foreign_effect from, enum foreign_effect to)
+{
+    printf("\n%s:\n", heading);
+    for (int i = 0; i < foreign_count; i++) {
+        const struct foreign *row = &foreign_table[i];
+        if (*row->name && row->effect >= from && row->effect <= to)
+            print_flag(row->shorter, row->name, row->argument, row->kind == FOREIGN_CHOICE, row->text);
+    }
 }
 
 void help_print(void)
 {
+    static const char *const headings[GROUP_COUNT] = {"Ranks", "Output", "Information"};
     printf(
         "usage: horovodrun [options] command [arguments]\n\n"
         "Starts the command as the ranks of one job, passes on what they print, and ends them all when one\n"
-        "fails. Example: horovodrun -np 4 python train.py\n\n"
-        "Options:\n");
-    for (int i = 0; i < option_count; i++)
-        print_option(&option_table[i]);
-    printf("\nSettings of the ranks; the environment variable in brackets does the same, with values as in "
-           "docs/settings.md:\n");
+        "fails. Example: horovodrun -np 4 python train.py\n");
+    for (int group = 0; group < GROUP_COUNT; group++) {
+        printf("\n%s:\n", headings[group]);
+        for (int i = 0; i < option_count; i++) {
+            const struct option *row = &option_table[i];
+            if ((int)row->group == group)
+                print_flag(row->shorter, row->name, row->argument, false, row->help);
+        }
+    }
+    printf("\nSettings of the ranks, by their section in the config file. The variable in brackets does the "
+           "same,\nwith values as in docs/settings.md:\n");
     for (int i = 0; i < setting_count; i++) {
         if (*setting_table[i].flag)
-            print_setting(&setting_table[i]);
+            print_section(i);
     }
+    print_foreign("Other names", FOREIGN_SAME, FOREIGN_OPPOSITE);
+    print_foreign("Taken from Horovod's command line, and not needed", FOREIGN_NEEDLESS, FOREIGN_NEEDLESS);
+    print_foreign("Taken with a warning", FOREIGN_WARNED, FOREIGN_WARNED);
+    print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
 }
 
 static int smallest(int a, int b, int c)
@@ -117,5 +160,9 @@ const char *option_nearest(const char *name)
     }
     for (int i = 0; i < setting_count; i++)
         consider(setting_table[i].flag, name, &best, &least);
+    for (int i = 0; i < foreign_count; i++) {
+        consider(foreign_table[i].shorter, name, &best, &least);
+        consider(foreign_table[i].name, name, &best, &least);
+    }
     return best;
 }

@@ -16,6 +16,8 @@ static hvd_code take_settings(struct options *options, struct settings *settings
 {
     hvd_code code = options->config ? config_file_read(options, options->config, status) : HVD_OK;
     if (!code)
+        code = foreign_take_environment(options, status);
+    if (!code)
         code = settings_load_environment(settings, status);
     for (int i = 0; !code && i < setting_count; i++) {
         if (options->values[i])
@@ -55,10 +57,12 @@ static int run_command(struct options *options)
     }
     if (settings_init(&settings, &status))
         return usage_error(&status);
-    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &size, &status))
+    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &size, &status)) {
         exit_code = usage_error(&status);
-    else
+    } else {
+        foreign_tell(options);
         exit_code = job_run(options, &settings, &hosts, size);
+    }
     settings_free(&settings);
     return exit_code;
 }

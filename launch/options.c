@@ -9,48 +9,58 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VALUE_BYTES  4096
 #define FIELD(field) offsetof(struct options, field)
 
 const struct option option_table[] = {
-    {"np", "num-proc", "N", OPTION_COUNT, FIELD(num_proc),
+    {GROUP_RANKS, "np", "num-proc", "N", OPTION_COUNT, FIELD(num_proc),
      "Number of ranks; may be left out when the hosts say it"},
-    {"H", "hosts", "HOST:SLOTS", OPTION_TEXT, FIELD(hosts),
+    {GROUP_RANKS, "H", "hosts", "HOST:SLOTS", OPTION_TEXT, FIELD(hosts),
      "Hosts and how many ranks each may take, e.g. localhost:4. This version runs ranks on this host only"},
-    {"", "hostfile", "FILE", OPTION_TEXT, FIELD(hostfile),
+    {GROUP_RANKS, "", "hostfile", "FILE", OPTION_TEXT, FIELD(hostfile),
      "The same from a file with one 'host slots=N' per line"},
-    {"", "config-file", "FILE", OPTION_TEXT, FIELD(config),
+    {GROUP_RANKS, "", "config-file", "FILE", OPTION_TEXT, FIELD(config),
      "Settings in YAML; the command line wins over it"},
-    {"", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
+    {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
      "Also keep what the ranks print, in FOLDER/rank.<rank>/stdout and stderr"},
-    {"prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),
+    {GROUP_OUTPUT, "prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),
      "Put the time in front of every line of output"},
-    {"", "verbose", "", OPTION_SWITCH, FIELD(verbose),
+    {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
      "Tell what runs where, with which settings, and when it ended"},
-    {"cb", "check-build", "", OPTION_SWITCH, FIELD(check_build), "Show what this build can do, and end"},
-    {"v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},
-    {"h", "help", "", OPTION_SWITCH, FIELD(help), "Show this text, and end"},
+    {GROUP_INFORMATION, "cb", "check-build", "", OPTION_SWITCH, FIELD(check_build),
+     "Show what this build can do, and end"},
+    {GROUP_INFORMATION, "v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},
+    {GROUP_INFORMATION, "h", "help", "", OPTION_SWITCH, FIELD(help), "Show this text, and end"},
 };
 const int option_count = sizeof option_table / sizeof *option_table;
 
-/* What a word on the command line names: one of the two, or nothing. */
+/* What a word on the command line names: one of the three, or nothing. */
 struct flag {
     const struct option *option;
     const struct setting *setting;
+    const struct foreign *foreign;
     bool negated; /* --no-<flag> */
 };
 
-static struct flag flag_find(const char *name)
+static struct flag flag_named(const char *name)
 {
     for (int i = 0; i < option_count; i++) {
         if (strcmp(option_table[i].name, name) == 0 || (*name && strcmp(option_table[i].shorter, name) == 0))
             return (struct flag){.option = &option_table[i]};
     }
-    const struct setting *setting = setting_by_flag(name);
-    if (setting)
-        return (struct flag){.setting = setting};
-    setting = strncmp(name, "no-", 3) == 0 ? setting_by_flag(name + 3) : NULL;
-    if (setting && setting->kind == SETTING_BOOLEAN)
-        return (struct flag){.setting = setting, .negated = true};
+    return (struct flag){.setting = setting_by_flag(name), .foreign = foreign_by_flag(name)};
+}
+
+static struct flag flag_find(const char *name)
+{
+    struct flag flag = flag_named(name);
+    if (flag.option || flag.setting || flag.foreign || strncmp(name, "no-", 3) != 0)
+        return flag;
+    flag = flag_named(name + 3);
+    flag.negated = true;
+    if ((flag.setting && flag.setting->kind == SETTING_BOOLEAN) ||
+        (flag.foreign && flag.foreign->kind == FOREIGN_CHOICE))
+        return flag;
     return (struct flag){0};
 }
 
@@ -62,7 +72,7 @@ static hvd_code out_of_memory(hvd_status *status)
 hvd_code options_give(struct options *options, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status)
 {
-    char text[4096];
+    char text[VALUE_BYTES];
     if (strlen(value) >= sizeof text)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: the value is too long", source);
     hvd_code code = setting_value_from_flag(setting, value, source, text, sizeof text, status);
@@ -113,41 +123,75 @@ static hvd_code unknown_option(const char *word, const char *name, hvd_status *s
                       flag_find(nearest).option && strlen(nearest) < 3 ? "-" : "--", nearest);
 }
 
-static bool flag_wants_value(const struct flag *flag)
+/* How many words follow it. */
+static int flag_values(const struct flag *flag)
 {
-    return flag->option ? flag->option->kind != OPTION_SWITCH : flag->setting->kind != SETTING_BOOLEAN;
+    if (flag->option)
+        return flag->option->kind != OPTION_SWITCH;
+    if (flag->setting)
+        return flag->setting->kind != SETTING_BOOLEAN;
+    switch (flag->foreign->kind) {
+    case FOREIGN_SWITCH:
+    case FOREIGN_CHOICE:
+        return 0;
+    case FOREIGN_PAIR:
+        return 2;
+    default:
+        return 1;
+    }
 }
 
-/* Takes the option at *argv, and the next word when that is its value; leaves *argv behind them. */
+/* Joins the values, the first of which may stand behind '=' in the option's own word, by blanks. Leaves *argv
+ * behind them. */
+static hvd_code take_values(char ***argv, int count, const char *own, const char *word, char *text,
+                            size_t capacity, hvd_status *status)
+{
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        const char *value = i == 0 && own ? own : **argv;
+        if (!value)
+            return status_set(status, HVD_INVALID_ARGUMENT, "%s needs %s", word,
+                              count == 1 ? "a value" : "two values");
+        if (value != own)
+            ++*argv;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? " " : "", value);
+        if (used >= capacity)
+            return status_set(status, HVD_INVALID_ARGUMENT, "%s: the value is too long", word);
+    }
+    return HVD_OK;
+}
+
+/* Takes the option at *argv, and the words that are its value; leaves *argv behind them. */
 static hvd_code take_option(struct options *options, char ***argv, hvd_status *status)
 {
-    char *value = strchr(**argv, '=');
-    char word[256];
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(**argv, "="), **argv);
+    char *argument = **argv, *own = strchr(argument, '=');
+    char word[256], text[VALUE_BYTES];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
     const char *name = word + strspn(word, "-");
     struct flag flag = flag_find(name);
-    ++*argv;
-    if (!flag.option && !flag.setting)
+    if (!flag.option && !flag.setting && !flag.foreign)
         return unknown_option(word, name, status);
-    bool wants_value = flag_wants_value(&flag);
-    if (!wants_value && value)
+    ++*argv;
+    int count = flag_values(&flag);
+    if (count == 0 && own)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
-    if (value)
-        value++;
-    else if (wants_value && **argv)
-        value = *(*argv)++;
-    if (wants_value && !value)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s needs a value", word);
+    snprintf(text, sizeof text, "%d", !flag.negated);
+    hvd_code code = take_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status);
+    if (code)
+        return code;
     if (flag.option)
-        return give_option(options, flag.option, value, word, status);
-    return options_give(options, flag.setting, wants_value ? value : flag.negated ? "0" : "1", word, status);
+        return give_option(options, flag.option, own ? own + 1 : (*argv)[-1], word, status);
+    if (flag.setting)
+        return options_give(options, flag.setting, text, word, status);
+    return foreign_take(options, flag.foreign, text, word, status);
 }
 
 hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
 {
     memset(options, 0, sizeof *options);
     options->values = calloc((size_t)setting_count, sizeof *options->values);
-    if (!options->values)
+    options->foreign = calloc((size_t)foreign_count, sizeof *options->foreign);
+    if (!options->values || !options->foreign)
         return out_of_memory(status);
     argv += *argv != NULL;
     while (*argv && argv[0][0] == '-' && argv[0][1]) {
@@ -168,5 +212,7 @@ void options_free(struct options *options)
     for (int i = 0; options->values && i < setting_count; i++)
         free(options->values[i]);
     free(options->values);
+    free(options->foreign);
     options->values = NULL;
+    options->foreign = NULL;
 }

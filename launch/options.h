@@ -3,6 +3,7 @@
 #define HVD_LAUNCH_OPTIONS_H
 
 #include "base/settings.h"
+#include "foreign.h"
 
 struct options {
     int64_t num_proc;     /* 0: not given */
@@ -12,22 +13,25 @@ struct options {
     const char *output;   /* folder for the ranks' output, or NULL */
     bool timestamp;       /* in front of every line of output */
     bool verbose, help, version, check_build;
-    char **values;  /* per row of setting_table: the environment's text that was asked for, or NULL */
-    char **command; /* ends with NULL; empty when there is none */
+    char **values; /* per row of setting_table: the environment's text that was asked for, or NULL */
+    enum foreign_answer *foreign; /* per row of foreign_table */
+    char **command;               /* ends with NULL; empty when there is none */
 };
 
 enum option_kind { OPTION_COUNT, OPTION_TEXT, OPTION_SWITCH };
+enum option_group { GROUP_RANKS, GROUP_OUTPUT, GROUP_INFORMATION, GROUP_COUNT };
 
 struct option {
-    const char *shorter; /* "np", or "" */
-    const char *name;    /* "num-proc" */
+    enum option_group group; /* the heading of --help that it stands under */
+    const char *shorter;     /* "np", or "" */
+    const char *name;        /* "num-proc" */
     const char *argument;
     enum option_kind kind;
     size_t offset; /* of the field in struct options */
     const char *help;
 };
 
-extern const struct option option_table[]; /* the launcher's own; the settings' flags are in setting_table */
+extern const struct option option_table[]; /* the launcher's own; the rest: setting_table, foreign_table */
 extern const int option_count;
 
 /* Takes the words up to the command. Texts stay those of argv. */

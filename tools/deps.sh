@@ -1,9 +1,11 @@
 #!/bin/sh
 # deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
-# only says which command to run.
+# only says which command to run. `deps.sh peers` is for the libraries that benchmarks compare with, which nothing
+# else needs.
 set -eu
 packages="gcc libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
           libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format"
+test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages

@@ -17,6 +17,7 @@ import copy
 import hashlib
 from pathlib import Path
 
+import interval
 import torch
 import two_waves as waves
 
@@ -47,9 +48,9 @@ def digest(model: torch.nn.Module) -> str:
 
 
 def error_table(x: torch.Tensor, curves: dict[str, torch.Tensor]) -> str:
-    own = waves.piece(0, hvd.size())
-    in_own = waves.inside(x, own)
-    own_text = "on " + waves.interval_text(own)
+    own = interval.piece(0, hvd.size())
+    in_own = interval.inside(x, own)
+    own_text = "on " + interval.interval_text(own)
     lines = [f"{'relative L2 error':24s} {own_text:>16s} {'elsewhere':>12s} {'on [-1, 1]':>12s}"]
     for name, curve in curves.items():
         here, elsewhere = (waves.relative_error(x, curve, where) for where in (in_own, ~in_own))
@@ -65,9 +66,9 @@ def draw(path: Path, x: torch.Tensor, curves: dict[str, torch.Tensor], count: in
         label = f"{name}: relative L2 error {waves.relative_error(x, curve):.3f}"
         axes.plot(x, curve, linewidth=1.8, label=label, **look)
     if hvd.size() > 1:
-        border = waves.piece(0, hvd.size())[1]
-        axes.axvspan(border, waves.RIGHT, color="tab:red", alpha=0.05, label="no points of rank 0 here")
-    waves.save(figure, axes, path)
+        border = interval.piece(0, hvd.size())[1]
+        axes.axvspan(border, interval.RIGHT, color="tab:red", alpha=0.05, label="no points of rank 0 here")
+    interval.save(figure, axes, path)
 
 
 def show(curves: dict[str, torch.Tensor], x: torch.Tensor, args: argparse.Namespace) -> None:
@@ -77,15 +78,15 @@ def show(curves: dict[str, torch.Tensor], x: torch.Tensor, args: argparse.Namesp
 
 
 def main() -> None:
-    args = waves.arguments(__doc__)
+    args = interval.arguments(__doc__, points=16, steps=3000, width=16)
     torch.set_num_threads(1)
     hvd.init()
 
     # A seed of its own for each rank: it is broadcast_parameters that makes the first weights equal.
     torch.manual_seed(args.seed + hvd.rank())
-    model = waves.network(args.depth, args.width)
+    model = interval.network(args.depth, args.width)
     half_trained = copy.deepcopy(model)
-    mine = waves.points(waves.piece(hvd.rank(), hvd.size()), args.points)
+    mine = interval.points(interval.piece(hvd.rank(), hvd.size()), args.points)
 
     train_together(model, mine, args.steps, args.learning_rate)
 
@@ -93,7 +94,7 @@ def main() -> None:
     if hvd.rank() == 0:
         equal = "yes" if len(set(digests)) == 1 else f"NO: {digests}"
         print(f"weights equal on all ranks: {equal}", flush=True)
-        x = waves.points((waves.LEFT, waves.RIGHT), 101)
+        x = interval.points((interval.LEFT, interval.RIGHT), 101)
         curves = {"all ranks together": waves.predict(model, x)}
         if hvd.size() > 1:
             optimizer = torch.optim.Adam(half_trained.parameters(), lr=args.learning_rate)

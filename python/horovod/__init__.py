@@ -7,16 +7,20 @@ packages of their own, e.g. ``import horovod.torch as hvd``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as _Any
 
 from horovod import _core
 from horovod.basics import *  # noqa: F403
-from horovod.basics import __all__ as _basics
-from horovod.collectives import Collectives
-from horovod.common.exceptions import HorovodInternalError
-from horovod.compression import Compression
-from horovod.handles import barrier, global_process_set, poll, synchronize
-from horovod.objects import allgather_object, broadcast_object
+from horovod.collectives import Collectives as _Collectives
+from horovod.collectives import barrier as barrier
+from horovod.collectives import join as join
+from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
+from horovod.compression import Compression as Compression
+from horovod.handles import poll as poll
+from horovod.handles import synchronize as synchronize
+from horovod.objects import allgather_object as allgather_object
+from horovod.objects import broadcast_object as broadcast_object
+from horovod.runner import run as run
 
 __version__ = _core.version()
 
@@ -24,25 +28,28 @@ __version__ = _core.version()
 class _NumPy:
     """NumPy arrays, and results for whatever else was passed."""
 
-    def dense(self, array: Any) -> Any:
+    def dense(self, array: _Any) -> _Any:
         import numpy as np
 
         if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
             return np.ascontiguousarray(array).reshape(np.shape(array))
         return array
 
-    def empty_like(self, array: Any) -> Any:
+    def writable(self, array: _Any) -> _Any:
+        return array
+
+    def empty_like(self, array: _Any) -> _Any:
         import numpy as np
 
         return np.empty_like(array if isinstance(array, np.ndarray) else np.from_dlpack(array))
 
-    def adopt(self, result: _core.Result) -> Any:
+    def adopt(self, result: _core.Result) -> _Any:
         import numpy as np
 
         return np.from_dlpack(result)
 
 
-_collectives: Collectives[Any] = Collectives(_NumPy())
+_collectives: _Collectives[_Any] = _Collectives(_NumPy())
 allreduce = _collectives.allreduce
 allreduce_ = _collectives.allreduce_
 allreduce_async = _collectives.allreduce_async
@@ -65,37 +72,3 @@ grouped_reducescatter = _collectives.grouped_reducescatter
 grouped_reducescatter_async = _collectives.grouped_reducescatter_async
 alltoall = _collectives.alltoall
 alltoall_async = _collectives.alltoall_async
-
-__all__ = [
-    *_basics,
-    "Compression",
-    "HorovodInternalError",
-    "allgather",
-    "allgather_async",
-    "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "broadcast_object",
-    "global_process_set",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
-    "synchronize",
-]

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import os
+from collections.abc import Sequence
 
 from horovod import _core
+from horovod import process_sets as _sets
+from horovod.members import settings_of
+from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -29,14 +38,18 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Values of hvd_reduction in horovod.h.
 Average = 0
 Sum = 1
+Adasum = 2
 Min = 3
 Max = 4
 Product = 5
@@ -44,26 +57,64 @@ Product = 5
 atexit.register(_core.shutdown)
 
 
-def init(comm: None = None, process_sets: None = None) -> None:
+def init(
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None,
+) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
 
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
+    Args:
+        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+            their new numbers; the same list on each of them. None: all.
+        process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
+            ``add_process_set`` and ``remove_process_set`` later on.
+
     Raises:
-        ValueError: a variable of the environment makes no sense, or a parameter asks for what this
-            version can't do.
+        ValueError: a variable of the environment makes no sense, a process set occurs twice, or a
+            parameter asks for what this version can't do.
         HorovodInternalError: the other ranks did not come, or refused this one.
     """
-    if comm is not None:
-        raise ValueError("init(comm=…) is not supported by this version: all ranks of the job take part")
-    if process_sets is not None:
-        raise ValueError("init(process_sets=…) is not supported by this version")
-    _core.init({})
+    sets = _sets.check_sets(process_sets)
+    settings = settings_of(comm)
+    if _core.is_initialized():
+        return
+    _core.init(settings)
+    try:
+        _sets.begin(sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
     """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
     _core.shutdown()
+    _sets.end()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Records from now on when each tensor is negotiated and moved (docs/timeline.md).
+
+    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are
+    composed.
+
+    Raises:
+        ValueError: ``init`` was not called, or the timeline was not enabled before it, by
+            ``HOROVOD_TIMELINE=DYNAMIC`` or a file.
+        HorovodInternalError: the file can't be written.
+    """
+    _core.timeline_start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the recording; the file is complete then. ``shutdown`` does it, too.
+
+    Raises:
+        ValueError: as for ``start_timeline``.
+    """
+    _core.timeline_stop()
 
 
 def is_initialized() -> bool:

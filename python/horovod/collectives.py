@@ -1,75 +1,59 @@
 """Every collective operation, written once for all frameworks.
 
-What differs between frameworks is in an :class:`Arrays`: how a dense copy is made, and how an array is made
-from memory that the engine allocated. A framework's module makes one :class:`Collectives` and exports its
-methods.
+What differs between frameworks is in an :class:`horovod.requests.Arrays`. A framework's module makes one
+:class:`Collectives` and exports its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Sequence
 
 from horovod import _core
-from horovod.basics import Sum
+from horovod.basics import Average, Sum
 from horovod.compression import Compressor, NoneCompressor
 from horovod.exchanges import Exchanges
-from horovod.handles import ALLGATHER, ALLREDUCE, BROADCAST, A, Handle, check_process_set, reduction_of
+from horovod.process_sets import ProcessSet, check_member, global_process_set
+from horovod.requests import (
+    ALLREDUCE,
+    BARRIER,
+    BROADCAST,
+    JOIN,
+    A,
+    Request,
+    asynchronous,
+    blocking,
+    every,
+    first,
+    named,
+)
 
 
+def reduction_of(average: bool | None, op: int | None) -> int:
+    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise ValueError("pass op or average, not both; average is the old way to say op=Average or op=Sum")
+    warnings.warn("average is deprecated: pass op=Average or op=Sum", DeprecationWarning, stacklevel=4)
+    return Average if average else Sum
+
+
+@named
 class Collectives(Exchanges[A]):
     """The operations for one kind of arrays.
 
     Names must be equal on all ranks; without one, operations are matched by their order. A trailing
-    underscore means in place, ``_async`` returns a :class:`Handle` at once. Errors: ValueError for an
-    argument of this rank, HorovodInternalError for all that lies between the ranks.
+    underscore means in place, ``_async`` returns a :class:`horovod.handles.Handle` at once.
+
+    Raises:
+        ValueError: an argument of this rank makes no sense; nothing was sent.
+        HorovodInternalError: the ranks disagree, or one is lost.
     """
 
     # -- allreduce ---------------------------------------------------------------------------------
 
-    def _reduce(
-        self,
-        call: Callable[..., Any],
-        inputs: Sequence[A],
-        outputs: Sequence[A] | None,
-        name: str | None,
-        reduction: int,
-        factors: tuple[float, float],
-        process_set: Any,
-        grouped: bool,
-    ) -> Any:
-        return call(
-            ALLREDUCE,
-            name,
-            inputs,
-            outputs,
-            reduction,
-            *factors,
-            0,
-            check_process_set(process_set),
-            0,
-            grouped,
-        )
-
-    def _reduce_async(
-        self,
-        tensors: Sequence[A],
-        in_place: bool,
-        name: str | None,
-        reduction: int,
-        factors: tuple[float, float],
-        process_set: Any,
-        grouped: bool,
-    ) -> Handle[A]:
-        inputs = tensors if in_place else [self._arrays.dense(t) for t in tensors]
-        outputs = None if in_place else [self._arrays.empty_like(t) for t in inputs]
-        operation = self._reduce(
-            _core.submit, inputs, outputs, name, reduction, factors, process_set, grouped
-        )
-        results = list(tensors) if outputs is None else outputs
-        return Handle(operation, lambda: results if grouped else results[0])
-
-    def allreduce_async(
+    def _allreduce(
         self,
         tensor: A,
         average: bool | None = None,
@@ -77,31 +61,12 @@ class Collectives(Exchanges[A]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> Handle[A]:
-        """Starts the reduction of a tensor over all ranks into a new one."""
-        factors = (prescale_factor, postscale_factor)
-        return self._reduce_async(
-            [tensor], False, name, reduction_of(average, op), factors, process_set, False
-        )
+        process_set: ProcessSet = global_process_set,
+    ) -> Request[A, A]:
+        reduction, factors = reduction_of(average, op), (prescale_factor, postscale_factor)
+        return Request(self._arrays, ALLREDUCE, [tensor], first, name, process_set, reduction, factors)
 
-    def allreduce_async_(
-        self,
-        tensor: A,
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> Handle[A]:
-        """Starts the reduction of a tensor over all ranks, in place."""
-        factors = (prescale_factor, postscale_factor)
-        return self._reduce_async(
-            [tensor], True, name, reduction_of(average, op), factors, process_set, False
-        )
-
-    def grouped_allreduce_async(
+    def _grouped_allreduce(
         self,
         tensors: Sequence[A],
         average: bool | None = None,
@@ -109,25 +74,30 @@ class Collectives(Exchanges[A]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> Handle[A]:
-        """Starts the reduction of several tensors as one operation: all of them or none."""
+        process_set: ProcessSet = global_process_set,
+    ) -> Request[A, list[A]]:
         factors = (prescale_factor, postscale_factor)
-        return self._reduce_async(tensors, False, name, reduction_of(average, op), factors, process_set, True)
+        reduction = reduction_of(average, op)
+        request = Request(self._arrays, ALLREDUCE, tensors, every, name, process_set, reduction, factors)
+        request.grouped = True
+        return request
 
-    def grouped_allreduce_async_(
-        self,
-        tensors: Sequence[A],
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> Handle[A]:
-        """As ``grouped_allreduce_async``, in place."""
-        factors = (prescale_factor, postscale_factor)
-        return self._reduce_async(tensors, True, name, reduction_of(average, op), factors, process_set, True)
+    allreduce_async = asynchronous(
+        _allreduce, "Starts the reduction of a tensor over all ranks into a new one."
+    )
+    allreduce_async_ = asynchronous(
+        _allreduce, "Starts the reduction of a tensor over all ranks, in place.", in_place=True
+    )
+    allreduce_ = blocking(_allreduce, "The reduction of a tensor over all ranks, in place.", in_place=True)
+    grouped_allreduce_async = asynchronous(
+        _grouped_allreduce, "Starts the reduction of several tensors as one operation: all of them or none."
+    )
+    grouped_allreduce_async_ = asynchronous(
+        _grouped_allreduce, "As ``grouped_allreduce_async``, in place.", in_place=True
+    )
+    grouped_allreduce_ = blocking(
+        _grouped_allreduce, "The reduction of several tensors as one operation, in place.", in_place=True
+    )
 
     def allreduce(
         self,
@@ -138,32 +108,24 @@ class Collectives(Exchanges[A]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
     ) -> A:
-        """The reduction of a tensor over all ranks, in a new tensor."""
-        reduction = reduction_of(average, op)
-        small, context = compression.compress(self._arrays.dense(tensor))
-        output = self._arrays.empty_like(small)
-        factors = (prescale_factor, postscale_factor)
-        self._reduce(_core.run, (small,), (output,), name, reduction, factors, process_set, False)
-        decompressed: A = compression.decompress(output, context)
-        return decompressed
+        """The reduction of a tensor over all ranks, in a new tensor of the same shape and type.
 
-    def allreduce_(
-        self,
-        tensor: A,
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> A:
-        """The reduction of a tensor over all ranks, in place."""
-        factors = (prescale_factor, postscale_factor)
-        reduction = reduction_of(average, op)
-        self._reduce(_core.run, (tensor,), None, name, reduction, factors, process_set, False)
-        return tensor
+        Args:
+            tensor: the same shape and type on all ranks.
+            average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
+            name: equal on all ranks; needed when the ranks may start operations in different orders.
+            compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+            op: Average (the default; integers truncate), Sum, Min, Max, Product or Adasum.
+            prescale_factor: the tensor is multiplied by it before the reduction.
+            postscale_factor: the result is multiplied by it.
+            process_set: the ranks that take part.
+        """
+        small, context = compression.compress(tensor)
+        request = self._allreduce(small, average, name, op, prescale_factor, postscale_factor, process_set)
+        decompressed: A = compression.decompress(self.outcome(request), context)
+        return decompressed
 
     def grouped_allreduce(
         self,
@@ -174,110 +136,67 @@ class Collectives(Exchanges[A]):
         op: int | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
     ) -> list[A]:
-        """The reduction of several tensors as one operation, in new tensors."""
+        """The reduction of several tensors as one operation, in new tensors; see ``allreduce``."""
         pairs = [compression.compress(tensor) for tensor in tensors]
-        handle = self.grouped_allreduce_async(
+        request = self._grouped_allreduce(
             [small for small, _ in pairs], average, name, op, prescale_factor, postscale_factor, process_set
         )
-        return [compression.decompress(r, c) for r, (_, c) in zip(handle.wait(), pairs, strict=True)]
-
-    def grouped_allreduce_(
-        self,
-        tensors: Sequence[A],
-        average: bool | None = None,
-        name: str | None = None,
-        op: int | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: Any = None,
-    ) -> list[A]:
-        """The reduction of several tensors as one operation, in place."""
-        handle = self.grouped_allreduce_async_(
-            tensors, average, name, op, prescale_factor, postscale_factor, process_set
-        )
-        reduced: list[A] = handle.wait()
-        return reduced
-
-    # -- allgather ---------------------------------------------------------------------------------
-
-    def _gather_async(
-        self, tensors: Sequence[A], name: str | None, process_set: Any, grouped: bool
-    ) -> Handle[A]:
-        inputs = [self._arrays.dense(t) for t in tensors]
-        number = check_process_set(process_set)
-        operation = _core.submit(ALLGATHER, name, inputs, None, Sum, 1.0, 1.0, 0, number, 0, grouped)
-
-        def results() -> Any:
-            adopted = [self._arrays.adopt(result) for result in operation.results()]
-            return adopted if grouped else adopted[0]
-
-        return Handle(operation, results)
-
-    def allgather_async(self, tensor: A, name: str | None = None, process_set: Any = None) -> Handle[A]:
-        """Starts joining the ranks' tensors along the first dimension, which may differ and be zero."""
-        return self._gather_async([tensor], name, process_set, False)
-
-    def grouped_allgather_async(
-        self, tensors: Sequence[A], name: str | None = None, process_set: Any = None
-    ) -> Handle[A]:
-        """Starts joining several tensors as one operation."""
-        return self._gather_async(tensors, name, process_set, True)
-
-    def allgather(self, tensor: A, name: str | None = None, process_set: Any = None) -> A:
-        """The ranks' tensors joined along the first dimension, which may differ and be zero."""
-        gathered: A = self.allgather_async(tensor, name, process_set).wait()
-        return gathered
-
-    def grouped_allgather(
-        self, tensors: Sequence[A], name: str | None = None, process_set: Any = None
-    ) -> list[A]:
-        """Several tensors joined as one operation."""
-        gathered: list[A] = self.grouped_allgather_async(tensors, name, process_set).wait()
-        return gathered
+        results: list[A] = self.outcome(request)
+        return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- broadcast ---------------------------------------------------------------------------------
 
     def _broadcast(
         self,
-        call: Callable[..., Any],
         tensor: A,
-        output: A | None,
         root_rank: int,
-        name: str | None,
-        process_set: Any,
-    ) -> Any:
-        outputs = None if output is None else (output,)
-        number = check_process_set(process_set)
-        return call(BROADCAST, name, (tensor,), outputs, Sum, 1.0, 1.0, root_rank, number, 0, False)
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Request[A, A]:
+        return Request(self._arrays, BROADCAST, [tensor], first, name, process_set, root=root_rank)
 
-    def broadcast_async(
-        self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None
-    ) -> Handle[A]:
-        """Starts giving the root's tensor to all ranks, in a new tensor."""
-        source = self._arrays.dense(tensor)
-        output = self._arrays.empty_like(source)
-        return Handle(
-            self._broadcast(_core.submit, source, output, root_rank, name, process_set), lambda: output
-        )
+    broadcast_async = asynchronous(
+        _broadcast, "Starts giving the root's tensor to all ranks, in a new tensor."
+    )
+    broadcast_async_ = asynchronous(
+        _broadcast, "Starts giving the root's tensor to all ranks, in place.", in_place=True
+    )
+    broadcast = blocking(
+        _broadcast,
+        """The root's tensor, in a new tensor.
 
-    def broadcast_async_(
-        self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None
-    ) -> Handle[A]:
-        """Starts giving the root's tensor to all ranks, in place."""
-        return Handle(
-            self._broadcast(_core.submit, tensor, None, root_rank, name, process_set), lambda: tensor
-        )
+        ``root_rank`` is a rank of the job, also in a process set; shape and type are the same on all ranks.
+        """,
+    )
+    broadcast_ = blocking(_broadcast, "The root's tensor, in place.", in_place=True)
 
-    def broadcast(self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None) -> A:
-        """The root's tensor, in a new tensor."""
-        source = self._arrays.dense(tensor)
-        output = self._arrays.empty_like(source)
-        self._broadcast(_core.run, source, output, root_rank, name, process_set)
-        return output
 
-    def broadcast_(self, tensor: A, root_rank: int, name: str | None = None, process_set: Any = None) -> A:
-        """The root's tensor, in place."""
-        self._broadcast(_core.run, tensor, None, root_rank, name, process_set)
-        return tensor
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Waits until every rank of the process set has called it."""
+    _core.run(BARRIER, None, (), None, Sum, 1.0, 1.0, 0, check_member(process_set), 0, False)
+
+
+def join(device: int = -1) -> int:
+    """Says that this rank has no more data, and waits until every rank has said so.
+
+    Meanwhile the others' allreduces and barriers go on without it: it contributes what changes nothing, zeros
+    to sums, and still counts in averages. Other operations fail, unless ``HOROVOD_JOIN=all``.
+
+    Args:
+        device: accepted for compatibility; the tensors of the others say where they are.
+
+    Returns:
+        The rank that joined last, the same on all ranks: the one to broadcast the model from.
+
+    Example::
+
+        for batch in loader:  # the ranks have different numbers of batches
+            train(batch)
+        last = hvd.join()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+    """
+    operation = _core.submit(JOIN, None, (), None, Sum, 1.0, 1.0, 0, 0, 0, False)
+    operation.wait()
+    return operation.joined_last()

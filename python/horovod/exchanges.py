@@ -1,15 +1,29 @@
-"""The operations that give every rank rows of its own; see :mod:`horovod.collectives`."""
+"""The operations in which every rank's tensor has rows of its own; see :mod:`horovod.collectives`."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from horovod import _core
 from horovod.basics import Average, Sum
 from horovod.compression import Compressor, NoneCompressor
-from horovod.handles import ALLTOALL, REDUCESCATTER, A, Arrays, Handle, check_process_set
+from horovod.process_sets import ProcessSet, global_process_set
+from horovod.requests import (
+    ALLGATHER,
+    ALLTOALL,
+    REDUCESCATTER,
+    A,
+    Arrays,
+    Request,
+    asynchronous,
+    blocking,
+    every,
+    first,
+    named,
+)
+
+T = TypeVar("T")
 
 
 def splits_of(splits: Any) -> list[int]:
@@ -22,60 +36,88 @@ def splits_of(splits: Any) -> list[int]:
         ) from None
 
 
+def check_scatter_op(op: int) -> int:
+    """The reduction, if reducescatter can do it."""
+    if op not in (Average, Sum):
+        raise ValueError("reducescatter does op=Average and op=Sum only")
+    return op
+
+
+@named
 class Exchanges(Generic[A]):
-    """Reducescatter and alltoall for one kind of arrays."""
+    """Allgather, reducescatter and alltoall for one kind of arrays."""
 
     def __init__(self, arrays: Arrays[A]) -> None:
         self._arrays = arrays
 
+    def outcome(self, request: Request[A, T]) -> T:
+        """Runs a request that makes new tensors; frameworks with gradients record it."""
+        return request.pick(request.run())
+
+    # -- allgather ---------------------------------------------------------------------------------
+
+    def _allgather(
+        self, tensor: A, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> Request[A, A]:
+        return Request(self._arrays, ALLGATHER, [tensor], first, name, process_set)
+
+    def _grouped_allgather(
+        self, tensors: Sequence[A], name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> Request[A, list[A]]:
+        return Request(self._arrays, ALLGATHER, tensors, every, name, process_set, grouped=True)
+
+    allgather_async = asynchronous(
+        _allgather, "Starts joining the ranks' tensors along the first dimension, which may differ."
+    )
+    allgather = blocking(
+        _allgather,
+        """The ranks' tensors joined along the first dimension, which may differ and be zero.
+
+        Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Without dimensions: ValueError.
+        """,
+    )
+    grouped_allgather_async = asynchronous(
+        _grouped_allgather, "Starts joining several tensors as one operation."
+    )
+    grouped_allgather = blocking(
+        _grouped_allgather, "Several tensors joined as one operation, each as by ``allgather``."
+    )
+
     # -- reducescatter -----------------------------------------------------------------------------
 
-    def _scatter_async(
-        self,
-        tensors: Sequence[A],
-        name: str | None,
-        op: int,
-        factors: tuple[float, float],
-        process_set: Any,
-        grouped: bool,
-    ) -> Handle[A]:
-        if op not in (Average, Sum):
-            raise ValueError("reducescatter does op=Average and op=Sum only")
-        inputs = [self._arrays.dense(t) for t in tensors]
-        number = check_process_set(process_set)
-        operation = _core.submit(REDUCESCATTER, name, inputs, None, op, *factors, 0, number, 0, grouped)
-
-        def results() -> Any:
-            adopted = [self._arrays.adopt(result) for result in operation.results()]
-            return adopted if grouped else adopted[0]
-
-        return Handle(operation, results)
-
-    def reducescatter_async(
+    def _reducescatter(
         self,
         tensor: A,
         name: str | None = None,
         op: int = Average,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-    ) -> Handle[A]:
-        """Starts the reduction of a tensor over all ranks, of which every rank keeps its rows."""
+    ) -> Request[A, A]:
         factors = (prescale_factor, postscale_factor)
-        return self._scatter_async([tensor], name, op, factors, process_set, False)
+        op = check_scatter_op(op)
+        return Request(self._arrays, REDUCESCATTER, [tensor], first, name, process_set, op, factors)
 
-    def grouped_reducescatter_async(
+    def _grouped_reducescatter(
         self,
         tensors: Sequence[A],
         name: str | None = None,
         op: int = Average,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-    ) -> Handle[A]:
-        """As ``reducescatter_async``, several tensors as one operation."""
-        factors = (prescale_factor, postscale_factor)
-        return self._scatter_async(tensors, name, op, factors, process_set, True)
+    ) -> Request[A, list[A]]:
+        factors, op = (prescale_factor, postscale_factor), check_scatter_op(op)
+        request = Request(self._arrays, REDUCESCATTER, tensors, every, name, process_set, op, factors)
+        request.grouped = True
+        return request
+
+    reducescatter_async = asynchronous(
+        _reducescatter, "Starts the reduction of a tensor over all ranks, of which every rank keeps its rows."
+    )
+    grouped_reducescatter_async = asynchronous(
+        _grouped_reducescatter, "As ``reducescatter_async``, several tensors as one operation."
+    )
 
     def reducescatter(
         self,
@@ -83,18 +125,20 @@ class Exchanges(Generic[A]):
         name: str | None = None,
         compression: type[Compressor] = NoneCompressor,
         op: int = Average,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> A:
         """The reduction of a tensor over all ranks, of which every rank keeps its rows.
 
         The first dimension is divided; where it does not divide evenly the first ranks get one row more.
+
+        Raises:
+            ValueError: another ``op`` than Average and Sum, or a tensor without dimensions.
         """
         small, context = compression.compress(tensor)
-        factors = (prescale_factor, postscale_factor)
-        handle = self._scatter_async([small], name, op, factors, process_set, False)
-        decompressed: A = compression.decompress(handle.wait(), context)
+        request = self._reducescatter(small, name, op, process_set, prescale_factor, postscale_factor)
+        decompressed: A = compression.decompress(self.outcome(request), context)
         return decompressed
 
     def grouped_reducescatter(
@@ -103,40 +147,38 @@ class Exchanges(Generic[A]):
         name: str | None = None,
         compression: type[Compressor] = NoneCompressor,
         op: int = Average,
-        process_set: Any = None,
+        process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[A]:
         """As ``reducescatter``, several tensors as one operation."""
         pairs = [compression.compress(tensor) for tensor in tensors]
-        factors = (prescale_factor, postscale_factor)
-        handle = self._scatter_async([small for small, _ in pairs], name, op, factors, process_set, True)
-        return [compression.decompress(r, c) for r, (_, c) in zip(handle.wait(), pairs, strict=True)]
+        request = self._grouped_reducescatter(
+            [small for small, _ in pairs], name, op, process_set, prescale_factor, postscale_factor
+        )
+        results: list[A] = self.outcome(request)
+        return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- alltoall ----------------------------------------------------------------------------------
 
-    def exchange_async(self, tensor: A, splits: Any, name: str | None, process_set: Any) -> Handle[A]:
-        """As ``alltoall_async``, but the result is always a pair."""
-        source = self._arrays.dense(tensor)
-        number = check_process_set(process_set)
+    def _alltoall(
+        self,
+        tensor: A,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Request[A, Any]:
         numbers = None if splits is None else splits_of(splits)
-        operation = _core.submit(ALLTOALL, name, (source,), None, Sum, 1.0, 1.0, 0, number, 0, False, numbers)
-        return Handle(operation, lambda: tuple(self._arrays.adopt(r) for r in operation.results()))
+        pick = first if splits is None else tuple
+        return Request(self._arrays, ALLTOALL, [tensor], pick, name, process_set, splits=numbers)
 
-    def alltoall_async(
-        self, tensor: A, splits: Any = None, name: str | None = None, process_set: Any = None
-    ) -> Handle[A]:
-        """Starts giving every rank its rows of this rank's tensor."""
-        handle = self.exchange_async(tensor, splits, name, process_set)
-        return handle if splits is not None else handle.then(operator.itemgetter(0))
-
-    def alltoall(
-        self, tensor: A, splits: Any = None, name: str | None = None, process_set: Any = None
-    ) -> Any:
+    alltoall_async = asynchronous(_alltoall, "Starts giving every rank its rows of this rank's tensor.")
+    alltoall = blocking(
+        _alltoall,
         """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
 
-        ``splits[r]`` rows go to rank r; without it all get the same number, so the first dimension must be
-        divisible by the size. With it the result is a pair: the rows, and how many of them came from each
-        rank.
-        """
-        return self.alltoall_async(tensor, splits, name, process_set).wait()
+        ``splits[r]`` rows go to rank r of the process set; without it all get the same number, so the first
+        dimension must be divisible by the size. With it the result is a pair: the rows, and how many of
+        them came from each rank.
+        """,
+    )

@@ -9,7 +9,8 @@ from typing import Any
 from horovod import _core
 from horovod.basics import Sum
 from horovod.basics import rank as own_rank
-from horovod.handles import ALLGATHER, BROADCAST, check_process_set
+from horovod.process_sets import ProcessSet, check_member, global_process_set
+from horovod.requests import ALLGATHER, BROADCAST
 
 try:
     import cloudpickle as pickler
@@ -24,11 +25,17 @@ def _broadcast_bytes(data: bytearray, root: int, name: str, process_set: int) ->
 
 
 def broadcast_object(
-    obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: Any = None
+    obj: Any = None,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's object, on every rank. The others' ``obj`` is ignored."""
+    """The root's object, on every rank of the process set. The others' ``obj`` is ignored.
+
+    Two broadcasts, ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
+    """
     name = name or "broadcast_object"
-    number = check_process_set(process_set)
+    number = check_member(process_set)
     data = bytearray(pickler.dumps(obj)) if own_rank() == root_rank else bytearray()
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
     _broadcast_bytes(length, root_rank, f"{name}.sz", number)
@@ -38,10 +45,12 @@ def broadcast_object(
     return obj if own_rank() == root_rank else pickle.loads(data)
 
 
-def allgather_object(obj: Any, name: str | None = None, process_set: Any = None) -> list[Any]:
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """Every rank's object, in rank order."""
     name = name or "allgather_object"
-    number = check_process_set(process_set)
+    number = check_member(process_set)
     data = bytearray(pickler.dumps(obj))
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
     gathered = _core.run(ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True)

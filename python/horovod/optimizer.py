@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from horovod.basics import Average
+from horovod import _core
+from horovod.basics import Average, Max, Sum
 from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compressor
 from horovod.handles import Handle
+from horovod.process_sets import ProcessSet, check_member
+from horovod.requests import ALLREDUCE
 
 A = TypeVar("A")
 P = TypeVar("P", bound=Hashable)
@@ -19,69 +21,44 @@ Q = TypeVar("Q", bound=Hashable, contravariant=True)
 
 
 class Gradients(Protocol[Q, A]):
-    """Where a framework keeps the gradient of a parameter."""
+    """Where a framework keeps the gradient of a parameter, or what else is to be reduced."""
 
     def take(self, parameter: Q) -> A:
-        """The gradient; zeros when this rank has computed none."""
+        """The gradient, dense; zeros when this rank has computed none."""
 
-    def dense(self, array: A) -> A:
-        """The array itself, or a row-major copy, to be reduced in place."""
+    def take_sparse(self, parameter: Q) -> A:
+        """The gradient, sparse; without entries when this rank has computed none."""
 
-    def put(self, parameter: Q, reduced: A) -> None:
-        """Makes the reduced array the gradient, unless it lies in its memory already."""
+    def is_sparse(self, parameter: Q) -> bool:
+        """Whether this rank has computed a sparse gradient."""
 
     def is_trained(self, parameter: Q) -> bool:
         """Whether the parameter is not frozen."""
 
+    def dense(self, array: A) -> A:
+        """The array itself, or a row-major copy, to be reduced in place."""
 
-def split_factor(factor: float, op: int) -> tuple[float, float]:
-    """The factors before and after the sum that a gradient_predivide_factor means."""
-    if factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=Average")
-    return 1.0 / factor, factor
+    def copy(self, array: A) -> A:
+        """A copy, dense or sparse as the array is."""
 
+    def start_sparse(self, array: A, name: str, op: int, process_set: ProcessSet) -> Callable[[], A]:
+        """Starts the reduction of a sparse array; the returned function waits for it."""
 
-def check_names(named_parameters: Iterable[Any], parameters: Iterable[P]) -> dict[P, str]:
-    """The user's names by parameter; ValueError when they are incomplete or ambiguous."""
-    pairs = list(named_parameters)
-    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-        raise ValueError("named_parameters must be tuples (name, parameter), as of model.named_parameters()")
-    repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-    if repeated:
-        raise ValueError(f"named_parameters must have unique names; repeated: {', '.join(repeated)}")
-    names: dict[P, str] = {parameter: name for name, parameter in pairs}
-    unnamed = [id(parameter) for parameter in parameters if parameter not in names]
-    if unnamed:
-        raise ValueError(f"named_parameters lacks parameters of the optimizer; ids of those: {unnamed}")
-    return names
+    def put(self, parameter: Q, reduced: A) -> None:
+        """Makes the reduced array the gradient, unless it lies in its memory already."""
 
 
-def _slices(parameters: Sequence[P], count: int) -> list[Sequence[P]]:
-    """So many nearly equal slices, the longer ones first."""
-    length, longer = divmod(len(parameters), count)
-    starts = [i * length + min(i, longer) for i in range(count + 1)]
-    return [parameters[start:end] for start, end in pairwise(starts)]
+@dataclass(frozen=True)
+class Rules:
+    """How gradients are reduced: what the user asked for."""
 
-
-def make_groups(
-    groups: int | Sequence[Sequence[P]], parameters: Sequence[P], kind_of: Callable[[P], Any]
-) -> list[tuple[P, ...]]:
-    """Which parameters are reduced together: a number of slices, or the user's lists.
-
-    A group holds one element type only, so ``kind_of`` divides them further.
-    """
-    if isinstance(groups, int):
-        slices = _slices(parameters, max(1, min(groups, len(parameters))))
-    else:
-        ours = set(parameters)
-        slices = [[parameter for parameter in group if parameter in ours] for group in groups]
-        if any(count > 1 for count in Counter(p for group in slices for p in group).values()):
-            raise ValueError("groups must not name a parameter twice")
-    divided = []
-    for group in slices:
-        for kind in dict.fromkeys(kind_of(parameter) for parameter in group):
-            divided.append(tuple(parameter for parameter in group if kind_of(parameter) == kind))
-    return divided
+    op: int
+    factors: tuple[float, float]
+    compression: type[Compressor]
+    process_set: ProcessSet
+    member: bool  # whether this rank takes part at all
+    early: bool = True  # start as soon as a gradient is there; else only in `finish`
+    sparse_as_dense: bool = False
 
 
 class Reducer(Generic[P, A]):
@@ -89,7 +66,7 @@ class Reducer(Generic[P, A]):
 
     ``ready`` hears of every gradient of every backward pass and starts its reduction in the last one;
     ``finish`` starts what no pass has (ranks may use different parameters) and waits for all; ``forget``
-    begins a new step.
+    begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
     """
 
     def __init__(
@@ -99,28 +76,31 @@ class Reducer(Generic[P, A]):
         names: dict[P, str],
         groups: Sequence[tuple[P, ...]],
         passes: int,
-        op: int,
-        factors: tuple[float, float],
-        compression: type[Compressor],
+        rules: Rules,
     ) -> None:
         self.gradients = gradients
         self.collectives = collectives
         self.names = names
         self.group_of = {parameter: group for group in groups for parameter in group}
-        self.op = op
-        self.factors = factors
-        self.compression = compression
+        self.rules = rules
         self.set_passes(passes)
-        self.seen: dict[P, int] = {}  # passes since the step began
+        # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
+        self.sparse: set[P] | None = set() if rules.sparse_as_dense or not rules.early else None
         self.in_flight: dict[P, Callable[[], None] | None] = {}  # None: waits for, or goes with, its group
-        self.finished = False  # the step's gradients were reduced
-        self.changed = False  # a gradient came after that
+        self.rounds = 0  # calls of `finish` in this step that reduced
+        self.forget()
 
     def set_passes(self, passes: int) -> None:
         """How many backward passes add to the gradients before they are reduced."""
-        if passes < 1:
-            raise ValueError(f"backward_passes_per_step must be at least 1, not {passes}")
+        if not isinstance(passes, int) or passes < 1:
+            raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
         self.passes = passes
+
+    def add(self, parameter: P, name: str) -> None:
+        """One more parameter, on all ranks alike."""
+        self.names[parameter] = name
+        if self.sparse is not None and self.rules.early and not self.rules.sparse_as_dense:
+            self.sparse = None
 
     # -- what happens to the reducer ---------------------------------------------------------------
 
@@ -133,62 +113,121 @@ class Reducer(Generic[P, A]):
                 f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
                 f"backward_passes_per_step={seen} to DistributedOptimizer"
             )
-        if self.finished and self.seen and self.op != Average:
+        if self.rounds and self.rules.op not in (Average, Sum):
             raise AssertionError(
                 f"the gradient of '{self.names[parameter]}' came after those of this step had been reduced: "
                 "add up the losses and call backward() once, or use op=Average"
             )
         self.seen[parameter] = seen
-        self.changed = True
-        if seen == self.passes:
-            self._start(parameter)
+        self.changed.add(parameter)
+        if seen == self.passes and self.rules.early:
+            self.due = True
+            if self.sparse is not None or not self.gradients.is_sparse(parameter):
+                self._start(parameter)
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
-        if self.finished and not self.changed:
+        if not self.rules.member or (self.rounds and not self.changed):
             return
+        if self.sparse is None:
+            self.sparse = self._agree_on_sparse()
         for parameter in self.names:
             goes = self.gradients.is_trained(parameter) or parameter in self.group_of  # groups go whole
             if goes and parameter not in self.in_flight:
                 self._start(parameter)
         waits = [wait for wait in self.in_flight.values() if wait is not None]
+        taken = list(self.in_flight)
         self.in_flight.clear()
-        self.finished, self.changed = True, False
+        self.changed.clear()
+        self.rounds, self.due = self.rounds + 1, False
         failures = [error for wait in waits if (error := _failure_of(wait)) is not None]
         if failures:
             self.forget()
             raise failures[0]
+        self._settle(taken)
 
     def forget(self) -> None:
         """The step is over; gradients may come anew."""
-        self.seen.clear()
-        self.finished = self.changed = False
+        self.seen: dict[P, int] = {}  # passes since the step began
+        self.changed: set[P] = set()  # gradients that came since the last `finish`
+        self.settled: dict[P, A] = {}  # what was reduced and may still grow
+        self.rounds = 0
+        self.due = False  # a gradient has come in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
+
+    def _agree_on_sparse(self) -> set[P]:
+        """Which parameters have a sparse gradient on some rank, and have started densely on none.
+
+        Once for each optimizer: a rank that does not use a parameter must know what the others will send.
+        """
+        fixed = {*self.in_flight, *self.group_of}
+        marks = bytearray(2 if p in fixed else int(self.gradients.is_sparse(p)) for p in self.names)
+        name = f"sparse_gradients.{next(iter(self.names.values()), '')}"
+        number = check_member(self.rules.process_set)
+        _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
+        return {parameter for parameter, mark in zip(self.names, marks, strict=True) if mark == 1}
 
     def _start(self, parameter: P) -> None:
         group = self.group_of.get(parameter, (parameter,))
         self.in_flight[parameter] = None
-        if self.in_flight.keys() >= set(group):
+        if parameter in (self.sparse or ()):
+            self.in_flight[parameter] = self._reduce_sparse(parameter)
+        elif self.in_flight.keys() >= set(group):
             self.in_flight[parameter] = self._reduce(group, parameter in self.group_of)
+
+    def _name(self, parameter: P) -> str:
+        """A later round has names of its own, so that it never meets another rank's next step."""
+        return self.names[parameter] + (f".{self.rounds + 1}" if self.rounds else "")
+
+    def _contribution(self, parameter: P, gradient: A) -> A:
+        """In a later round of a sum: what has come since, as the rest is the sum over all ranks already."""
+        if not self.rounds or self.rules.op == Average:
+            return gradient
+        if parameter not in self.changed:
+            self.settled[parameter] = self.gradients.copy(gradient)
+        return gradient - self.settled[parameter]  # type: ignore[operator,no-any-return]
+
+    def _put(self, parameter: P, reduced: A) -> None:
+        settled = self.settled.pop(parameter, None)
+        self.gradients.put(parameter, reduced if settled is None else settled + reduced)  # type: ignore[operator]
+
+    def _settle(self, taken: list[P]) -> None:
+        """Keeps sums to which another backward pass of this step may still add."""
+        if self.rules.op != Sum or not self.rules.early:
+            return
+        for parameter in taken:
+            if self.seen.get(parameter, 0) < self.passes:
+                sparse = parameter in (self.sparse or ())
+                take = self.gradients.take_sparse if sparse else self.gradients.take
+                self.settled[parameter] = self.gradients.copy(take(parameter))
 
     def _reduce(self, group: tuple[P, ...], grouped: bool) -> Callable[[], None]:
         """Starts one reduction; the returned function waits for it and puts the results in place."""
-        pairs = [self.compression.compress(self.gradients.take(parameter)) for parameter in group]
+        rules, name = self.rules, self._name(group[0])
+        parts = [self._contribution(parameter, self.gradients.take(parameter)) for parameter in group]
+        pairs = [rules.compression.compress(part) for part in parts]
         sent = [self.gradients.dense(small) for small, _ in pairs]
-        name = self.names[group[0]]
-        handle: Handle[A]
+        rest = (rules.op, *rules.factors, rules.process_set)
+        handle: Handle[Any]
         if grouped:
-            handle = self.collectives.grouped_allreduce_async_(sent, None, name, self.op, *self.factors)
+            handle = self.collectives.grouped_allreduce_async_(sent, None, name, *rest)
         else:
-            handle = self.collectives.allreduce_async_(sent[0], None, name, self.op, *self.factors)
+            handle = self.collectives.allreduce_async_(sent[0], None, name, *rest)
 
         def wait() -> None:
             handle.wait()
             for parameter, reduced, (_, context) in zip(group, sent, pairs, strict=True):
-                self.gradients.put(parameter, self.compression.decompress(reduced, context))
+                self._put(parameter, rules.compression.decompress(reduced, context))
 
         return wait
+
+    def _reduce_sparse(self, parameter: P) -> Callable[[], None]:
+        """As ``_reduce``, for the entries of a sparse gradient."""
+        rules = self.rules
+        part = self._contribution(parameter, self.gradients.take_sparse(parameter))
+        gathering = self.gradients.start_sparse(part, self._name(parameter), rules.op, rules.process_set)
+        return lambda: self._put(parameter, gathering())
 
 
 def _failure_of(wait: Callable[[], None]) -> HorovodInternalError | None:

@@ -51,7 +51,7 @@ void log_write(enum log_level level, int rank, const char *file, int line, const
 {
     if ((int)level < atomic_load_explicit(&lowest_level, memory_order_relaxed))
         return;
-    char text[2048];
+    char text[4096];                /* what a pipe takes as a whole */
     size_t limit = sizeof text - 1; /* room for the line's end */
     size_t used = (size_t)snprintf(text, limit, "[");
     if (!atomic_load_explicit(&hide_time, memory_order_relaxed))

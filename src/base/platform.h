@@ -1,5 +1,6 @@
-/* platform.h - what only this operating system has: memory files, local sockets that pass descriptors, and
- * waiting for many descriptors. One implementation per system; all calls report faults by errno. */
+/* platform.h - what only this operating system has: memory files, local sockets that pass descriptors,
+ * threads on cores, and waiting for many descriptors. One implementation per system; all calls report faults
+ * by errno. */
 #ifndef HVD_BASE_PLATFORM_H
 #define HVD_BASE_PLATFORM_H
 
@@ -32,6 +33,9 @@ bool platform_peer_is_same_user(int socket);
 
 /* Equal texts: the processes can reach each other's local sockets. */
 void platform_host_identity(char *text, size_t capacity);
+
+/* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */
+bool platform_thread_bind(int core);
 
 /* Waits for many descriptors. POLLER_EDGE: news are told once. */
 enum { POLLER_READ = 1, POLLER_WRITE = 2, POLLER_END = 4, POLLER_EDGE = 8 };

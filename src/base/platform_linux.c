@@ -1,5 +1,5 @@
-/* platform_linux.c - see platform.h: memfd, eventfd, abstract Unix sockets, SO_PEERCRED, epoll. No state; any
- * thread. */
+/* platform_linux.c - see platform.h: memfd, eventfd, abstract Unix sockets, SO_PEERCRED, sched_setaffinity,
+ * epoll. No state; any thread. */
 #include "base/platform.h"
 
 #include "base/clock.h"
@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -181,6 +182,20 @@ void platform_host_identity(char *text, size_t capacity)
     boot[strcspn(boot, "\n")] = '\0';
     stat("/proc/self/ns/net", &network);
     snprintf(text, capacity, "%s/%llu", boot, (unsigned long long)network.st_ino);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------- */
+
+bool platform_thread_bind(int core)
+{
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (core < 0 || core >= CPU_SETSIZE) {
+        errno = EINVAL;
+        return false;
+    }
+    CPU_SET(core, &cores);
+    return sched_setaffinity(0, sizeof cores, &cores) == 0;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */

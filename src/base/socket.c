@@ -200,30 +200,36 @@ bool socket_local_address(int fd, char text[SOCKET_TEXT])
            host_text((struct sockaddr *)&address, length, text);
 }
 
-static bool address_of_family(const struct ifaddrs *at, const char *interface, int family,
+static bool address_of_family(const struct ifaddrs *at, const char *interface, size_t length, int family,
                               char text[SOCKET_TEXT])
 {
-    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    socklen_t bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     for (; at; at = at->ifa_next) {
-        if (at->ifa_addr && at->ifa_addr->sa_family == family && strcmp(at->ifa_name, interface) == 0)
-            return host_text(at->ifa_addr, length, text);
+        if (at->ifa_addr && at->ifa_addr->sa_family == family &&
+            strncmp(at->ifa_name, interface, length) == 0 && !at->ifa_name[length])
+            return host_text(at->ifa_addr, bytes, text);
     }
     return false;
 }
 
-hvd_code socket_interface_address(const char *interface, char text[SOCKET_TEXT], hvd_status *status)
+hvd_code socket_interface_address(const char *interfaces, char text[SOCKET_TEXT], hvd_status *status)
 {
     struct ifaddrs *all;
+    bool found = false;
     if (getifaddrs(&all))
         return status_set_errno(status, errno, "can't list the network interfaces");
-    bool found =
-        address_of_family(all, interface, AF_INET, text) || address_of_family(all, interface, AF_INET6, text);
+    for (const char *name = interfaces; !found && *name; name += *name == ',') {
+        size_t length = strcspn(name, ",");
+        found = address_of_family(all, name, length, AF_INET, text) ||
+                address_of_family(all, name, length, AF_INET6, text);
+        name += length;
+    }
     freeifaddrs(all);
     if (!found)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "network interface '%s' does not exist here or has no address; `ip address` lists "
                           "what there is (HOROVOD_NETWORK_INTERFACE)",
-                          interface);
+                          interfaces);
     return HVD_OK;
 }
 

@@ -25,8 +25,8 @@ void socket_send_at_once(int fd);
 const char *socket_peer_text(int fd, char text[SOCKET_TEXT]); /* "10.0.0.7:4242" */
 bool socket_local_address(int fd, char text[SOCKET_TEXT]);    /* "10.0.0.7" */
 
-/* The numeric address of a network interface. */
-hvd_code socket_interface_address(const char *interface, char text[SOCKET_TEXT], hvd_status *status);
+/* The numeric address of a network interface: of the first that has one in a list such as "eth0,ib0". */
+hvd_code socket_interface_address(const char *interfaces, char text[SOCKET_TEXT], hvd_status *status);
 
 /* Milliseconds for poll(), rounded up; -1: for ever. */
 int socket_poll_timeout(int64_t deadline);

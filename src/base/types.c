@@ -1,12 +1,14 @@
 /* types.c - see types.h. Constant tables only; any thread. */
 #include "base/types.h"
 
+#include "base/status.h"
+
 #include <stdio.h>
 
 size_t hvd_dtype_size(hvd_dtype dtype)
 {
     switch (dtype) {
-#define DTYPE(name, text, storage, compute, family)                                                          \
+#define DTYPE(name, text, storage, ...)                                                                      \
     case HVD_##name:                                                                                         \
         return sizeof(storage);
 #include "base/dtypes.def"
@@ -18,7 +20,7 @@ size_t hvd_dtype_size(hvd_dtype dtype)
 const char *hvd_dtype_name(hvd_dtype dtype)
 {
     switch (dtype) {
-#define DTYPE(name, text, storage, compute, family)                                                          \
+#define DTYPE(name, text, storage, ...)                                                                      \
     case HVD_##name:                                                                                         \
         return text;
 #include "base/dtypes.def"
@@ -35,7 +37,7 @@ bool dtype_known(int dtype)
 const char *reduction_name(hvd_reduction reduction)
 {
     switch (reduction) {
-#define REDUCTION(name, text, kernel)                                                                        \
+#define REDUCTION(name, text, ...)                                                                           \
     case HVD_##name:                                                                                         \
         return text;
 #include "base/reductions.def"
@@ -47,7 +49,7 @@ const char *reduction_name(hvd_reduction reduction)
 bool reduction_known(int reduction)
 {
     switch (reduction) {
-#define REDUCTION(name, text, kernel) case HVD_##name:
+#define REDUCTION(name, ...) case HVD_##name:
 #include "base/reductions.def"
 #undef REDUCTION
         return true;
@@ -84,9 +86,10 @@ enum results { RESULTS_callers, RESULTS_engines };
 static const struct traits {
     enum reductions reductions;
     enum results results;
+    enum absence absence;
 } traits[] = {
-#define OPERATION(name, text, shape, reductions, results, ...)                                               \
-    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results},
+#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
+    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results, ABSENCE_##absence},
 #include "base/operations.def"
 #undef OPERATION
 };
@@ -107,6 +110,88 @@ bool operation_makes_results(hvd_operation operation)
 {
     return traits[operation].results == RESULTS_engines;
 }
+
+enum absence operation_absence(hvd_operation operation)
+{
+    return traits[operation].absence;
+}
+
+/* ---- which type knows which reduction --------------------------------------------------------------- */
+
+enum family {
+    FAMILY_logical = 1,
+    FAMILY_integer = 2,
+    FAMILY_real = 4,
+    FAMILY_half = 8,
+    FAMILY_complex = 16,
+};
+
+/* Sets of families. */
+enum types {
+    TYPES_floats = FAMILY_real | FAMILY_half,
+    TYPES_ordered = TYPES_floats | FAMILY_integer | FAMILY_logical,
+    TYPES_numbers = TYPES_floats | FAMILY_integer | FAMILY_complex,
+    TYPES_every = TYPES_numbers | FAMILY_logical,
+};
+
+static const enum family families[] = {
+#define DTYPE(name, text, storage, compute, family, ...) [HVD_##name] = FAMILY_##family,
+#include "base/dtypes.def"
+#undef DTYPE
+};
+
+static const struct reduction {
+    hvd_reduction reduction;
+    enum types types;
+} reductions[] = {
+#define REDUCTION(name, text, kernel, types) {HVD_##name, TYPES_##types},
+#include "base/reductions.def"
+#undef REDUCTION
+};
+
+enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
+
+bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype)
+{
+    for (int i = 0; i < REDUCTIONS; i++) {
+        if (reductions[i].reduction == reduction)
+            return (reductions[i].types & families[dtype]) != 0;
+    }
+    return false;
+}
+
+/* "sum, min", the reductions that this operation does of this type. */
+static const char *reductions_of(hvd_operation operation, hvd_dtype dtype, char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < REDUCTIONS && used < capacity; i++) {
+        if (operation_does(operation, reductions[i].reduction) && reductions[i].types & families[dtype])
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
+                                     reduction_name(reductions[i].reduction));
+    }
+    return text;
+}
+
+hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction, bool scaled,
+                               hvd_status *status)
+{
+    char text[128];
+    if (!reduction_takes(reduction, dtype))
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "%s: there is no %s of %s; what it has: %s. Convert the tensor to another type first",
+            operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
+            reductions_of(operation, dtype, text, sizeof text));
+    if (scaled && families[dtype] == FAMILY_logical)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
+                          "after the reduction at 1",
+                          operation_name(operation), hvd_dtype_name(dtype));
+    return HVD_OK;
+}
+
+/* ---- shapes ------------------------------------------------------------------------------------------ */
 
 int64_t shape_elements(const int64_t *shape, int ndim, size_t element_size)
 {

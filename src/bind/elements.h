@@ -14,7 +14,7 @@ bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, 
 
 DLDataType element_to_dlpack(hvd_dtype dtype);
 
-/* The letter of the struct module; NULL: it has none. */
+/* In the words of the buffer protocol; NULL: it has none. */
 char *element_to_format(hvd_dtype dtype);
 
 #endif

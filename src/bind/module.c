@@ -2,6 +2,7 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/errors.h"
 #include "bind/operation.h"
+#include "bind/process_set.h"
 #include "bind/result.h"
 #include "bind/tensor.h"
 
@@ -155,6 +156,37 @@ static PyObject *core_health(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
+                                 "Record the timeline into a file from now on; only rank 0 writes.");
+
+/* Both keep the GIL, so that no other thread shuts the context down meanwhile. */
+static PyObject *core_timeline_start(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    const char *path;
+    int mark_cycles;
+    hvd_status status;
+    if (require_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
+        return NULL;
+    if (hvd_timeline_start(context, path, mark_cycles, &status))
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(timeline_stop_doc, "timeline_stop($module, /)\n--\n\n"
+                                "End the recording; the file is complete then.");
+
+static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    hvd_status status;
+    if (require_context())
+        return NULL;
+    if (hvd_timeline_stop(context, &status))
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
                          "root, process_set, priority, grouped, /)\n--\n\n"
                          "Start an operation (see hvd_request in horovod.h) and return its Operation.");
@@ -175,6 +207,41 @@ static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize
     return require_context() ? NULL : operation_run(context, arguments, count);
 }
 
+PyDoc_STRVAR(process_set_add_doc,
+             "process_set_add($module, ranks, /)\n--\n\n"
+             "Make a set of these ranks and return its id; all ranks of the job have to call it.");
+
+static PyObject *core_process_set_add(PyObject *module, PyObject *ranks)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_add(context, ranks);
+}
+
+PyDoc_STRVAR(process_set_remove_doc, "process_set_remove($module, id, /)\n--\n\n"
+                                     "End a set; all ranks of the job have to call it.");
+
+static PyObject *core_process_set_remove(PyObject *module, PyObject *id)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_remove(context, id);
+}
+
+PyDoc_STRVAR(process_set_ids_doc, "process_set_ids($module, /)\n--\n\nThe ids of all sets, 0 first.");
+
+static PyObject *core_process_set_ids(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return require_context() ? NULL : process_set_ids(context);
+}
+
+PyDoc_STRVAR(process_set_ranks_doc, "process_set_ranks($module, id, /)\n--\n\nThe members, ascending.");
+
+static PyObject *core_process_set_ranks(PyObject *module, PyObject *id)
+{
+    (void)module;
+    return require_context() ? NULL : process_set_ranks(context, id);
+}
+
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
@@ -189,8 +256,14 @@ static PyMethodDef methods[] = {
     {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
     {"placement", core_placement, METH_NOARGS, placement_doc},
     {"health", core_health, METH_NOARGS, health_doc},
+    {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
+    {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
     {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
     {"run", METHOD(core_run), METH_FASTCALL, run_doc},
+    {"process_set_add", core_process_set_add, METH_O, process_set_add_doc},
+    {"process_set_remove", core_process_set_remove, METH_O, process_set_remove_doc},
+    {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
+    {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

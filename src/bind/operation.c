@@ -96,6 +96,21 @@ static void pause_thread(void)
     nanosleep(&(struct timespec){.tv_nsec = SHUTDOWN_POLL}, NULL);
 }
 
+int operation_enter(void)
+{
+    if (shutting_down) {
+        PyErr_SetString(PyExc_ValueError, "Horovod is being shut down by another thread");
+        return -1;
+    }
+    atomic_fetch_add(&threads_in_wait, 1);
+    return 0;
+}
+
+void operation_leave(void)
+{
+    atomic_fetch_sub(&threads_in_wait, 1);
+}
+
 static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *status)
 {
     hvd_code code = hvd_test(handle, status);
@@ -200,10 +215,24 @@ static PyObject *operation_results(PyObject *self, PyObject *unused)
     return result_list(operation->handle, operation->results);
 }
 
+PyDoc_STRVAR(joined_last_doc, "joined_last($self, /)\n--\n\n"
+                              "The rank that joined last; of a finished join.");
+
+static PyObject *operation_joined_last(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hvd_status status;
+    int32_t rank;
+    if (hvd_joined_last(((Operation *)self)->operation.handle, &rank, &status))
+        return raise_status(&status);
+    return PyLong_FromLong(rank);
+}
+
 static PyMethodDef operation_methods[] = {
     {"wait", operation_wait, METH_VARARGS, wait_doc},
     {"done", operation_done, METH_NOARGS, done_doc},
     {"results", operation_results, METH_NOARGS, results_doc},
+    {"joined_last", operation_joined_last, METH_NOARGS, joined_last_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -18,6 +18,11 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
  * is over. */
 void operation_shut_down(hvd_context *context);
 
+/* Around other blocking calls into the engine, entered with the GIL held and left without it. -1 with an
+ * exception set: the engine is shutting down. */
+int operation_enter(void);
+void operation_leave(void);
+
 /* In a child of fork(): the parent's other threads are not here. */
 void operation_forget_threads(void);
 

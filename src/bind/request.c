@@ -109,12 +109,12 @@ static int read_splits(struct held_tensors *held, PyObject *sequence, int32_t si
     Py_ssize_t count = PySequence_Size(sequence);
     if (count < 0)
         return -1;
-    if (count != size) {
+    if (size >= 0 && count != size) { /* the engine says that there is no such set */
         PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each", count,
                      (int)size);
         return -1;
     }
-    held->splits = calloc((size_t)size, sizeof *held->splits);
+    held->splits = calloc((size_t)count + 1, sizeof *held->splits);
     if (!held->splits) {
         PyErr_NoMemory();
         return -1;
@@ -127,7 +127,7 @@ static int read_splits(struct held_tensors *held, PyObject *sequence, int32_t si
     return PyErr_Occurred() ? -1 : 0;
 }
 
-int request_read(const hvd_context *context, hvd_request *request, struct held_tensors *held,
+int request_read(hvd_context *context, hvd_request *request, struct held_tensors *held,
                  PyObject *const *arguments, Py_ssize_t count)
 {
     if (read_arguments(request, arguments, count) ||
@@ -135,7 +135,8 @@ int request_read(const hvd_context *context, hvd_request *request, struct held_t
         return -1;
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
     if (count > REQUEST_ARGUMENTS && arguments[REQUEST_ARGUMENTS] != Py_None &&
-        read_splits(held, arguments[REQUEST_ARGUMENTS], hvd_get_placement(context).size)) {
+        read_splits(held, arguments[REQUEST_ARGUMENTS],
+                    hvd_process_set_ranks(context, request->process_set, NULL, 0))) {
         held_tensors_release(held);
         return -1;
     }

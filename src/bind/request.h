@@ -19,7 +19,7 @@ int32_t request_results(const hvd_request *request);
 
 /* Reads the arguments of a call; inputs and outputs are not set yet. 0, or -1 with an exception set; then
  * nothing is held. */
-int request_read(const hvd_context *context, hvd_request *request, struct held_tensors *held,
+int request_read(hvd_context *context, hvd_request *request, struct held_tensors *held,
                  PyObject *const *arguments, Py_ssize_t count);
 
 /* Sets inputs and outputs to the held tensors, and submits. 0, or -1 as above. */

@@ -3,7 +3,6 @@
 #include "base/types.h"
 #include "coll/job.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,24 +18,31 @@ const struct algorithm *const algorithm_table[] = {
 
 const int algorithm_count = sizeof algorithm_table / sizeof *algorithm_table;
 
-uint16_t algorithm_choose(hvd_operation operation, uint64_t bytes, int size, const char *forced,
-                          uint64_t latency_threshold)
+bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
+{
+    if (index < 0 || index >= algorithm_count || algorithm_table[index]->operation != operation)
+        return false;
+    return operation != HVD_ALLREDUCE || algorithm_table[index]->adasum == (reduction == HVD_ADASUM);
+}
+
+uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
+                          const char *forced, uint64_t latency_threshold)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (row->operation != operation)
+        if (!algorithm_does(i, operation, reduction))
             continue;
         if (strcmp(row->name, forced) == 0)
             return (uint16_t)i;
         if (choice < 0 && row->fits(bytes, size, latency_threshold))
             choice = i;
     }
-    assert(choice >= 0); /* the last row of every operation fits always */
-    return (uint16_t)choice;
+    return choice < 0 ? 0 : (uint16_t)choice;
 }
 
-hvd_code algorithm_check_name(const char *name, hvd_status *status)
+/* Adasum has one algorithm: there is nothing to choose. */
+hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status)
 {
     char names[256] = "auto";
     size_t used = strlen(names);
@@ -44,12 +50,13 @@ hvd_code algorithm_check_name(const char *name, hvd_status *status)
         return HVD_OK;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
+        if (!algorithm_does(i, operation, HVD_SUM))
+            continue;
         if (strcmp(row->name, name) == 0)
             return HVD_OK;
         if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, ", %s (%s)", row->name,
-                                     operation_name(row->operation));
+            used += (size_t)snprintf(names + used, sizeof names - used, ", %s", row->name);
     }
-    return status_set(status, HVD_INVALID_ARGUMENT, "there is no algorithm '%s'; use one of: %s", name,
-                      names);
+    return status_set(status, HVD_INVALID_ARGUMENT, "%s has no algorithm '%s'; use one of: %s",
+                      operation_name(operation), name, names);
 }

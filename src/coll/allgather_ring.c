@@ -171,4 +171,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return code;
 }
 
-const struct algorithm allgather_ring = {"ring", HVD_ALLGATHER, fits, plan};
+const struct algorithm allgather_ring = {
+    .name = "ring", .operation = HVD_ALLGATHER, .fits = fits, .plan = plan};

@@ -1,7 +1,7 @@
 /* allreduce.c - see allreduce.h. */
 #include "coll/allreduce.h"
 
-static int copy_add(struct range range, bool last, struct schedule *schedule)
+int copy_add(struct range range, bool last, struct schedule *schedule)
 {
     return schedule_add(schedule, (struct step){.kind = STEP_COPY,
                                                 .last = last,

@@ -14,6 +14,9 @@ struct contribution {
 /* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
 struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule);
 
+/* output[range] = input[range], prescaled; the index of the step. */
+int copy_add(struct range range, bool last, struct schedule *schedule);
+
 /* A set of one rank: the result is the scaled input. */
 hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule);
 

@@ -71,4 +71,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm allreduce_doubling = {"doubling", HVD_ALLREDUCE, fits, plan};
+const struct algorithm allreduce_doubling = {
+    .name = "doubling", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan};

@@ -53,4 +53,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm allreduce_ring = {"ring", HVD_ALLREDUCE, fits, plan};
+const struct algorithm allreduce_ring = {
+    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan};

@@ -212,4 +212,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return code;
 }
 
-const struct algorithm alltoall_routed = {"routed", HVD_ALLTOALL, fits, plan};
+const struct algorithm alltoall_routed = {
+    .name = "routed", .operation = HVD_ALLTOALL, .fits = fits, .plan = plan};

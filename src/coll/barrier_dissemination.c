@@ -57,4 +57,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm barrier_dissemination = {"dissemination", HVD_BARRIER, fits, plan};
+const struct algorithm barrier_dissemination = {
+    .name = "dissemination", .operation = HVD_BARRIER, .fits = fits, .plan = plan};

@@ -43,4 +43,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm broadcast_tree = {"tree", HVD_BROADCAST, fits, plan};
+const struct algorithm broadcast_tree = {
+    .name = "tree", .operation = HVD_BROADCAST, .fits = fits, .plan = plan};

@@ -32,6 +32,9 @@ struct job {
      * of them; only this rank's is its result. */
     const size_t *blocks;
 
+    /* NULL, or called when a phase of the algorithm begins. */
+    void (*phased)(const struct job *job, int phase);
+
     /* Called by the executor once no step touches the job's memory any more. */
     void (*done)(struct job *job, const hvd_status *status);
     void *owner;
@@ -50,17 +53,23 @@ struct algorithm {
     /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more
      * tells whether another phase follows. */
     hvd_code (*plan)(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status);
+    /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
+    void (*compute)(struct job *job, const struct step *step, size_t done, size_t length);
+    bool adasum; /* does this reduction and no other; the others do all but this one */
 };
 
 /* Rows of algorithms.def, by index; the index is what travels in a decision. */
 extern const struct algorithm *const algorithm_table[];
 extern const int algorithm_count;
 
-/* The first row that fits, or the row named `forced` ("auto": none) when it does this operation; always finds
- * one. */
-uint16_t algorithm_choose(hvd_operation operation, uint64_t bytes, int size, const char *forced,
-                          uint64_t latency_threshold);
-/* HVD_INVALID_ARGUMENT, listing the names, when no row has this name. */
-hvd_code algorithm_check_name(const char *name, hvd_status *status);
+/* Whether there is such a row, and it does this. */
+bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction);
+
+/* The first row that does this and fits, or the row named `forced` ("auto": none) when it does it; the last
+ * row of an operation fits always. 0 for an operation without rows, which moves nothing. */
+uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
+                          const char *forced, uint64_t latency_threshold);
+/* HVD_INVALID_ARGUMENT, listing the names, when there is no choice of this name for the operation. */
+hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status);
 
 #endif

@@ -33,4 +33,5 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm reducescatter_ring = {"ring", HVD_REDUCESCATTER, fits, plan};
+const struct algorithm reducescatter_ring = {
+    .name = "ring", .operation = HVD_REDUCESCATTER, .fits = fits, .plan = plan};

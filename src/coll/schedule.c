@@ -3,6 +3,11 @@
 
 #include <stdlib.h>
 
+bool step_is_local(const struct step *step)
+{
+    return step->kind == STEP_COPY || step->kind == STEP_COMPUTE;
+}
+
 void schedule_clear(struct schedule *schedule)
 {
     schedule->count = 0;

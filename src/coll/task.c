@@ -34,8 +34,10 @@ size_t task_open(const struct task *task)
     const struct step *step = task->step;
     size_t limit = step->gate == STEP_NO_GATE ? step->length : task->run->tasks[step->gate].done;
     size_t open = limit - task->done;
-    bool computes = step->kind == STEP_REDUCE || step->kind == STEP_COPY;
-    return computes ? open - open % task->run->element : open;
+    if (step->kind == STEP_COMPUTE)
+        return limit < step->length ? open - open % CHUNK : open;
+    bool reads_elements = step->kind == STEP_REDUCE || step->kind == STEP_COPY;
+    return reads_elements ? open - open % task->run->element : open;
 }
 
 static int buffer_parts(const struct task *task, size_t length, struct iovec *parts, int limit)
@@ -144,6 +146,15 @@ static ssize_t move_copy(const struct task *task, size_t open)
     return (ssize_t)length;
 }
 
+/* The same chunks in every run, whatever came in when: an algorithm may add up what it finds. */
+static ssize_t move_compute(const struct task *task, size_t open)
+{
+    struct job *job = task->run->job;
+    size_t length = smaller(open, CHUNK);
+    job->algorithm->compute(job, task->step, task->done, length);
+    return (ssize_t)length;
+}
+
 ssize_t task_move(const struct task *task, struct link *link, size_t open)
 {
     switch (task->step->kind) {
@@ -155,6 +166,8 @@ ssize_t task_move(const struct task *task, struct link *link, size_t open)
         return move_reduce(task, link, open);
     case STEP_COPY:
         return move_copy(task, open);
+    case STEP_COMPUTE:
+        return move_compute(task, open);
     }
     return 0;
 }

@@ -35,11 +35,12 @@ struct run {
 /* Makes `run` ready for phase 0 of a job. */
 void run_begin(struct run *run, struct job *job);
 
-/* Bytes that the step may move now as far as its gate is concerned; whole elements where it computes. */
+/* Bytes that the step may move now as far as its gate is concerned; whole elements where it reduces or
+ * copies, whole chunks where it computes. */
 size_t task_open(const struct task *task);
 
 /* Moves up to `open` > 0 bytes and returns how many; 0: nothing can move now; -1: the link is broken. A
- * STEP_COPY has no link. */
+ * local step has no link. */
 ssize_t task_move(const struct task *task, struct link *link, size_t open);
 
 #endif

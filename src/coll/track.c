@@ -112,7 +112,7 @@ static struct endpoint *endpoint_find(const struct track *track, int peer)
 /* A step without bytes is done already, here and at the peer. */
 static bool step_needs_link(const struct step *step)
 {
-    return step->length > 0 && step->kind != STEP_COPY;
+    return step->length > 0 && !step_is_local(step);
 }
 
 /* Finds all links first, so that nothing has to be taken back when one is missing. */
@@ -133,8 +133,8 @@ static void task_submit(struct track *track, struct task *task)
     if (step->length == 0)
         return;
     task->run->left++;
-    if (step->kind == STEP_COPY) {
-        task_queue_push(&track->copies, task);
+    if (step_is_local(step)) {
+        task_queue_push(&track->local, task);
         return;
     }
     struct endpoint *endpoint = endpoint_find(track, step->peer);
@@ -159,6 +159,8 @@ static hvd_code run_plan(struct track *track, struct run *run)
     struct job *job = run->job;
     struct schedule *schedule = &run->schedule;
     schedule_clear(schedule);
+    if (job->phased)
+        job->phased(job, run->phase);
     hvd_code code = job->algorithm->plan(job, run->phase++, schedule, &run->more, &job->status);
     if (code != HVD_OK)
         return code;
@@ -265,7 +267,7 @@ bool track_progress(struct track *track)
     bool moved = false;
     for (int i = 0; i < track->count; i++)
         moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].receives);
-    moved |= queue_move(track, &track->copies, NULL) > 0;
+    moved |= queue_move(track, &track->local, NULL) > 0;
     for (int i = 0; i < track->count; i++)
         moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].sends);
     track_plan(track);
@@ -283,7 +285,7 @@ void track_abort(struct track *track, const hvd_status *cause)
 {
     track->stopped = true;
     track->planner = NULL;
-    track->copies.head = NULL;
+    track->local.head = NULL;
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
         endpoint->sends.head = endpoint->receives.head = NULL;

@@ -31,10 +31,10 @@ struct track {
     void *owner;                /* of lookup */
     struct job_queue *finished; /* the executor's; done is still to be called */
     struct job_queue waiting;
-    struct run *running; /* under way, the newest first */
-    struct run *planner; /* the one that has phases to plan; the waiting jobs wait for it */
-    struct run *spare;   /* for reuse */
-    struct task_queue copies;
+    struct run *running;     /* under way, the newest first */
+    struct run *planner;     /* the one that has phases to plan; the waiting jobs wait for it */
+    struct run *spare;       /* for reuse */
+    struct task_queue local; /* steps that need no link */
     struct endpoint *endpoints;
     int count, capacity; /* of endpoints */
     bool stopped;        /* a job failed here: no further one may start */

@@ -1,5 +1,5 @@
 /* apply.c - every rank carries out the decisions of the root, in their order. Driver only. */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
 
 #include "base/status.h"
 
@@ -44,11 +44,21 @@ static bool reserve_members(struct coordinator *c, size_t count)
     if (count <= c->member_capacity)
         return true;
     struct pending **members = realloc(c->members, count * sizeof *members);
-    if (!members)
+    if (members)
+        c->members = members;
+    struct member *forms = realloc(c->forms, count * sizeof *forms);
+    if (forms)
+        c->forms = forms;
+    if (!members || !forms)
         return false;
-    c->members = members;
     c->member_capacity = count;
     return true;
+}
+
+/* Whether this rank can do its part in what the root has decided about a name. */
+static bool is_due(const struct coordinator *c, const struct entry *entry)
+{
+    return (entry->mine || c->join) && !join_missing(c, entry);
 }
 
 /* Members taken before a fault stay in `members`, where fail() finds them. */
@@ -63,9 +73,10 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, h
         if (!agreement || agreement->evicted)
             return refuse(status, "a batch with the unknown id", id);
         struct entry *entry = agreement->entry;
-        if (!entry->mine || entry->round.missing)
+        if (!is_due(c, entry))
             return refuse(status, "a batch that not every rank asked for, with id", id);
-        c->members[c->member_count++] = entry_take_request(c, entry);
+        c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
+        c->members[c->member_count++] = entry->mine ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
         end_round(c, entry);
     }
@@ -79,6 +90,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
         return code;
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,
+                          .members = c->forms,
                           .count = decision->count,
                           .algorithm = decision->algorithm};
     c->member_count = 0;
@@ -90,13 +102,24 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
 static hvd_code apply_fail(struct coordinator *c, const struct decision *decision, hvd_status *status)
 {
     struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
-    if (!entry || !entry->mine || entry->round.missing)
+    if (entry ? !is_due(c, entry) : c->absent != c->table.reporters)
         return refuse(status, "a failure that not every rank asked for, as decision", c->seen);
+    if (!entry)
+        return HVD_OK; /* nobody here has asked */
     hvd_status mismatch;
     status_set(&mismatch, HVD_MISMATCH, "%s", decision->text);
-    struct pending *request = entry_take_request(c, entry);
+    struct pending *request = entry->mine ? entry_take_request(c, entry) : NULL;
     end_round(c, entry);
-    c->config.output.finish(c->config.output.owner, request, &mismatch);
+    if (request)
+        c->config.output.finish(c->config.output.owner, request, &mismatch);
+    return HVD_OK;
+}
+
+static hvd_code apply_joined(struct coordinator *c, const struct decision *decision, hvd_status *status)
+{
+    if (c->absent != c->table.reporters || decision->rank >= c->config.size)
+        return refuse(status, "the end of a join before every rank has joined, as decision", c->seen);
+    join_end(c, decision->rank, decision->unnamed);
     return HVD_OK;
 }
 
@@ -111,6 +134,8 @@ static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_stat
         return apply_batch(c, decision, status);
     case DECISION_FAIL:
         return apply_fail(c, decision, status);
+    case DECISION_JOINED:
+        return apply_joined(c, decision, status);
     case DECISION_CLOSE:
         close_begin(c, decision->rank);
     }

@@ -7,9 +7,16 @@
 static void end_requests(struct coordinator *c)
 {
     const struct coordinator_output *output = &c->config.output;
-    for (size_t i = 0; i < c->member_count; i++)
-        output->finish(output->owner, c->members[i], &c->cause);
+    struct pending *join = c->join;
+    for (size_t i = 0; i < c->member_count; i++) {
+        if (c->members[i])
+            output->finish(output->owner, c->members[i], &c->cause);
+    }
     c->member_count = 0;
+    c->join = NULL;
+    c->pending -= join != NULL;
+    if (join)
+        output->finish(output->owner, join, &c->cause);
     while (c->oldest)
         output->finish(output->owner, entry_take_request(c, c->oldest), &c->cause);
     c->complete.count = 0;
@@ -19,10 +26,18 @@ static void end_requests(struct coordinator *c)
 void close_begin(struct coordinator *c, int leaver)
 {
     c->state = STATE_CLOSING;
-    status_set(&c->cause, HVD_SHUT_DOWN,
-               "rank %d has left the job (shutdown or exit); operations that had not started on all ranks by "
-               "then can't run any more",
-               leaver);
+    int rank = rank_name(&c->config, leaver);
+    if (c->config.process_set)
+        status_set(&c->cause, HVD_SHUT_DOWN,
+                   "process set %d has ended: rank %d removed it, or left the job; operations that had not "
+                   "started on all its ranks by then can't run any more",
+                   c->config.process_set, rank);
+    else
+        status_set(
+            &c->cause, HVD_SHUT_DOWN,
+            "rank %d has left the job (shutdown or exit); operations that had not started on all ranks "
+            "by then can't run any more",
+            rank);
     end_requests(c);
 }
 

@@ -1,5 +1,6 @@
 /* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Driver only. */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
+#include "coordinate/stall.h"
 
 #include "base/status.h"
 
@@ -55,9 +56,12 @@ void coordinator_destroy(struct coordinator *c)
     free(c->children);
     free(c->complete.items);
     free(c->members);
+    free(c->forms);
     free(c->root.ready.items);
     free(c->root.members.items);
     free(c->root.ids);
+    free(c->root.joined);
+    free(c->joins);
     free(c);
 }
 
@@ -100,7 +104,12 @@ static hvd_code check_submission(const struct coordinator *c, const struct pendi
         return status_copy(status, &c->cause);
     if (c->leaves)
         return status_set(status, HVD_SHUT_DOWN, "this rank (%d) has left the job: hvd_shutdown was called",
-                          c->config.rank);
+                          rank_name(&c->config, c->config.rank));
+    if (c->join)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "%.200s: rank %d has joined, and can submit again once all ranks have (join returns then)",
+            request->name, rank_name(&c->config, c->config.rank));
     if (length == 0 || length >= REQUEST_NAME_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "the name %.40s... has %zu bytes; it may have 1 to %d", request->name, length,
@@ -114,7 +123,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     if (entry->mine)
         return status_set(status, HVD_DUPLICATE_NAME,
                           "%s is in flight on rank %d; wait for it, or give the second one another name",
-                          entry->name, c->config.rank);
+                          entry->name, rank_name(&c->config, c->config.rank));
     struct form *form;
     hvd_code code = HVD_OK;
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
@@ -123,6 +132,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
         code = form_create(&request->signature, c->config.size, &form, status);
     if (code)
         return code;
+    note_open(c, entry);
     code = round_add_own(entry, &c->config.tree, form, status);
     form_release(form);
     if (code)
@@ -131,12 +141,24 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     return HVD_OK;
 }
 
+uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operation)
+{
+    return c->unnamed[operation];
+}
+
+static hvd_operation operation_of(const struct pending *request)
+{
+    return (hvd_operation)request->signature.bytes[0];
+}
+
 hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
 {
     size_t length = strlen(request->name);
     hvd_code code = check_submission(c, request, length, status);
     if (code)
         return code;
+    if (operation_of(request) == HVD_JOIN)
+        return join_begin(c, request, status);
     struct entry *entry = table_entry(&c->table, request->name, (uint32_t)length);
     if (!entry)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %s", request->name);
@@ -145,6 +167,7 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
         table_tidy(&c->table, entry);
         return code;
     }
+    c->unnamed[operation_of(request)] += request->unnamed;
     hvd_status problem;
     if (note_if_complete(c, entry, &problem))
         fail(c, -1, &problem);
@@ -192,7 +215,7 @@ static void put_report(struct coordinator *c, const struct entry *entry)
     if (entry->round.variants)
         report_put_variants(&c->out, entry);
     else if (agreed && form_equal(agreed->form, entry->round.common))
-        report_put_agreed(&c->out, agreed->id);
+        report_put_agreed(&c->out, entry);
     else
         report_put_common(&c->out, entry);
 }
@@ -200,7 +223,7 @@ static void put_report(struct coordinator *c, const struct entry *entry)
 /* Tells the parent what the whole subtree has asked for since the last time. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
-    if (!c->complete.count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
+    if (!c->complete.count && !c->join_count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
         return HVD_OK;
     hvd_code code = HVD_OK;
     begin_report(c);
@@ -212,6 +235,9 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
         }
     }
     c->complete.count = 0;
+    for (int i = 0; i < c->join_count; i++) /* behind what was asked before */
+        report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
+    c->join_count = 0;
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
@@ -222,15 +248,21 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     if (c->state == STATE_OPEN)
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
+        code = stall_check(c, now, &problem);
+    if (!code)
         code = close_advance(c, &problem);
     if (!code)
         return;
     hvd_status cause;
-    status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+    status_set(&cause, code, "rank %d: %.500s", rank_name(&c->config, c->config.rank), problem.text);
     fail(c, -1, &cause);
 }
 
 int64_t coordinator_next_flush(const struct coordinator *c)
 {
-    return c->state == STATE_OPEN && is_root(c) ? decide_next(c) : INT64_MAX;
+    if (c->state != STATE_OPEN)
+        return INT64_MAX;
+    int64_t stall = stall_next(c);
+    int64_t batch = is_root(c) ? decide_next(c) : INT64_MAX;
+    return stall < batch ? stall : batch;
 }

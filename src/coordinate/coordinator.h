@@ -9,6 +9,7 @@
 #ifndef HVD_COORDINATE_COORDINATOR_H
 #define HVD_COORDINATE_COORDINATOR_H
 
+#include "coordinate/ranks.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
 
@@ -21,13 +22,21 @@ struct pending {
     const char
         *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
     struct signature signature;
-    void *owner; /* the submitter's */
+    bool unnamed; /* `name` was made from coordinator_unnamed */
+    void *owner;  /* the submitter's */
 };
 
-/* One decision to run: this rank's requests in the agreed order. Valid during the call only. */
+/* What the ranks have agreed on. */
+struct member {
+    const char *name;
+    const struct signature *signature;
+};
+
+/* One decision to run: requests in the agreed order. Valid during the call only. */
 struct batch {
-    uint64_t sequence; /* number of the decision */
-    struct pending *const *requests;
+    uint64_t sequence;               /* number of the decision */
+    struct pending *const *requests; /* NULL: this rank has joined and takes part without data */
+    const struct member *members;
     int count;
     uint16_t algorithm; /* what the root's choose_algorithm said */
 };
@@ -43,19 +52,34 @@ struct coordinator_output {
     void (*run)(void *owner, const struct batch *batch);
     /* The request ends without being run. It leaves the coordinator. */
     void (*finish)(void *owner, struct pending *request, const hvd_status *status);
+    /* A request to join ends: all ranks have, this one (of the job) as the last. It leaves the coordinator.
+     */
+    void (*joined)(void *owner, struct pending *request, int last_rank);
+    /* At the root, during a flush: some ranks have asked for it about `waited` ns ago, `missing`, ranks of
+     * the job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
+    void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
     /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
-    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, uint64_t bytes);
+    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes);
     /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
      */
     void (*closed)(void *owner);
+    /* At the root, NULL is fine: the ranks `first` ... `last` have asked for it; of this rank
+     * coordinator_submit tells. */
+    void (*ready)(void *owner, const char *name, const struct signature_summary *what, int first, int last);
 };
 
 struct coordinator_config {
     int rank, size;
+    int process_set;           /* id, for texts */
+    const int *names;          /* ranks of the job of the set's members, for texts; NULL: the same numbers */
     struct tree_node tree;     /* taken over and freed by coordinator_destroy */
     uint64_t fusion_threshold; /* bytes; the root's counts */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
+    int64_t stall_time;        /* ns after which a name that waits is told of; 0: never */
+    int64_t stall_shutdown_time; /* ns after which the root gives up; 0: never */
+    bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
 };
 
@@ -69,6 +93,12 @@ void coordinator_destroy(struct coordinator *coordinator);
 /* Takes a request over, or refuses it: a name in flight twice (HVD_DUPLICATE_NAME), or the coordinator has
  * failed or closed (the first cause). Sends nothing before coordinator_flush. */
 hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, hvd_status *status);
+
+#define UNNAMED_KINDS 16 /* operations are numbered below */
+
+/* The number of this rank's next unnamed request of this operation: those that were taken so far, and after a
+ * join on all ranks the same. */
+uint64_t coordinator_unnamed(const struct coordinator *coordinator, hvd_operation operation);
 
 /* A message from the parent or a child, or a flooded one from any rank. Malformed bytes abort the coordinator
  * with a text that names the sender. */

@@ -1,9 +1,10 @@
 /* decide.c - the root's part: judges requests that every rank has submitted, composes batches, keeps the
  * cache within its capacity. Decisions are written as a message, sent, and then carried out from it here as
  * everywhere else (docs/coordination.md, "Batches"). Driver only. */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
 
 #include "base/status.h"
+#include "base/types.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,10 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
 {
     struct root *root = &c->root;
     uint64_t number;
-    if (entry->round.variants) {
-        char text[HVD_STATUS_TEXT];
-        mismatch_text(entry, text, sizeof text);
+    char text[HVD_STATUS_TEXT];
+    if (entry->round.variants)
+        mismatch_text(entry, c->config.names, text, sizeof text);
+    if (entry->round.variants || !join_permits(c, entry, text, sizeof text)) {
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);
     }
@@ -162,14 +164,14 @@ static hvd_code decide_batch(struct coordinator *c, hvd_status *status)
     if (!pick_members(c, &bytes) || !reserve_ids(root, root->members.count))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
     size_t count = root->members.count;
-    hvd_operation operation = summary_of(root->members.items[0])->operation;
+    const struct signature_summary *first = summary_of(root->members.items[0]);
     for (size_t i = 0; i < count; i++) {
         hvd_code code = agreed_id(c, root->members.items[i], &root->ids[i], status);
         if (code)
             return code;
     }
     const struct coordinator_output *output = &c->config.output;
-    uint16_t algorithm = output->choose_algorithm(output->owner, operation, bytes);
+    uint16_t algorithm = output->choose_algorithm(output->owner, first->operation, first->reduction, bytes);
     decision_put_batch(&c->out, algorithm, root->ids, (int)count);
     root->unpublished++;
     return publish(c, status);
@@ -221,6 +223,13 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
     return publish(c, status);
 }
 
+static hvd_code decide_joined(struct coordinator *c, hvd_status *status)
+{
+    decision_put_joined(&c->out, c->root.last_joined, c->joined_unnamed);
+    c->root.unpublished++;
+    return publish(c, status);
+}
+
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
 {
     begin_message(c);
@@ -239,5 +248,7 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     c->root.sorted = true;
     while (!code && batch_is_due(c, now))
         code = decide_batch(c, status);
+    if (!code && join_is_over(c))
+        code = decide_joined(c, status);
     return code ? code : decide_evictions(c, status);
 }

@@ -38,14 +38,23 @@ static bool say_real(struct words *to, const char *what, double a, double b)
     return say_text(to, what, texts[0], texts[1]);
 }
 
-static bool heads_differ(const struct signature_head *a, const struct signature_head *b, struct words *to)
+static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
+                         struct words *to)
+{
+    if (a->operation == HVD_BROADCAST && names)
+        return say_integer(to, "the root rank", names[a->root], names[b->root]);
+    return say_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
+                       b->root);
+}
+
+static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
+                         struct words *to)
 {
     return say_text(to, "the operation", operation_name(a->operation), operation_name(b->operation)) ||
            say_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
            say_real(to, "the prescale factor", a->prescale, b->prescale) ||
            say_real(to, "the postscale factor", a->postscale, b->postscale) ||
-           say_integer(to, "the root rank", a->root, b->root) ||
-           say_integer(to, "the priority", a->priority, b->priority) ||
+           roots_differ(a, b, names, to) || say_integer(to, "the priority", a->priority, b->priority) ||
            say_integer(to, "the type of device", a->device_type, b->device_type) ||
            say_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
                     b->grouped ? "a group" : "a single tensor") ||
@@ -79,8 +88,32 @@ static bool tensors_differ(const struct signature_head *head, const struct signa
     return say_text(to, what, texts[0], texts[1]);
 }
 
-void signature_difference(const struct signature *a, const struct signature *b, char *what, char *says_a,
-                          char *says_b, size_t capacity)
+/* "[0, 1, 5]", of many only the first. */
+static void write_ranks(struct wire_reader *ranks, char *text, size_t capacity)
+{
+    const char *separator = "[";
+    size_t used = 0;
+    while (!wire_done(ranks) && used + 16 < capacity) {
+        used +=
+            (size_t)snprintf(text + used, capacity - used, "%s%u", separator, (unsigned)wire_get_u32(ranks));
+        separator = ", ";
+    }
+    snprintf(text + used, capacity - used, wire_done(ranks) ? "]" : ", ...]");
+}
+
+static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct words *to)
+{
+    struct wire_reader ranks[2];
+    char texts[2][160];
+    if (!signature_read_ranks(a, &ranks[0]) || !signature_read_ranks(b, &ranks[1]))
+        return false;
+    write_ranks(&ranks[0], texts[0], sizeof texts[0]);
+    write_ranks(&ranks[1], texts[1], sizeof texts[1]);
+    return say_text(to, "the ranks of the process set", texts[0], texts[1]);
+}
+
+void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
+                          char *says_a, char *says_b, size_t capacity)
 {
     struct words to = {what, says_a, says_b, capacity};
     struct wire_reader readers[] = {wire_reader_of(a->bytes, a->length), wire_reader_of(b->bytes, b->length)};
@@ -89,7 +122,9 @@ void signature_difference(const struct signature *a, const struct signature *b, 
         say_text(&to, "the request", "one form", "another");
         return;
     }
-    if (heads_differ(&heads[0], &heads[1], &to))
+    if (heads_differ(&heads[0], &heads[1], names, &to))
+        return;
+    if (heads[0].operation == HVD_ADD_PROCESS_SET && sets_differ(&readers[0], &readers[1], &to))
         return;
     for (int i = 0; i < heads[0].count; i++) {
         struct signature_tensor tensors[2];

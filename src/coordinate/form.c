@@ -17,7 +17,7 @@ hvd_code form_create(const struct signature *signature, int size, struct form **
     hvd_code code = HVD_OK;
     if (!signature_summarize(&created->signature, &created->summary))
         code = status_set(status, HVD_INVALID_ARGUMENT, "a request is malformed");
-    else if (created->summary.root >= size)
+    else if (created->summary.operation == HVD_BROADCAST && created->summary.root >= size)
         code = status_set(status, HVD_INVALID_ARGUMENT,
                           "broadcast: the root rank %d is outside the job, whose ranks are 0 to %d",
                           (int)created->summary.root, size - 1);

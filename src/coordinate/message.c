@@ -28,36 +28,73 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-void report_put_agreed(struct wire_writer *writer, uint64_t id)
+static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
-    wire_put_u8(writer, REPORT_AGREED);
-    wire_put_u64(writer, id);
+    wire_put_u8(writer, (uint8_t)(kind | (entry->round.partial ? REPORT_PARTIAL : 0)));
+}
+
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry)
+{
+    put_kind(writer, REPORT_AGREED, entry);
+    wire_put_u64(writer, entry->agreed->id);
 }
 
 void report_put_common(struct wire_writer *writer, const struct entry *entry)
 {
-    wire_put_u8(writer, REPORT_COMMON);
+    put_kind(writer, REPORT_COMMON, entry);
     put_name(writer, entry);
     put_form(writer, entry->round.common);
+}
+
+static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
+{
+    wire_put_u8(writer, ranks->others);
+    wire_put_u8(writer, (uint8_t)ranks->count);
+    for (int r = 0; r < ranks->count; r++) {
+        wire_put_u32(writer, (uint32_t)ranks->ranges[r].first);
+        wire_put_u32(writer, (uint32_t)ranks->ranges[r].last);
+    }
 }
 
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
     const struct variants *variants = entry->round.variants;
-    wire_put_u8(writer, REPORT_VARIANTS);
+    put_kind(writer, REPORT_VARIANTS, entry);
     put_name(writer, entry);
     wire_put_u8(writer, variants->others);
     wire_put_u8(writer, (uint8_t)variants->count);
     for (int i = 0; i < variants->count; i++) {
         const struct rank_set *ranks = &variants->list[i].ranks;
         put_form(writer, variants->list[i].form);
-        wire_put_u8(writer, ranks->others);
-        wire_put_u8(writer, (uint8_t)ranks->count);
-        for (int r = 0; r < ranks->count; r++) {
-            wire_put_u32(writer, (uint32_t)ranks->ranges[r].first);
-            wire_put_u32(writer, (uint32_t)ranks->ranges[r].last);
-        }
+        put_ranks(writer, ranks);
     }
+}
+
+static void put_unnamed(struct wire_writer *writer, const uint64_t *unnamed)
+{
+    for (int i = 0; i < UNNAMED_KINDS; i++)
+        wire_put_u64(writer, unnamed[i]);
+}
+
+static bool get_unnamed(struct wire_reader *reader, uint64_t *unnamed)
+{
+    for (int i = 0; i < UNNAMED_KINDS; i++)
+        unnamed[i] = wire_get_u64(reader);
+    return !reader->failed;
+}
+
+static bool get_rank(struct wire_reader *reader, int first, int last, int *rank)
+{
+    uint32_t number = wire_get_u32(reader);
+    *rank = (int)number;
+    return !reader->failed && number >= (uint32_t)first && number <= (uint32_t)last;
+}
+
+void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed)
+{
+    wire_put_u8(writer, REPORT_JOINED);
+    wire_put_u32(writer, (uint32_t)rank);
+    put_unnamed(writer, unnamed);
 }
 
 static bool get_ranks(struct wire_reader *reader, int first, int last, struct rank_set *ranks)
@@ -92,7 +129,9 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
 
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
 {
-    report->kind = wire_get_u8(reader);
+    uint8_t kind = wire_get_u8(reader);
+    report->kind = kind & ~REPORT_PARTIAL;
+    report->partial = kind & REPORT_PARTIAL;
     switch (report->kind) {
     case REPORT_AGREED:
         report->id = wire_get_u64(reader);
@@ -101,11 +140,30 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
         report->count = 1;
         return get_name(reader, &report->name, &report->name_length) &&
                get_signature(reader, &report->variants[0].signature);
+    case REPORT_JOINED:
+        return get_rank(reader, first, last, &report->rank) && get_unnamed(reader, report->unnamed);
     case REPORT_VARIANTS:
         return get_name(reader, &report->name, &report->name_length) &&
                get_variants(reader, first, last, report);
     }
     return false;
+}
+
+void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
+               const struct rank_set *missing)
+{
+    put_name(writer, entry);
+    wire_put_u64(writer, (uint64_t)waited);
+    put_ranks(writer, missing);
+}
+
+bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
+               int64_t *waited, struct rank_set *missing)
+{
+    bool named = get_name(reader, name, length);
+    uint64_t nanoseconds = wire_get_u64(reader);
+    *waited = (int64_t)nanoseconds;
+    return named && nanoseconds <= INT64_MAX && get_ranks(reader, first, last, missing) && wire_done(reader);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------- */
@@ -137,6 +195,13 @@ void decision_put_fail(struct wire_writer *writer, const struct entry *entry, co
     wire_put_u8(writer, DECISION_FAIL);
     put_name(writer, entry);
     wire_put_string(writer, text);
+}
+
+void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed)
+{
+    wire_put_u8(writer, DECISION_JOINED);
+    wire_put_u32(writer, (uint32_t)last);
+    put_unnamed(writer, unnamed);
 }
 
 void decision_put_close(struct wire_writer *writer, int rank)
@@ -172,11 +237,10 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
     case DECISION_FAIL:
         return get_name(reader, &decision->name, &decision->name_length) &&
                wire_get_string(reader, decision->text, sizeof decision->text);
-    case DECISION_CLOSE: {
-        uint32_t rank = wire_get_u32(reader);
-        decision->rank = (int)rank;
-        return !reader->failed && rank <= INT32_MAX;
-    }
+    case DECISION_JOINED:
+        return get_rank(reader, 0, INT32_MAX, &decision->rank) && get_unnamed(reader, decision->unnamed);
+    case DECISION_CLOSE:
+        return get_rank(reader, 0, INT32_MAX, &decision->rank);
     }
     return false;
 }

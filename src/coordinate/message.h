@@ -19,6 +19,7 @@ enum message_kind {
     MESSAGE_REPORT = 1, /* up: seen (u64), then reports to the end */
     MESSAGE_LEAVE,      /* up: the rank (u32) that leaves */
     MESSAGE_GOODBYE,    /* up: after a close, this subtree has run all its batches */
+    MESSAGE_STALLED,    /* up: name, since how long (u64, ns), ranges of the ranks that are missing */
     MESSAGE_DECISIONS,  /* down: number of the first (u64), then decisions to the end */
     MESSAGE_FAREWELL,   /* down: all have said goodbye */
     MESSAGE_ABORT       /* any way: code (u8), text */
@@ -26,9 +27,12 @@ enum message_kind {
 
 /* ---- reports: a whole subtree asks for a name -------------------------------------------------------- */
 
+#define REPORT_PARTIAL 0x80 /* added to the kind: ranks that have joined are left out */
+
 enum report_kind {
     REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
     REPORT_COMMON,     /* name, signature: all mean the same */
+    REPORT_JOINED,     /* rank (u32), UNNAMED_KINDS counters (u64): it has no more data */
     REPORT_VARIANTS    /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
 };
 
@@ -42,16 +46,26 @@ struct report {
     uint64_t id;
     const char *name; /* not terminated */
     uint32_t name_length;
+    bool partial;
+    int rank;
+    uint64_t unnamed[UNNAMED_KINDS];
     bool others;
     int count; /* of variants; 1 in a common report */
     struct report_variant variants[VARIANT_LIMIT];
 };
 
-void report_put_agreed(struct wire_writer *writer, uint64_t id);
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry);
 void report_put_common(struct wire_writer *writer, const struct entry *entry);
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
+void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
 /* False when it is malformed, or names a rank outside [first, last]. */
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
+
+void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
+               const struct rank_set *missing);
+/* False when it is malformed, or names a rank outside [first, last]. */
+bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
+               int64_t *waited, struct rank_set *missing);
 
 /* ---- decisions --------------------------------------------------------------------------------------- */
 
@@ -60,7 +74,8 @@ enum decision_kind {
     DECISION_EVICT,      /* id (u64): agreed no more */
     DECISION_BATCH,      /* algorithm (u16), count (u32), ids (u64 each) */
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
-    DECISION_CLOSE       /* rank (u32) that leaves: nothing more runs */
+    DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
+    DECISION_CLOSE   /* rank (u32) that leaves: nothing more runs */
 };
 
 struct decision {
@@ -73,6 +88,7 @@ struct decision {
     int count;
     struct wire_reader ids;
     int rank;
+    uint64_t unnamed[UNNAMED_KINDS];
     char text[HVD_STATUS_TEXT];
 };
 
@@ -80,6 +96,7 @@ void decision_put_assign(struct wire_writer *writer, const struct entry *entry, 
 void decision_put_evict(struct wire_writer *writer, uint64_t id);
 void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const uint64_t *ids, int count);
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
+void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed);
 void decision_put_close(struct wire_writer *writer, int rank);
 bool decision_get(struct wire_reader *reader, struct decision *decision);
 

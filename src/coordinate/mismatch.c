@@ -11,6 +11,7 @@
 #define WORDS 256
 
 struct text {
+    const int *names; /* of the ranks */
     char *bytes;
     size_t capacity, used;
 };
@@ -52,9 +53,9 @@ static int compare_variants(const void *a, const void *b)
 static void add_says(struct text *text, char separator, const struct variant *variant, const char *says)
 {
     char ranks[WORDS];
-    rank_set_text(&variant->ranks, ranks, sizeof ranks);
-    bool one = variant->ranks.count == 1 && !variant->ranks.others &&
-               variant->ranks.ranges[0].first == variant->ranks.ranges[0].last;
+    struct rank_set named = rank_set_named(&variant->ranks, text->names);
+    rank_set_text(&named, ranks, sizeof ranks);
+    bool one = named.count == 1 && !named.others && named.ranges[0].first == named.ranges[0].last;
     text_add(text, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
 }
 
@@ -64,13 +65,15 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
 {
     char what[2][WORDS], base_says[WORDS], says[WORDS];
     const struct signature *form = &variants->list[0].form->signature;
-    signature_difference(form, &variants->list[first].form->signature, what[0], base_says, says, WORDS);
+    signature_difference(form, &variants->list[first].form->signature, text->names, what[0], base_says, says,
+                         WORDS);
     text_add(text, "%s on %s", told == 1 ? "" : "; and", what[0]);
     add_says(text, ':', &variants->list[0], base_says);
     for (int i = first; i < variants->count; i++) {
         if (told >> i & 1)
             continue;
-        signature_difference(form, &variants->list[i].form->signature, what[1], base_says, says, WORDS);
+        signature_difference(form, &variants->list[i].form->signature, text->names, what[1], base_says, says,
+                             WORDS);
         if (strcmp(what[0], what[1]))
             continue;
         add_says(text, ',', &variants->list[i], says);
@@ -79,13 +82,13 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
     return told;
 }
 
-void mismatch_text(const struct entry *entry, char *bytes, size_t capacity)
+void mismatch_text(const struct entry *entry, const int *names, char *bytes, size_t capacity)
 {
     struct variants *variants = entry->round.variants;
     /* The lowest ranks first, so that the text does not depend on who was quick. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = operation_name(variants->list[0].form->summary.operation);
-    struct text text = {bytes, capacity, 0};
+    struct text text = {names, bytes, capacity, 0};
     unsigned told = 1;
     text_add(&text, "%s \"%.200s\": the ranks disagree", operation, plain_name(entry, operation));
     for (int i = 1; i < variants->count; i++) {

@@ -1,6 +1,7 @@
 /* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
  * apply.c. Driver only. */
-#include "coordinate/state.h"
+#include "coordinate/join.h"
+#include "coordinate/stall.h"
 
 #include "base/status.h"
 
@@ -8,29 +9,55 @@
 
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
-    if (!entry->round.missing && !entry_list_push(&c->complete, entry))
+    struct round *round = &entry->round;
+    if (round->noted || round->missing == c->table.reporters || join_missing(c, entry))
+        return HVD_OK;
+    round->noted = true;
+    round->partial |= round->missing > 0;
+    if (!entry_list_push(&c->complete, entry))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of complete requests");
     return HVD_OK;
 }
 
 void end_round(struct coordinator *c, struct entry *entry)
 {
+    c->open -= round_is_open(c, entry);
+    stall_forget(entry, -1);
     round_reset(entry, c->table.reporters);
     table_tidy(&c->table, entry);
 }
 
+static void tell_ready(const struct coordinator *c, int child, const struct entry *entry)
+{
+    const struct coordinator_output *output = &c->config.output;
+    const struct tree_node *tree = &c->config.tree;
+    const struct round *round = &entry->round;
+    if (!output->ready || !is_root(c))
+        return;
+    const struct form *form = round->common ? round->common : round->variants->list[0].form;
+    output->ready(output->owner, entry->name, &form->summary, tree->children[child],
+                  tree_child_last(tree, child));
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-static hvd_code count_agreed(struct coordinator *c, int child, uint64_t id, hvd_status *status)
+static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
+                             hvd_status *status)
 {
-    struct agreement *agreement = table_agreement(&c->table, id);
+    struct agreement *agreement = table_agreement(&c->table, report->id);
     if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
         return status_set(status, HVD_REFUSED, "an unknown id");
     struct entry *entry = agreement->entry;
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
+    note_open(c, entry);
+    stall_forget(entry, child);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
-    return code ? code : note_if_complete(c, entry, status);
+    if (code)
+        return code;
+    entry->round.partial |= report->partial;
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* A form that is here already spares the copy. */
@@ -94,13 +121,19 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
     if (!entry)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
     hvd_code code;
+    note_open(c, entry);
+    stall_forget(entry, child);
     if (round_has_child(entry, child))
         code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     else if (report->kind == REPORT_COMMON)
         code = count_common(c, child, entry, report, status);
     else
         code = count_variants(c, child, entry, report, status);
-    return code ? code : note_if_complete(c, entry, status);
+    if (code)
+        return code;
+    entry->round.partial |= report->partial;
+    tell_ready(c, child, entry);
+    return note_if_complete(c, entry, status);
 }
 
 /* What all children have seen to be ended can be forgotten. */
@@ -116,6 +149,15 @@ static void note_seen(struct coordinator *c, int child, uint64_t seen)
             seen = c->children[i].seen;
     }
     table_forget_retired(&c->table, seen);
+}
+
+static hvd_code count(struct coordinator *c, int child, const struct report *report, hvd_status *status)
+{
+    if (report->kind == REPORT_AGREED)
+        return count_agreed(c, child, report, status);
+    if (report->kind == REPORT_JOINED)
+        return join_receive(c, child, report->rank, report->unnamed, status);
+    return count_named(c, child, report, status);
 }
 
 static hvd_code receive_reports(struct coordinator *c, int child, struct wire_reader *reader,
@@ -134,8 +176,7 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
     while (!code && !wire_done(reader)) {
         if (!report_get(reader, first, last, &report))
             return status_set(status, HVD_REFUSED, "a malformed report");
-        code = report.kind == REPORT_AGREED ? count_agreed(c, child, report.id, status)
-                                            : count_named(c, child, &report, status);
+        code = count(c, child, &report, status);
     }
     return code;
 }
@@ -161,6 +202,8 @@ static hvd_code receive_from_child(struct coordinator *c, int child, uint8_t kin
         return receive_reports(c, child, reader, status);
     if (kind == MESSAGE_LEAVE)
         return receive_leave(c, child, reader, status);
+    if (kind == MESSAGE_STALLED)
+        return c->state == STATE_OPEN ? stall_receive(c, child, reader, status) : HVD_OK;
     if (kind == MESSAGE_GOODBYE && wire_done(reader) && c->state == STATE_CLOSING &&
         !c->children[child].goodbye) {
         c->children[child].goodbye = true;
@@ -237,9 +280,9 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         return;
     hvd_status cause;
     if (code == HVD_OUT_OF_MEMORY)
-        status_set(&cause, code, "rank %d: %.500s", c->config.rank, problem.text);
+        status_set(&cause, code, "rank %d: %.500s", rank_name(&c->config, c->config.rank), problem.text);
     else
-        status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?", from,
-                   c->config.rank, problem.text);
+        status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?",
+                   rank_name(&c->config, from), rank_name(&c->config, c->config.rank), problem.text);
     fail(c, -1, &cause);
 }

@@ -19,7 +19,7 @@ static const struct rule {
     enum shape_rule shape;
     enum batching batching;
 } rules[] = {
-#define OPERATION(name, text, shape, reductions, results, batching)                                          \
+#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
     [HVD_##name] = {SHAPE_##shape, BATCHING_##batching},
 #include "base/operations.def"
 #undef OPERATION
@@ -42,6 +42,21 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
     return HVD_OK;
 }
 
+/* Of a process set: ascending, so that equal sets have equal bytes. */
+static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
+{
+    const char *text = operation_name(request->operation);
+    if (!request->ranks || request->rank_count < 1 || request->rank_count > REQUEST_RANK_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: a process set has 1 to %d ranks, not %d", text,
+                          REQUEST_RANK_LIMIT, (int)request->rank_count);
+    for (int i = 0; i < request->rank_count; i++) {
+        if (request->ranks[i] < 0 || (i && request->ranks[i] <= request->ranks[i - 1]))
+            return status_set(status, HVD_INVALID_ARGUMENT,
+                              "%s: the ranks must be ascending, each once, and not negative", text);
+    }
+    return HVD_OK;
+}
+
 /* What matters to some operations only. */
 static hvd_code check_details(const hvd_request *request, hvd_status *status)
 {
@@ -55,6 +70,8 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
     if (request->operation == HVD_BROADCAST && request->root < 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "broadcast: the root rank %d is negative",
                           (int)request->root);
+    if (request->operation == HVD_ADD_PROCESS_SET)
+        return check_ranks(request, status);
     if (!operation_reduces(request->operation))
         return HVD_OK;
     if (!reduction_known((int)request->reduction))
@@ -124,6 +141,20 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
     return HVD_OK;
 }
 
+static bool is_factor(double factor)
+{
+    return factor != 0 && factor != 1;
+}
+
+static hvd_code check_reduction(const hvd_request *request, hvd_status *status)
+{
+    if (!operation_reduces(request->operation))
+        return HVD_OK;
+    bool scaled = is_factor(request->prescale) || is_factor(request->postscale);
+    return types_check_reduction(request->operation, request->inputs[0].dtype, request->reduction, scaled,
+                                 status);
+}
+
 static hvd_code check_request(const hvd_request *request, hvd_status *status)
 {
     hvd_code code = check_operation(request, status);
@@ -134,10 +165,16 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
         if (!code && request->outputs)
             code = check_output(request, i, status);
     }
-    return code;
+    return code ? code : check_reduction(request, status);
 }
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */
+
+/* Of a removal it is the id of the set. */
+static bool has_root(hvd_operation operation)
+{
+    return operation == HVD_BROADCAST || operation == HVD_REMOVE_PROCESS_SET;
+}
 
 static void put_head(struct wire_writer *writer, const hvd_request *request)
 {
@@ -148,7 +185,7 @@ static void put_head(struct wire_writer *writer, const hvd_request *request)
     wire_put_u8(writer, reduces ? (uint8_t)request->reduction : 0);
     wire_put_u8(writer, reduces ? (uint8_t)request->inputs[0].dtype : 0);
     wire_put_u8(writer, HVD_CPU);
-    wire_put_u32(writer, request->operation == HVD_BROADCAST ? (uint32_t)request->root : 0);
+    wire_put_u32(writer, has_root(request->operation) ? (uint32_t)request->root : 0);
     wire_put_f64(writer, scaled ? request->prescale : 1);
     wire_put_f64(writer, unscaled ? request->postscale : 1);
     wire_put_u32(writer, (uint32_t)request->priority);
@@ -164,6 +201,11 @@ hvd_code signature_encode(const hvd_request *request, struct signature *signatur
     struct wire_writer writer = {0};
     wire_reserve(&writer, 64);
     put_head(&writer, request);
+    if (request->operation == HVD_ADD_PROCESS_SET) {
+        wire_put_u32(&writer, (uint32_t)request->rank_count);
+        for (int i = 0; i < request->rank_count; i++)
+            wire_put_u32(&writer, (uint32_t)request->ranks[i]);
+    }
     int first = rules[request->operation].shape == SHAPE_same_rows;
     for (int i = 0; i < request->count; i++) {
         wire_put_u8(&writer, (uint8_t)request->inputs[i].dtype);
@@ -218,6 +260,16 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
            (!reduces || (reduction_known((int)head->reduction) && dtype_known(dtype)));
 }
 
+bool signature_read_ranks(struct wire_reader *reader, struct wire_reader *ranks)
+{
+    uint32_t count = wire_get_u32(reader);
+    if (reader->failed || count < 1 || count > REQUEST_RANK_LIMIT)
+        return false;
+    const uint8_t *bytes = wire_get_raw(reader, (size_t)count * sizeof(uint32_t));
+    *ranks = wire_reader_of(bytes, (size_t)count * sizeof(uint32_t));
+    return bytes;
+}
+
 bool signature_read_tensor(struct wire_reader *reader, const struct signature_head *head,
                            struct signature_tensor *tensor)
 {
@@ -238,10 +290,14 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
     if (!signature_read_head(&reader, &head))
         return false;
     *summary = (struct signature_summary){.operation = head.operation,
+                                          .reduction = head.reduction,
                                           .may_fuse = head.may_fuse,
                                           .fusion_key = signature->bytes,
                                           .priority = head.priority,
                                           .root = head.root};
+    struct wire_reader ranks;
+    if (head.operation == HVD_ADD_PROCESS_SET && !signature_read_ranks(&reader, &ranks))
+        return false;
     for (int i = 0; i < head.count; i++) {
         struct signature_tensor tensor;
         if (!signature_read_tensor(&reader, &head, &tensor))

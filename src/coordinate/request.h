@@ -15,6 +15,7 @@
 #define REQUEST_NAME_LIMIT      1024    /* bytes of a name, with the terminating NUL */
 #define REQUEST_SIGNATURE_LIMIT 1048576 /* bytes */
 #define REQUEST_TENSOR_LIMIT    16384   /* tensors of one group */
+#define REQUEST_RANK_LIMIT      131072  /* ranks of one process set */
 
 struct signature {
     uint8_t *bytes;
@@ -24,12 +25,13 @@ struct signature {
 /* What the coordinator itself must know of a signature. */
 struct signature_summary {
     hvd_operation operation;
+    hvd_reduction reduction;
     bool may_fuse;
     const uint8_t
         *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
     uint64_t bytes;  /* payload of one rank; 0 where it differs by rank */
     int32_t priority;
-    int32_t root; /* broadcast; else 0 */
+    int32_t root; /* broadcast; a removal: the process set; else 0 */
 };
 
 #define FUSION_KEY_LENGTH 24
@@ -45,8 +47,9 @@ bool signature_equal(const struct signature *a, const struct signature *b);
 
 /* The first respect in which two signatures differ ("the shape of tensor 0") and what each says there ("[2,
  * 3]",
- * "[2, 4]"); for the text of mismatch errors. */
-void signature_difference(const struct signature *a, const struct signature *b, char *what, char *says_a,
-                          char *says_b, size_t capacity);
+ * "[2, 4]"); for the text of mismatch errors. names[rank]: what a rank of the set is called; NULL: its
+ * number. */
+void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
+                          char *says_a, char *says_b, size_t capacity);
 
 #endif

@@ -1,4 +1,4 @@
-/* signature.h - reading a signature piece by piece; shared by request.c and difference.c only. */
+/* signature.h - reading a signature piece by piece; shared by request.c, difference.c and the engine. */
 #ifndef HVD_COORDINATE_SIGNATURE_H
 #define HVD_COORDINATE_SIGNATURE_H
 
@@ -25,6 +25,8 @@ struct signature_tensor {
 
 /* False when the bytes are malformed. */
 bool signature_read_head(struct wire_reader *reader, struct signature_head *head);
+/* The ranks of a process set, u32 each. */
+bool signature_read_ranks(struct wire_reader *reader, struct wire_reader *ranks);
 bool signature_read_tensor(struct wire_reader *reader, const struct signature_head *head,
                            struct signature_tensor *tensor);
 

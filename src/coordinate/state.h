@@ -1,5 +1,5 @@
-/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c and close.c
- * only.
+/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c, join.c and
+ * close.c only.
  *
  * Inputs note what happened; coordinator_flush acts: non-roots report, the root decides. Every rank, the root
  * included, carries out decisions from the bytes of the same message. */
@@ -24,6 +24,7 @@ enum coordinator_state {
 
 struct child {
     uint64_t seen; /* the last decision that it has processed, as far as it said */
+    int joined;    /* ranks of its subtree that have joined */
     bool goodbye;
     bool lost; /* after its goodbye */
 };
@@ -41,7 +42,9 @@ struct root {
     uint64_t *ids; /* of a batch in the making */
     size_t id_capacity;
     struct entry_list members;
-    int unpublished; /* decisions in `out` */
+    int unpublished;  /* decisions in `out` */
+    uint64_t *joined; /* a bit per rank; NULL: nobody ever has */
+    int last_joined;
 };
 
 struct coordinator {
@@ -55,18 +58,39 @@ struct coordinator {
     int pending;                   /* how many */
     struct entry_list complete;    /* the whole subtree asked, not yet reported or judged */
     struct pending **members;      /* of the batch being carried out */
+    struct member *forms;          /* and what they are, in the same order */
     size_t member_count, member_capacity;
-    int running;             /* batches of this rank */
-    int evictions_unseen;    /* carried out since the last report */
-    int leaver;              /* -1; the first rank known to leave */
-    bool leaves, leave_sent; /* this rank leaves; the parent was told of `leaver` */
-    struct wire_writer out;  /* the message in the making */
+    int running;                     /* batches of this rank */
+    int evictions_unseen;            /* carried out since the last report */
+    int open;                        /* rounds that have begun and not ended */
+    int64_t stall_looked;            /* when the open rounds were looked at */
+    uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
+    struct pending *join;            /* this rank has joined; NULL: it has not */
+    int absent;                      /* reporters whose whole subtree has joined */
+    int *joins;                      /* ranks that the parent is to be told of */
+    int join_count, join_capacity;
+    uint64_t joined_unnamed[UNNAMED_KINDS]; /* the most that a joined rank has come to */
+    int leaver;                             /* -1; the first rank known to leave */
+    bool leaves, leave_sent;                /* this rank leaves; the parent was told of `leaver` */
+    struct wire_writer out;                 /* the message in the making */
     struct root root;
 };
 
 static inline bool is_root(const struct coordinator *c)
 {
     return c->config.tree.parent < 0;
+}
+
+/* Somebody has asked, or is known to wait. */
+static inline bool round_is_open(const struct coordinator *c, const struct entry *entry)
+{
+    return entry->round.missing < c->table.reporters || entry->round.notes;
+}
+
+/* What the users call a rank of this set. */
+static inline int rank_name(const struct coordinator_config *config, int rank)
+{
+    return config->names ? config->names[rank] : rank;
 }
 
 bool entry_list_push(struct entry_list *list, struct entry *entry); /* false when memory is out */
@@ -76,6 +100,12 @@ struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
+
+/* Before somebody is counted in a round. */
+static inline void note_open(struct coordinator *c, const struct entry *entry)
+{
+    c->open += !round_is_open(c, entry);
+}
 
 /* receive.c: a report counts in its entry; a complete one is noted. */
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status);
@@ -90,7 +120,7 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t decide_next(const struct coordinator *c);
 
 /* mismatch.c: who asked for what, in words. */
-void mismatch_text(const struct entry *entry, char *text, size_t capacity);
+void mismatch_text(const struct entry *entry, const int *names, char *text, size_t capacity);
 
 /* close.c */
 void close_begin(struct coordinator *c, int leaver); /* the decision to close */

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "coordinate/round.h"
+#include "coordinate/stall.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
 
 void table_tidy(struct table *table, struct entry *entry)
 {
-    if (entry->agreements || entry->mine || entry->round.missing < table->reporters)
+    if (entry->agreements || entry->mine || entry->round.missing < table->reporters || entry->round.notes)
         return;
     map_remove(&table->names, entry->name, entry->name_length);
     free(entry);
@@ -136,6 +137,7 @@ void table_free(struct table *table)
     cursor = 0;
     while ((entry = map_next(&table->names, &cursor))) {
         round_clear(&entry->round);
+        stall_forget(entry, -1);
         free(entry);
     }
     map_free(&table->names);

@@ -44,6 +44,10 @@ struct variants {
 struct round {
     int missing;               /* of the reporters */
     bool own;                  /* this rank is not missing */
+    bool partial;              /* some rank is left out because it has joined */
+    bool noted;                /* the whole subtree has asked */
+    int64_t since, told;       /* stall.c: when it was first seen to wait, and last told of; 0: not yet */
+    struct stall_note *notes;  /* what children told of their part */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
 };

@@ -27,13 +27,14 @@
  * NaN that is computed becomes this one. */
 #define ONE_NAN(value) ((value) == (value) ? (value) : NAN)
 
+/* NULL: the type has no such thing, see types_check_reduction. */
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
 };
 
 /* kernels_UINT8, kernels_FLOAT32, ... : the portable ones of each row of dtypes.def. */
-#define DTYPE(name, text, storage, compute, family) extern const struct kernels kernels_##name;
+#define DTYPE(name, ...) extern const struct kernels kernels_##name;
 #include "base/dtypes.def"
 #undef DTYPE
 

@@ -11,7 +11,7 @@ static const struct kernels *kernels_of(hvd_dtype dtype)
     if (native)
         return native;
     switch (dtype) {
-#define DTYPE(name, text, storage, compute, family)                                                          \
+#define DTYPE(name, ...)                                                                                     \
     case HVD_##name:                                                                                         \
         return &kernels_##name;
 #include "base/dtypes.def"
@@ -25,7 +25,7 @@ combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction)
 {
     const struct kernels *kernels = kernels_of(dtype);
     switch (reduction) {
-#define REDUCTION(name, text, kernel)                                                                        \
+#define REDUCTION(name, text, kernel, types)                                                                 \
     case HVD_##name:                                                                                         \
         return kernels->kernel;
 #include "base/reductions.def"

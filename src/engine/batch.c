@@ -5,7 +5,12 @@
 #include "base/types.h"
 #include "engine/context.h"
 #include "engine/layout.h"
+#include "engine/membership.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
+#include "engine/stand_in.h"
+
+#include <stdlib.h>
 
 static void batch_done(struct job *job, const hvd_status *status)
 {
@@ -22,7 +27,6 @@ static void batch_done(struct job *job, const hvd_status *status)
 
 static void describe_job(struct running_batch *running, const hvd_request *request, uint16_t algorithm)
 {
-    const hvd_placement *placement = &running->lane->context->placement;
     struct job *job = &running->job;
     job->operation = request->operation;
     job->reduction = request->reduction;
@@ -30,58 +34,111 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->prescale = request->prescale != 0 ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
-    job->rank = placement->rank;
-    job->size = placement->size;
+    job->rank = running->lane->rank;
+    job->size = running->lane->size;
     job->channel = running->lane->channel;
     job->algorithm = algorithm_table[algorithm];
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
+    job->phased = observed(running->lane->context) ? observe_phase : NULL;
     job->done = batch_done;
     job->owner = running;
 }
 
 /* The other ranks run the batch: the job can't go on. */
-static void refuse_batch(struct lane *lane, const struct batch *batch, const hvd_status *cause)
+static void refuse_batch(struct lane *lane, const struct batch *batch, struct hvd_handle *const *handles,
+                         int found, const hvd_status *cause)
 {
-    for (int i = 0; i < batch->count; i++)
-        handle_finish(batch->requests[i]->owner, cause);
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->requests[i])
+            handle_finish(batch->requests[i]->owner, cause);
+        else if (i < found)
+            handle_finish(handles[i], cause);
+    }
     progress_fault(lane->context, cause);
 }
 
 /* The number came from another process. */
-static bool algorithm_is_for(uint16_t algorithm, hvd_operation operation)
+static hvd_code check_algorithm(const struct lane *lane, const struct hvd_handle *first, uint16_t algorithm,
+                                hvd_status *status)
 {
-    return algorithm < algorithm_count && algorithm_table[algorithm]->operation == operation;
+    if (algorithm_does(algorithm, first->request.operation, first->request.reduction))
+        return HVD_OK;
+    return status_set(status, HVD_REFUSED,
+                      "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
+                      "different versions?",
+                      lane->context->placement.rank, first->pending.name, algorithm);
+}
+
+static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const struct batch *batch,
+                    hvd_status *status)
+{
+    hvd_code code = check_algorithm(lane, handles[0], batch->algorithm, status);
+    if (code)
+        return code;
+    struct running_batch *running = layout_create(handles, batch->count, lane->size);
+    if (!running)
+        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
+                          lane->context->placement.rank, batch->count);
+    running->lane = lane;
+    running->sequence = batch->sequence;
+    describe_job(running, &handles[0]->request, batch->algorithm);
+    code = layout_fill(running, status);
+    if (code) {
+        layout_free(running);
+        return code;
+    }
+    observe_dispatched(running);
+    executor_start(lane->executor, &running->job);
+    return HVD_OK;
+}
+
+/* Observers hear what becomes of it, though this rank has submitted nothing. */
+static hvd_code take_stand_in(struct lane *lane, const struct member *member, struct hvd_handle **handle,
+                              hvd_status *status)
+{
+    hvd_code code = stand_in_create(lane, member, handle, status);
+    if (!code)
+        (*handle)->observed = observed(lane->context);
+    return code;
+}
+
+/* This rank's handle for a member of the batch; it has none of its own when it is here because it joined. */
+static hvd_code find_handle(struct lane *lane, const struct batch *batch, int index,
+                            struct hvd_handle **handle, hvd_status *status)
+{
+    if (!batch->requests[index])
+        return take_stand_in(lane, &batch->members[index], handle, status);
+    *handle = batch->requests[index]->owner;
+    return HVD_OK;
+}
+
+static bool changes_membership(const struct hvd_handle *handle)
+{
+    hvd_operation operation = handle->request.operation;
+    return operation == HVD_ADD_PROCESS_SET || operation == HVD_REMOVE_PROCESS_SET;
 }
 
 void batch_start(struct lane *lane, const struct batch *batch)
 {
-    const struct hvd_handle *first = batch->requests[0]->owner;
-    int rank = lane->context->placement.rank;
     hvd_status status;
-    if (!algorithm_is_for(batch->algorithm, first->request.operation)) {
-        status_set(&status, HVD_REFUSED,
-                   "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
-                   "different versions?",
-                   rank, first->pending.name, batch->algorithm);
-        refuse_batch(lane, batch, &status);
-        return;
+    int found = 0;
+    struct hvd_handle **handles = malloc((size_t)batch->count * sizeof *handles);
+    hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
+    if (code)
+        status_set(&status, code, "rank %d is out of memory for a batch", lane->context->placement.rank);
+    for (int i = 0; !code && i < batch->count; i++) {
+        code = find_handle(lane, batch, i, &handles[i], &status);
+        found += !code;
     }
-    struct running_batch *running = layout_create(batch, lane->context->placement.size);
-    if (!running) {
-        status_set(&status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests", rank,
-                   batch->count);
-        refuse_batch(lane, batch, &status);
-        return;
+    if (!code && changes_membership(handles[0])) {
+        coordinator_batch_done(lane->coordinator, batch->sequence);
+        membership_decided(lane->context, handles[0]);
+    } else if (!code) {
+        code = run(lane, handles, batch, &status);
     }
-    running->lane = lane;
-    running->sequence = batch->sequence;
-    describe_job(running, &first->request, batch->algorithm);
-    if (layout_fill(running, &status)) {
-        layout_free(running);
-        refuse_batch(lane, batch, &status);
-        return;
-    }
-    executor_start(lane->context->executor, &running->job);
+    if (code)
+        refuse_batch(lane, batch, handles, found, &status);
+    free(handles);
 }

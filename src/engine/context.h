@@ -9,10 +9,10 @@
 
 #include "base/forked.h"
 #include "base/settings.h"
-#include "coll/execute.h"
 #include "engine/handle.h"
 #include "engine/lane.h"
-#include "transport/mesh.h"
+#include "engine/sets.h"
+#include "watch/timeline.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,9 +28,15 @@ struct hvd_context {
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
 
-    struct mesh *mesh;
-    struct executor *executor;
-    struct lane world;
+    struct observers observers; /* constant once somebody drives */
+    struct timeline *timeline;  /* NULL: not asked for, or another rank's */
+
+    uint32_t generation; /* of the job's name: how often this rank had joined it before */
+
+    struct lane *world;           /* all ranks; the first in the list of lanes */
+    _Atomic(struct lane *) added; /* process sets that the driver has not yet taken into the list */
+    struct sets sets;
+    int last_set; /* the highest id given out; driver only */
 
     atomic_uint driver;                   /* DRIVER_* in drive.c */
     _Atomic int64_t deadline;             /* when the background thread has to look though nothing arrives */
@@ -51,8 +57,7 @@ struct hvd_context {
     bool background_running; /* `background` is valid */
     pthread_t background;
 
-    struct forked_watch
-        watch; /* a child must let go of the connections, which would hide this process's death */
+    struct forked_watch watch; /* sets `forked` */
 };
 
 void context_retain(struct hvd_context *context);

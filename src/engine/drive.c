@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "engine/affinity.h"
 #include "engine/progress.h"
 
 #include <sched.h>
@@ -58,13 +59,28 @@ static bool patience_spend(struct patience *patience)
     return false;
 }
 
+/* From here on all peers ring; false when there is news already. */
+static bool arm(struct hvd_context *context)
+{
+    bool quiet = true;
+    for (struct lane *lane = context->world; lane; lane = lane->next)
+        quiet &= mesh_arm(lane->mesh);
+    return quiet;
+}
+
+static void disarm(struct hvd_context *context)
+{
+    for (struct lane *lane = context->world; lane; lane = lane->next)
+        mesh_disarm(lane->mesh);
+}
+
 static bool driver_try(struct hvd_context *context)
 {
     unsigned expected = DRIVER_FREE;
     if (atomic_load_explicit(&context->driver, memory_order_relaxed) != DRIVER_FREE ||
         !atomic_compare_exchange_strong(&context->driver, &expected, DRIVER_TAKEN))
         return false;
-    mesh_disarm(context->mesh);
+    disarm(context);
     return true;
 }
 
@@ -72,13 +88,13 @@ static bool driver_try(struct hvd_context *context)
  * has to be woken, or the caller drives on. */
 static bool driver_leave(struct hvd_context *context)
 {
-    bool news = !mesh_arm(context->mesh);
+    bool news = !arm(context);
     int64_t deadline = progress_deadline(context);
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline);
     if (atomic_exchange(&context->driver, DRIVER_FREE) == DRIVER_TAKEN_LISTENER_WAITS)
         futex_wake_all(&context->driver);
     /* A submission pushed before the exchange saw the word taken and rang nobody: look again. */
-    return news || sooner || atomic_load(&context->queue);
+    return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added);
 }
 
 static void call_finished(struct hvd_handle *handle)
@@ -106,7 +122,7 @@ static bool run_finished_calls(struct hvd_context *context)
     if (driver_try(context))
         return true;
     if (pending)
-        mesh_wake(context->mesh);
+        mesh_wake(context->world->mesh);
     return false;
 }
 
@@ -120,7 +136,7 @@ void drive_finish_calls(struct hvd_context *context)
 void drive_notify(struct hvd_context *context)
 {
     if (atomic_load(&context->driver) == DRIVER_FREE)
-        mesh_wake(context->mesh);
+        mesh_wake(context->world->mesh);
 }
 
 /* Drives until the word has its value, patience or time is over; the driver's word is free afterwards. */
@@ -140,7 +156,7 @@ static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsi
             break;
     }
     if (driver_leave(context))
-        mesh_wake(context->mesh);
+        mesh_wake(context->world->mesh);
 }
 
 /* Somebody else drives: waits a little for the word or for the place at the wheel. True when it may drive
@@ -202,7 +218,7 @@ static void drive_in_background(struct hvd_context *context)
             return;
     } while (!atomic_load_explicit(&context->wanted, memory_order_relaxed) && patience_spend(&patience));
     if (driver_leave(context))
-        mesh_wake(context->mesh); /* comes back at once, unless a caller takes over */
+        mesh_wake(context->world->mesh); /* comes back at once, unless a caller takes over */
 }
 
 /* Sleeps until the one who drives stops. */
@@ -219,13 +235,16 @@ static void wait_until_free(struct hvd_context *context)
 static void *listen_and_drive(void *argument)
 {
     struct hvd_context *context = argument;
+    const hvd_placement *placement = &context->placement;
+    affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
+                   placement->local_size);
     while (!atomic_load(&context->stop)) {
         if (driver_try(context))
             drive_in_background(context);
         else
             wait_until_free(context);
         if (!atomic_load(&context->stop) && atomic_load(&context->driver) == DRIVER_FREE)
-            mesh_sleep(context->mesh, atomic_load(&context->deadline));
+            mesh_sleep(context->world->mesh, atomic_load(&context->deadline));
     }
     return NULL;
 }
@@ -249,7 +268,7 @@ void drive_stop_background(struct hvd_context *context)
     if (!context->background_running)
         return;
     atomic_store(&context->stop, true);
-    mesh_wake(context->mesh);
+    mesh_wake(context->world->mesh);
     pthread_join(context->background, NULL);
     context->background_running = false;
 }

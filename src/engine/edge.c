@@ -42,6 +42,11 @@ bool edge_flush(struct edge *edge)
     return any;
 }
 
+bool edge_is_flushed(const struct edge *edge)
+{
+    return edge->mute || edge->out.length == 0;
+}
+
 /* Fills [*have, want) of `to`; true when it is full. */
 static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
 {

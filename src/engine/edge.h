@@ -29,6 +29,9 @@ void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 /* Gives the link as much as it takes; true when any byte moved. */
 bool edge_flush(struct edge *edge);
 
+/* Whether the link has all that was put, or never will. */
+bool edge_is_flushed(const struct edge *edge);
+
 enum edge_event { EDGE_NOTHING, EDGE_MESSAGE, EDGE_GARBAGE };
 
 /* The next whole message, valid until the next call. EDGE_GARBAGE: the peer announced an impossible length.

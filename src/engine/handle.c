@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,11 +95,10 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
-                       hvd_status *status)
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
+                       struct hvd_handle **handle, hvd_status *status)
 {
     struct signature signature;
-    int size = context->placement.size;
     hvd_code code = signature_encode(request, &signature, status);
     if (code)
         return code;
@@ -148,6 +148,7 @@ void handle_release(struct hvd_handle *handle)
     struct hvd_context *context = handle->context;
     free_results(handle);
     free(handle->pending.signature.bytes);
+    free(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
     free(handle);
@@ -156,6 +157,7 @@ void handle_release(struct hvd_handle *handle)
 
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
+    observe_finished(handle, status);
     if (status->code) {
         handle->failure = malloc(sizeof *handle->failure);
         if (handle->failure)
@@ -250,6 +252,17 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
     if (!(*result)->data)
         return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,
                           handle->pending.name);
+    return HVD_OK;
+}
+
+hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code)
+        return code;
+    if (handle->request.operation != HVD_JOIN)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->pending.name);
+    *rank = handle->value;
     return HVD_OK;
 }
 

@@ -12,18 +12,23 @@ struct hvd_handle {
     atomic_uint state;     /* HANDLE_*; a futex word */
     struct hvd_context *context;
     struct pending pending;
+    int64_t submitted;   /* clock_now's, when somebody observes */
+    bool observed;       /* observers were told of its submission */
     hvd_request request; /* inputs and outputs point into this allocation */
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
+    void *own_data;          /* of a stand-in, freed with it */
+    int value;               /* join: the last rank; adding a process set: its id */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };
 
 enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
 
-/* A copy of the request with one reference for the caller and one for the engine. */
-hvd_code handle_create(struct hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
-                       hvd_status *status);
+/* A copy of the request, for a set of `size` ranks and with a root of that set, with one reference for the
+ * caller and one for the engine. */
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
+                       struct hvd_handle **handle, hvd_status *status);
 
 /* Driver only: records the outcome, wakes who waits, and puts it on the list of finished calls or drops the
  * engine's reference. */

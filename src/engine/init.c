@@ -3,9 +3,11 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "coll/pattern.h"
 #include "engine/context.h"
 #include "engine/drive.h"
+#include "engine/membership.h"
+#include "engine/observe.h"
+#include "engine/subset.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -13,9 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* Control, and the data of the world. */
-#define CHANNELS 2
 
 /* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
 #define FAREWELL_SECONDS 30
@@ -101,6 +100,21 @@ static hvd_code check_secret(struct settings *settings, hvd_status *status)
     return code;
 }
 
+static void settle_stall_check(struct settings *settings)
+{
+    if (settings->stall_check_disable)
+        settings->stall_warning_seconds = settings->stall_shutdown_seconds = 0;
+    if (!settings->stall_shutdown_seconds ||
+        settings->stall_shutdown_seconds >= settings->stall_warning_seconds)
+        return;
+    if (settings->rank == 0)
+        log_warning(0,
+                    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=%.15g is ignored: it is shorter than "
+                    "HOROVOD_STALL_CHECK_TIME_SECONDS=%.15g",
+                    settings->stall_shutdown_seconds, settings->stall_warning_seconds);
+    settings->stall_shutdown_seconds = 0;
+}
+
 static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {
     struct settings *settings = &context->settings;
@@ -113,9 +127,19 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
     if (!code)
         code = check_placement(settings, status);
     if (!code)
-        code = check_secret(settings, status);
+        code = subset_apply(settings, status);
     if (!code)
-        code = algorithm_check_name(settings->allreduce_algorithm, status);
+        code = check_secret(settings, status);
+    if (!code && strcmp(settings->join, "all") && strcmp(settings->join, "reduce"))
+        code =
+            status_set(status, HVD_INVALID_ARGUMENT,
+                       "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
+                       "joined) or 'all' (every operation does)",
+                       settings->join);
+    if (!code)
+        code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
+    if (!code)
+        settle_stall_check(settings);
     context->placement = (hvd_placement){
         (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
         (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,
@@ -134,136 +158,65 @@ static int64_t spin_time(const struct settings *settings)
     return (int64_t)(settings->spin_microseconds * 1000);
 }
 
-static int compare_ranks(const void *a, const void *b)
+static hvd_code join(struct hvd_context *context, const struct interrupt *interrupt, hvd_status *status)
 {
-    return *(const int *)a - *(const int *)b;
-}
-
-/* Those that algorithms talk to, and the neighbours in the tree; ascending, each once. NULL when memory is
- * out. */
-static int *list_peers(const struct hvd_context *context, const struct tree_node *tree, int *count)
-{
-    int *peers = malloc((PATTERN_PEER_LIMIT + (size_t)tree->child_count + 1) * sizeof *peers);
-    if (!peers)
-        return NULL;
-    int n = pattern_peers(context->placement.rank, context->placement.size, peers);
-    if (tree->parent >= 0)
-        peers[n++] = tree->parent;
-    for (int i = 0; i < tree->child_count; i++)
-        peers[n++] = tree->children[i];
-    qsort(peers, (size_t)n, sizeof *peers, compare_ranks);
-    *count = 0;
-    for (int i = 0; i < n; i++) {
-        if (!*count || peers[*count - 1] != peers[i])
-            peers[(*count)++] = peers[i];
-    }
-    return peers;
-}
-
-static hvd_code open_mesh(struct hvd_context *context, const struct tree_node *tree, int64_t deadline,
-                          const struct interrupt *interrupt, hvd_status *status)
-{
-    struct mesh_config config = {
-        .settings = &context->settings, .channels = CHANNELS, .deadline = deadline, .interrupt = interrupt};
-    hvd_code code = HVD_OK;
-    int *peers = list_peers(context, tree, &config.peer_count);
-    if (!peers)
+    int size = context->placement.size;
+    int *everybody = malloc((size_t)size * sizeof *everybody);
+    if (!everybody)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    config.peers = peers;
-    if (context->placement.size > 1) {
-        code = rendezvous_connect(context->settings.rendezvous, context->settings.secret, deadline, interrupt,
-                                  &config.rendezvous, status);
-        if (!code)
-            code = rendezvous_join(config.rendezvous, context->settings.job, context->placement.rank,
-                                   &config.generation, status);
-    }
-    if (!code)
-        code = mesh_open(&config, &context->mesh, status);
-    rendezvous_close(config.rendezvous);
-    free(peers);
-    return code;
-}
-
-static struct link *find_link(void *owner, int rank, int channel)
-{
-    const struct hvd_context *context = owner;
-    return mesh_link(context->mesh, rank, channel);
-}
-
-static hvd_code join(struct hvd_context *context, struct tree_node *tree, const struct interrupt *interrupt,
-                     hvd_status *status)
-{
-    int64_t deadline = clock_after(context->settings.start_timeout_seconds);
-    hvd_code code = open_mesh(context, tree, deadline, interrupt, status);
-    if (!code)
-        code = executor_create(find_link, context, &context->executor, status);
-    if (!code)
-        code = lane_open(&context->world, context, tree, status);
-    return code;
-}
-
-static hvd_code plan_tree(const struct hvd_context *context, struct tree_node *tree, hvd_status *status)
-{
-    int *host_sizes;
-    int hosts;
+    for (int rank = 0; rank < size; rank++)
+        everybody[rank] = rank;
     hvd_code code =
-        host_sizes_parse(context->settings.host_sizes, context->placement.size, &host_sizes, &hosts, status);
-    if (code)
-        return code;
-    code = tree_node_init(tree, context->placement.rank, host_sizes, hosts,
-                          (int)context->settings.tree_fanout, status);
-    free(host_sizes);
+        lane_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
+                  interrupt, &context->world, status);
+    free(everybody);
     return code;
 }
 
-static void let_go_in_child(void *owner)
+static void note_fork(void *owner)
 {
     struct hvd_context *context = owner;
     atomic_store(&context->forked, true);
-    mesh_abandon(context->mesh);
 }
 
 static void close_context(struct hvd_context *context)
 {
     forked_watch_remove(&context->watch);
     drive_stop_background(context);
-    lane_close(&context->world);
-    executor_destroy(context->executor);
-    mesh_close(context->mesh);
+    membership_close(context);
+    observe_close(context);
+    sets_fini(&context->sets);
     settings_free(&context->settings);
-    context->executor = NULL;
-    context->mesh = NULL;
     context_release(context);
 }
 
 hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status)
 {
-    struct tree_node tree = {0};
     struct hvd_context *opened = calloc(1, sizeof *opened);
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
     atomic_init(&opened->deadline, CLOCK_NEVER);
-    opened->watch = (struct forked_watch){.in_child = let_go_in_child, .owner = opened};
+    opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);
+    sets_init(&opened->sets);
     hvd_code code = take_settings(opened, config, status);
     if (!code)
-        code = plan_tree(opened, &tree, status);
+        code = observe_open(opened, status);
     if (!code)
-        code = join(opened, &tree, config ? &config->interrupt : NULL, status);
+        code = join(opened, config ? &config->interrupt : NULL, status);
     if (code) {
-        tree_node_free(&tree);
         close_context(opened);
         return code;
     }
     opened->caller_spin = spin_time(&opened->settings);
-    mesh_arm(opened->mesh);
+    mesh_arm(opened->world->mesh);
     code = drive_start_background(opened, status);
     if (code) {
         close_context(opened);
         return code;
     }
-    mesh_wake(opened->mesh); /* messages may have come before it was armed */
+    mesh_wake(opened->world->mesh); /* messages may have come before it was armed */
     *context = opened;
     return status_ok(status);
 }
@@ -296,8 +249,9 @@ void hvd_shutdown(hvd_context *context)
     drive_stop_background(context);
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
-    coordinator_abort(context->world.coordinator, -1, &cause);
-    executor_abort(context->executor, &cause);
+    membership_adopt(context);
+    for (struct lane *lane = context->world; lane; lane = lane->next)
+        lane_end(lane, &cause);
     refuse_queued(context);
     drive_finish_calls(context);
     close_context(context);

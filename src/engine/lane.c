@@ -2,16 +2,16 @@
 #include "engine/lane.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 #include "engine/progress.h"
+#include "engine/sets.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-#define CONTROL_CHANNEL 0
 
 /* ---- what the coordinator asks for ----------------------------------------------------------------- */
 
@@ -49,70 +49,74 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, uint64_t bytes)
+static void note_ready(void *owner, const char *name, const struct signature_summary *what, int first,
+                       int last)
 {
-    const struct lane *lane = owner;
+    for (int rank = first; rank <= last; rank++)
+        observe_ready(owner, name, what, rank);
+}
+
+static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct lane *lane = owner;
+    char ranks[sizeof lane->stalls.groups[0].ranks];
+    stall_add(&lane->stalls, rank_set_text(missing, ranks, sizeof ranks), name,
+              (double)waited / CLOCK_SECOND);
+}
+
+static void report_stalls(struct lane *lane)
+{
     const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, bytes, lane->context->placement.size, settings->allreduce_algorithm,
+    char text[STALL_TEXT];
+    stall_text(&lane->stalls, lane->id,
+               &(struct stall_limits){settings->stall_warning_seconds, settings->stall_shutdown_seconds},
+               text, sizeof text);
+    log_warning(lane->context->placement.rank, "%s", text);
+}
+
+static void end_join(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner;
+    struct hvd_handle *handle = request->owner;
+    handle->value = last_rank;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
+{
+    struct lane *lane = owner;
+    if (observed(lane->context) && !lane->decides)
+        observe_deciding(lane);
+    lane->decides = true;
+    const struct settings *settings = &lane->context->settings;
+    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
                             (uint64_t)settings->latency_threshold);
 }
 
 static void all_said_goodbye(void *owner)
 {
-    const struct lane *lane = owner;
-    struct mesh *mesh = lane->context->mesh;
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        mesh_expect_end(mesh, peer);
+    struct lane *lane = owner;
+    for (int peer = mesh_next_peer(lane->mesh, -1); peer >= 0; peer = mesh_next_peer(lane->mesh, peer))
+        mesh_expect_end(lane->mesh, peer);
+    lane->closed = true;
     progress_closed(lane->context);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------ */
-
-/* To every peer: the tree needs some of them, the flood of a failure all. */
-static hvd_code open_edges(struct lane *lane, hvd_status *status)
+struct coordinator_output lane_output(struct lane *lane)
 {
-    struct mesh *mesh = lane->context->mesh;
-    int peers = 0;
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        peers++;
-    lane->edges = calloc((size_t)peers + 1, sizeof *lane->edges);
-    if (!lane->edges)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        edge_init(&lane->edges[lane->edge_count++], peer, mesh_link(mesh, peer, CONTROL_CHANNEL));
-    return HVD_OK;
-}
-
-hvd_code lane_open(struct lane *lane, struct hvd_context *context, struct tree_node *tree, hvd_status *status)
-{
-    const struct settings *settings = &context->settings;
-    *lane = (struct lane){.context = context, .channel = CONTROL_CHANNEL + 1, .next_flush = CLOCK_NEVER};
-    hvd_code code = open_edges(lane, status);
-    if (code)
-        return code;
-    struct coordinator_config config = {
-        .rank = context->placement.rank,
-        .size = context->placement.size,
-        .tree = *tree,
-        .fusion_threshold = (uint64_t)settings->fusion_threshold,
-        .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
-        .cache_capacity = (uint32_t)settings->cache_capacity,
-        .output = {lane, send_message, flood_message, run_batch, finish_request, choose_algorithm,
-                   all_said_goodbye},
+    return (struct coordinator_output){
+        .owner = lane,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .joined = end_join,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
+        .stalled = note_stall,
+        .ready = observed(lane->context) ? note_ready : NULL,
     };
-    code = coordinator_create(&config, &lane->coordinator, status);
-    if (!code)
-        *tree = (struct tree_node){0}; /* the coordinator's now */
-    return code;
-}
-
-void lane_close(struct lane *lane)
-{
-    coordinator_destroy(lane->coordinator);
-    for (int i = 0; i < lane->edge_count; i++)
-        edge_fini(&lane->edges[i]);
-    free(lane->edges);
-    *lane = (struct lane){0};
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -125,12 +129,37 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
-                 (unsigned long long)lane->unnamed[request->operation]);
+                 (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
+    handle->pending.unnamed = unnamed;
     hvd_status refusal;
-    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal))
+    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
-    else if (unnamed)
-        lane->unnamed[request->operation]++;
+        return;
+    }
+    observe_submitted(handle);
+}
+
+void lane_leave(struct lane *lane)
+{
+    coordinator_leave(lane->coordinator);
+    lane->active = true;
+}
+
+void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause)
+{
+    coordinator_abort(lane->coordinator, lost_rank < 0 ? -1 : ranks_find(lane->ranks, lane->size, lost_rank),
+                      cause);
+}
+
+void lane_end(struct lane *lane, const hvd_status *cause)
+{
+    lane_abort(lane, -1, cause);
+    lane->health = coordinator_health(lane->coordinator, NULL);
+    executor_abort(lane->executor, cause);
+    if (lane->remover)
+        handle_finish(lane->remover, cause);
+    lane->remover = NULL;
+    lane_flush(lane);
 }
 
 bool lane_flush(struct lane *lane)
@@ -139,6 +168,15 @@ bool lane_flush(struct lane *lane)
     for (int i = 0; i < lane->edge_count; i++)
         moved |= edge_flush(&lane->edges[i]);
     return moved;
+}
+
+bool lane_is_flushed(const struct lane *lane)
+{
+    for (int i = 0; i < lane->edge_count; i++) {
+        if (!edge_is_flushed(&lane->edges[i]))
+            return false;
+    }
+    return true;
 }
 
 static bool receive_messages(struct lane *lane, struct edge *edge)
@@ -158,8 +196,8 @@ static bool receive_messages(struct lane *lane, struct edge *edge)
         hvd_status cause;
         status_set(&cause, HVD_REFUSED,
                    "rank %d sent rank %d bytes that are no message; is it another program or version?",
-                   edge->peer, lane->context->placement.rank);
-        progress_fail(lane->context, edge->peer, &cause);
+                   lane->ranks[edge->peer], lane->context->placement.rank);
+        progress_fail(lane, lane->ranks[edge->peer], &cause);
         return true;
     }
 }
@@ -171,9 +209,12 @@ bool lane_progress(struct lane *lane)
         moved |= receive_messages(lane, &lane->edges[i]);
     int64_t now = lane->next_flush == CLOCK_NEVER ? 0 : clock_now();
     if (moved || lane->active || now >= lane->next_flush) {
-        lane->active = false;
+        lane->active = lane->decides = false;
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
+        if (lane->stalls.count)
+            report_stalls(lane);
     }
-    return lane_flush(lane) | moved;
+    moved |= lane_flush(lane);
+    return executor_progress(lane->executor) || moved;
 }

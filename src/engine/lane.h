@@ -1,37 +1,71 @@
-/* lane.h - one process set at work: its coordinator, the edges of its tree, and its channel of data. Driver
- * only. */
+/* lane.h - one process set at work: its coordinator, its own connections, and the batches under way. Lanes
+ * share nothing, so an operation of one set never waits for another set. Driver only, except lane_open. */
 #ifndef HVD_ENGINE_LANE_H
 #define HVD_ENGINE_LANE_H
 
+#include "base/forked.h"
+#include "coll/execute.h"
 #include "coordinate/coordinator.h"
 #include "engine/edge.h"
 #include "horovod.h"
+#include "transport/mesh.h"
+#include "watch/stall.h"
 
 struct hvd_context;
 
 struct lane {
     struct hvd_context *context;
+    int id;         /* of the process set; 0: all ranks of the job */
+    int rank, size; /* in the set */
+    int *ranks;     /* of the job, ascending */
+    struct mesh *mesh;
+    struct executor *executor;
     struct coordinator *coordinator;
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
-    int channel;          /* of its data */
-    uint64_t unnamed[16]; /* per operation: how many unnamed requests were taken */
-    bool active;          /* inputs since the last flush */
-    int64_t next_flush;   /* clock time at which the coordinator wants one without inputs */
+    int channel;                /* of its data */
+    struct stall_report stalls; /* of the present flush */
+    bool active;                /* inputs since the last flush */
+    bool decides;               /* the present flush has decided something */
+    int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
+    hvd_code health;            /* of the coordinator, as far as it was acted on */
+    bool closed;                /* no member needs this rank any more */
+    struct hvd_handle *remover; /* the request that ends the set */
+    struct forked_watch
+        watch;         /* a child must let go of the connections, which would hide this process's death */
+    struct lane *next; /* in the context's list */
 };
 
-/* Every rank of the context is a member. Takes the tree over when it succeeds. */
-hvd_code lane_open(struct lane *lane, struct hvd_context *context, struct tree_node *tree,
-                   hvd_status *status);
-void lane_close(struct lane *lane); /* safe on a zeroed lane */
+/* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
+ * nothing that the driver uses. */
+hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
+                   const struct interrupt *interrupt, struct lane **lane, hvd_status *status);
+
+/* lane.c: what the coordinator is given. */
+struct coordinator_output lane_output(struct lane *lane);
+
+/* After its batches have ended; NULL is fine. */
+void lane_close(struct lane *lane);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
 void lane_take(struct lane *lane, struct hvd_handle *handle);
 
+/* This rank leaves the set: the coordinator ends it in order. */
+void lane_leave(struct lane *lane);
+
+/* The coordinator hears of a fault. `lost_rank`, of the job: who is to blame; -1: nobody. */
+void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause);
+
+/* Ends everything in it with this cause. */
+void lane_end(struct lane *lane, const hvd_status *cause);
+
 /* Sends what waits on the edges; true when any byte moved. */
 bool lane_flush(struct lane *lane);
 
-/* Takes in what arrived, lets the coordinator act, sends. True when anything moved. */
+/* Whether all that was said has left this process. */
+bool lane_is_flushed(const struct lane *lane);
+
+/* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
 bool lane_progress(struct lane *lane);
 
 #endif

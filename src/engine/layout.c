@@ -25,15 +25,15 @@ struct lengths {
     size_t handles, tensors, rows, inputs, outputs, blocks;
 };
 
-static struct lengths measure(const struct batch *batch, int size)
+static struct lengths measure(struct hvd_handle *const *handles, int count, int size)
 {
-    const struct hvd_handle *first = batch->requests[0]->owner;
-    struct lengths lengths = {.handles = (size_t)batch->count};
-    for (int i = 0; i < batch->count; i++)
-        lengths.tensors += (size_t)((const struct hvd_handle *)batch->requests[i]->owner)->request.count;
+    hvd_operation operation = handles[0]->request.operation;
+    struct lengths lengths = {.handles = (size_t)count};
+    for (int i = 0; i < count; i++)
+        lengths.tensors += (size_t)handles[i]->request.count;
     lengths.inputs = lengths.outputs = lengths.tensors;
-    lengths.rows = first->request.operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
-    if (first->request.operation == HVD_REDUCESCATTER) {
+    lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+    if (operation == HVD_REDUCESCATTER) {
         lengths.inputs = lengths.tensors * (size_t)size;
         lengths.outputs = lengths.tensors + 2;
         lengths.blocks = (size_t)size + 1;
@@ -41,9 +41,9 @@ static struct lengths measure(const struct batch *batch, int size)
     return lengths;
 }
 
-struct running_batch *layout_create(const struct batch *batch, int size)
+struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size)
 {
-    struct lengths lengths = measure(batch, size);
+    struct lengths lengths = measure(handles, count, size);
     struct running_batch *running =
         calloc(1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
                       (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
@@ -51,15 +51,15 @@ struct running_batch *layout_create(const struct batch *batch, int size)
     if (!running)
         return NULL;
     running->handles = (struct hvd_handle **)(running + 1);
-    running->job.input.spans = (struct span *)(running->handles + batch->count);
+    running->job.input.spans = (struct span *)(running->handles + count);
     running->job.output.spans = running->job.input.spans + lengths.inputs;
     running->job.input.starts = (size_t *)(running->job.output.spans + lengths.outputs);
     running->job.output.starts = running->job.input.starts + lengths.inputs;
     running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
     running->row_bytes = running->own_rows + lengths.rows;
     running->blocks = (size_t *)(running->row_bytes + lengths.tensors);
-    for (int i = 0; i < batch->count; i++)
-        running->handles[running->count++] = batch->requests[i]->owner;
+    memcpy(running->handles, handles, (size_t)count * sizeof *handles);
+    running->count = count;
     return running;
 }
 

@@ -20,8 +20,8 @@ struct running_batch {
     void *room;                     /* reducescatter: other ranks' blocks on their way */
 };
 
-/* The batch with its handles and empty vectors; NULL when memory is out. */
-struct running_batch *layout_create(const struct batch *batch, int size);
+/* The batch of these handles with empty vectors; NULL when memory is out. */
+struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size);
 void layout_free(struct running_batch *running);
 
 /* Fills the vectors in; the job must know its operation, rank and size. */

@@ -5,22 +5,48 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "engine/membership.h"
 
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
+
+/* ---- submissions ----------------------------------------------------------------------------------- */
+
+static struct lane *find_lane(const struct hvd_context *context, int id)
+{
+    struct lane *lane = context->world;
+    while (lane && lane->id != id)
+        lane = lane->next;
+    return lane;
+}
+
+static void take(struct hvd_context *context, struct hvd_handle *handle)
+{
+    struct lane *lane = find_lane(context, handle->request.process_set);
+    if (lane) {
+        lane_take(lane, handle);
+        return;
+    }
+    hvd_status removed;
+    status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
+    handle_finish(handle, &removed);
+}
 
 static bool take_submissions(struct hvd_context *context)
 {
     if (!atomic_load_explicit(&context->queue, memory_order_relaxed))
         return false;
     struct hvd_handle *oldest = handle_reverse(atomic_exchange(&context->queue, NULL));
+    membership_adopt(context); /* a set was added before anything was submitted to it */
     while (oldest) {
         struct hvd_handle *next = oldest->next;
-        lane_take(&context->world, oldest);
+        take(context, oldest);
         oldest = next;
     }
     return true;
 }
+
+/* ---- the end --------------------------------------------------------------------------------------- */
 
 static void set_closed(struct hvd_context *context)
 {
@@ -28,36 +54,59 @@ static void set_closed(struct hvd_context *context)
         futex_wake_all(&context->closed);
 }
 
+void progress_closed(struct hvd_context *context)
+{
+    for (const struct lane *lane = context->world; lane; lane = lane->next) {
+        if (!lane->closed)
+            return;
+    }
+    set_closed(context);
+}
+
 static void record_failure(struct hvd_context *context, const hvd_status *cause)
 {
     if (atomic_load(&context->failed))
         return;
+    log_debug(context->placement.rank, "no further operations: %s", cause->text);
     status_copy(&context->failure, cause);
     atomic_store(&context->failed, true);
 }
 
-/* The set's own end, whoever brought it about: after a close the batches that were decided go on, after a
- * failure nothing does. A failure may follow a close; what users are told is the first cause. */
-static void check_health(struct hvd_context *context)
+static void leave_all(struct hvd_context *context)
 {
-    hvd_code code = coordinator_health(context->world.coordinator, NULL);
-    if (code == context->health)
-        return;
-    hvd_status cause;
-    context->health = coordinator_health(context->world.coordinator, &cause);
-    log_debug(context->placement.rank, "no further operations: %s", cause.text);
-    record_failure(context, &cause);
-    if (code == HVD_SHUT_DOWN)
-        return;
-    executor_abort(context->executor, &cause);
-    lane_flush(&context->world);
+    for (struct lane *lane = context->world; lane; lane = lane->next)
+        lane_leave(lane);
+}
+
+static void fail_all(struct hvd_context *context, const hvd_status *cause)
+{
+    record_failure(context, cause);
+    for (struct lane *lane = context->world; lane; lane = lane->next)
+        lane_end(lane, cause);
     set_closed(context);
 }
 
-void progress_fail(struct hvd_context *context, int lost_rank, const hvd_status *cause)
+/* A lane's own end, whoever brought it about: after a close the batches that were decided go on, after a
+ * failure nothing does, in any lane. A failure may follow a close; what users are told is the first cause. */
+static void check_health(struct lane *lane)
 {
-    coordinator_abort(context->world.coordinator, lost_rank, cause);
-    check_health(context);
+    hvd_code code = coordinator_health(lane->coordinator, NULL);
+    if (code == lane->health)
+        return;
+    hvd_status cause;
+    lane->health = coordinator_health(lane->coordinator, &cause);
+    if (code != HVD_SHUT_DOWN) {
+        fail_all(lane->context, &cause);
+    } else if (lane->id == 0) {
+        record_failure(lane->context, &cause);
+        leave_all(lane->context);
+    }
+}
+
+void progress_fail(struct lane *lane, int lost_rank, const hvd_status *cause)
+{
+    lane_abort(lane, lost_rank, cause);
+    check_health(lane);
 }
 
 void progress_fault(struct hvd_context *context, const hvd_status *cause)
@@ -66,42 +115,49 @@ void progress_fault(struct hvd_context *context, const hvd_status *cause)
         status_copy(&context->fault, cause);
 }
 
-static void check_losses(struct hvd_context *context)
+static void check_losses(struct lane *lane)
 {
     hvd_status cause;
     int peer;
-    while ((peer = mesh_next_lost(context->mesh, &cause)) >= 0) {
+    while ((peer = mesh_next_lost(lane->mesh, &cause)) >= 0) {
         /* What the peer, or others, said before the end comes first: a farewell, or the true cause. */
-        lane_progress(&context->world);
-        progress_fail(context, peer, &cause);
+        lane_progress(lane);
+        progress_fail(lane, peer, &cause);
     }
+}
+
+/* ---- a turn ---------------------------------------------------------------------------------------- */
+
+static void announce_leaving(struct hvd_context *context)
+{
+    if (context->leave_said || !atomic_load_explicit(&context->leaving, memory_order_relaxed))
+        return;
+    context->leave_said = true;
+    leave_all(context);
 }
 
 bool progress(struct hvd_context *context)
 {
     bool moved = take_submissions(context);
-    if (atomic_load_explicit(&context->leaving, memory_order_relaxed) && !context->leave_said) {
-        context->leave_said = true;
-        coordinator_leave(context->world.coordinator);
-        context->world.active = true;
+    bool poll = context->turns++ % TURNS_PER_POLL == 0;
+    announce_leaving(context);
+    for (struct lane *lane = context->world; lane; lane = lane->next) {
+        if (poll)
+            mesh_poll(lane->mesh);
+        moved |= lane_progress(lane);
+        check_health(lane);
+        check_losses(lane);
     }
-    if (context->turns++ % TURNS_PER_POLL == 0)
-        mesh_poll(context->mesh);
-    moved |= lane_progress(&context->world);
-    moved |= executor_progress(context->executor);
     if (context->fault.code)
-        progress_fail(context, -1, &context->fault);
-    check_health(context);
-    check_losses(context);
+        progress_fail(context->world, -1, &context->fault);
+    membership_reap(context);
     return moved;
 }
 
 int64_t progress_deadline(const struct hvd_context *context)
 {
-    return context->world.next_flush;
-}
-
-void progress_closed(struct hvd_context *context)
-{
-    set_closed(context);
+    int64_t deadline = CLOCK_NEVER;
+    for (const struct lane *lane = context->world; lane; lane = lane->next)
+        deadline = lane->next_flush < deadline ? lane->next_flush : deadline;
+    return deadline;
 }

@@ -1,8 +1,10 @@
 /* submit.c - user threads' side of operations: check, describe, queue. The queue is a stack of one
  * compare-and-swap to push; the driver takes it whole and turns it round. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "engine/drive.h"
+#include "engine/observe.h"
 
 #include <string.h>
 
@@ -26,20 +28,37 @@ static void push(struct hvd_context *context, struct hvd_handle *handle)
         ;
 }
 
+/* The size of the request's set; its root becomes a rank of the set. */
+static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *size, hvd_status *status)
+{
+    int none = -1;
+    *size = context->placement.size;
+    if (request->process_set == 0)
+        return HVD_OK;
+    int *root = request->operation == HVD_BROADCAST ? &request->root : &none;
+    return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
+}
+
 static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                               hvd_status *status)
 {
     hvd_request own;
+    int size;
     hvd_code code = context_check_process(context, status);
     if (!code)
         code = take_request(request, &own, status);
     if (!code)
         code = hvd_health(context, status);
     if (!code)
-        code = handle_create(context, &own, handle, status);
+        code = resolve_set(context, &own, &size, status);
     if (!code)
-        push(context, *handle);
-    return code;
+        code = handle_create(context, &own, size, handle, status);
+    if (code)
+        return code;
+    if (observed(context))
+        (*handle)->submitted = clock_now();
+    push(context, *handle);
+    return HVD_OK;
 }
 
 hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)

@@ -55,7 +55,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
-    opened->event = opened->bell = opened->sockets = -1;
+    opened->event = opened->bell = opened->sockets = opened->parent_bell = -1;
     hvd_code code = make_peers(opened, config, status);
     if (!code)
         code = make_descriptors(opened, status);
@@ -85,6 +85,8 @@ void mesh_close(struct mesh *mesh)
 {
     if (!mesh)
         return;
+    if (mesh->parent_bell >= 0)
+        platform_poller_remove(mesh->parent_bell, mesh->bell);
     for (int i = 0; i < mesh->peer_count; i++)
         close_peer(&mesh->peers[i]);
     segment_release(mesh->segment);
@@ -250,6 +252,12 @@ void mesh_disarm(struct mesh *mesh)
         atomic_store(&mesh->segment->memory->sleeping, 0);
     if (mesh->has[TRANSPORT_tcp])
         platform_poller_change(mesh->bell, mesh->sockets, 0, NULL);
+}
+
+void mesh_attach(struct mesh *mesh, struct mesh *other)
+{
+    other->parent_bell = mesh->bell;
+    platform_poller_add(mesh->bell, other->bell, POLLER_READ, NULL);
 }
 
 void mesh_sleep(struct mesh *mesh, int64_t deadline)

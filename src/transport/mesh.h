@@ -54,6 +54,10 @@ void mesh_poll(struct mesh *mesh);
  * mesh_sleep may be called by another thread than the one that drives; that is how the background thread
  * listens while a waiting caller works: it stays inside mesh_sleep, and only arm and disarm change hands. */
 bool mesh_arm(struct mesh *mesh);
+
+/* From now on who sleeps on `mesh` also hears the peers of `other`, until that is closed. */
+void mesh_attach(struct mesh *mesh, struct mesh *other);
+
 void mesh_sleep(struct mesh *mesh, int64_t deadline);
 void mesh_disarm(struct mesh *mesh);
 void mesh_wake(struct mesh *mesh); /* any thread; ends the present or next mesh_sleep */

@@ -32,9 +32,10 @@ struct mesh {
     bool has[TRANSPORT_COUNT]; /* links of this transport */
     /* Descriptors. A sleeper waits for `bell`, which holds the event, the doorbells, and, while armed,
      * `sockets`; so a driving thread's own traffic does not wake it. */
-    int event;   /* mesh_wake */
-    int bell;    /* poller */
-    int sockets; /* poller of the TCP links, edge-triggered */
+    int event;       /* mesh_wake */
+    int bell;        /* poller */
+    int parent_bell; /* of the mesh that this one is attached to, or -1 */
+    int sockets;     /* poller of the TCP links, edge-triggered */
 };
 
 struct peer *mesh_peer(const struct mesh *mesh, int rank); /* NULL: not a peer */

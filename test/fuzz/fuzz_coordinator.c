@@ -63,8 +63,9 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
         abort();
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t size)
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t size)
 {
+    (void)reduction;
     (void)owner;
     return (uint16_t)(operation + size);
 }
@@ -74,16 +75,27 @@ static void on_closed(void *owner)
     (void)owner;
 }
 
+static void on_joined(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner, (void)request, (void)last_rank;
+}
+
 static void open_subject(struct subject *subject, int rank)
 {
     static const int host_sizes[] = {2, 3, 1, 1};
     static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d"};
-    struct coordinator_config config = {
-        .rank = rank,
-        .size = 7,
-        .fusion_threshold = 64,
-        .cache_capacity = 2,
-        .output = {subject, on_send, on_flood, on_run, on_finish, on_choose, on_closed}};
+    struct coordinator_config config = {.rank = rank,
+                                        .size = 7,
+                                        .fusion_threshold = 64,
+                                        .cache_capacity = 2,
+                                        .output = {.owner = subject,
+                                                   .send = on_send,
+                                                   .flood = on_flood,
+                                                   .run = on_run,
+                                                   .finish = on_finish,
+                                                   .joined = on_joined,
+                                                   .choose_algorithm = on_choose,
+                                                   .closed = on_closed}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();

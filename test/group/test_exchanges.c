@@ -29,7 +29,7 @@ static void reducescatter_case(struct member *member, const struct type_row *typ
     size_t count = (size_t)(rows * width);
     char *input = malloc(count * hvd_dtype_size(type->dtype) + 1);
     for (size_t i = 0; i < count; i++)
-        type->put(input, i, value_at(reduction, member->rank, i));
+        type->put(input, i, value_at(type->dtype, reduction, member->rank, i));
     hvd_tensor in = tensor_of(input, type->dtype, shape, 2), out;
     snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type->dtype), reduction,
              (int)rows, (int)width);
@@ -40,14 +40,11 @@ static void reducescatter_case(struct member *member, const struct type_row *typ
     CHECK(out.ndim == 2 && out.shape[0] == kept && out.shape[1] == width, "%s: shape [%d, %d]", name,
           (int)out.shape[0], (int)out.shape[1]);
     for (size_t i = 0; i < (size_t)(kept * width); i++) {
-        double expected = expected_at(reduction, member->size, i + (size_t)(first * width));
-        if (reduction == HVD_AVERAGE)
-            expected =
-                is_integer(type->dtype) ? (double)((int)expected / member->size) : expected / member->size;
+        double expected = expected_at(type->dtype, reduction, member->size, i + (size_t)(first * width));
         check_value(type, out.data, i, expected, name);
     }
     for (size_t i = 0; i < count; i++)
-        check_value(type, input, i, value_at(reduction, member->rank, i), name);
+        check_value(type, input, i, value_at(type->dtype, reduction, member->rank, i), name);
     hvd_free(out.data);
     free(input);
 }
@@ -57,9 +54,9 @@ static void reducescatter_product(struct member *member)
     static const int64_t rows[] = {0, 1, 3, 8, 1001, 60011};
     for (int t = 0; t < TYPES; t++) {
         for (int c = 0; c < 6; c++) {
-            if (c == 5 && t % 4)
-                continue;
-            reducescatter_case(member, &types[t], c % 2 ? HVD_SUM : HVD_AVERAGE, rows[c], 1 + (t + c) % 3);
+            hvd_reduction reduction = (t + c) % 2 ? HVD_SUM : HVD_AVERAGE;
+            if ((t + c) % 3 != 0 && reduction_takes(reduction, types[t].dtype))
+                reducescatter_case(member, &types[t], reduction, rows[c], 1 + (t + c) % 3);
         }
         reducescatter_case(member, &types[t], HVD_SUM, 5, 0);
     }

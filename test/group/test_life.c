@@ -95,8 +95,8 @@ static void test_nothing_is_left_behind(void **state)
         CHECK(after.threads == before.threads, "%d threads, before: %d", after.threads, before.threads);
         CHECK(after.mappings <= before.mappings + 16, "%d mappings, before: %d", after.mappings,
               before.mappings);
-        CHECK(after.resident <= before.resident + MORE_RESIDENT, "%ld KiB resident, before: %ld", after.resident,
-              before.resident);
+        CHECK(after.resident <= before.resident + MORE_RESIDENT, "%ld KiB resident, before: %ld",
+              after.resident, before.resident);
     }
 }
 

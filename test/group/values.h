@@ -4,6 +4,10 @@
 
 #include "group.h"
 
+#include "base/types.h"
+
+#include <math.h>
+
 struct type_row {
     hvd_dtype dtype;
     double (*get)(const void *data, size_t i);
@@ -41,33 +45,33 @@ static inline uint16_t float_to_half_bits(double value, int exponent_bits)
     return (uint16_t)(sign | exponent << fraction_bits | (int)((value - 1) * (1 << fraction_bits)));
 }
 
-#define PLAIN_TYPE(name, type)                                                                               \
-    static double get_##name(const void *data, size_t i)                                                     \
-    {                                                                                                        \
-        return (double)((const type *)data)[i];                                                              \
-    }                                                                                                        \
-    static void put_##name(void *data, size_t i, double value)                                               \
-    {                                                                                                        \
-        ((type *)data)[i] = (type)value;                                                                     \
-    }
-PLAIN_TYPE(UINT8, uint8_t)
-PLAIN_TYPE(INT8, int8_t)
-PLAIN_TYPE(INT32, int32_t)
-PLAIN_TYPE(INT64, int64_t)
-PLAIN_TYPE(FLOAT32, float)
-PLAIN_TYPE(FLOAT64, double)
+#define EXPONENT_FLOAT16  5
+#define EXPONENT_BFLOAT16 8
 
-#define HALF_TYPE(name, exponent_bits)                                                                       \
+/* Complex numbers: the real part; an imaginary one is wrong. */
+#define GET_logical(name, storage, value) (value)
+#define GET_integer(name, storage, value) ((double)(value))
+#define GET_real(name, storage, value)    (value)
+#define GET_half(name, storage, value)    half_bits_to_float(value, EXPONENT_##name)
+#define GET_complex(name, storage, value) ((value) == (double)(value) ? (double)(value) : NAN)
+
+#define PUT_logical(name, storage, value) ((value) != 0)
+#define PUT_integer(name, storage, value) ((storage)(value))
+#define PUT_real(name, storage, value)    ((storage)(value))
+#define PUT_half(name, storage, value)    float_to_half_bits(value, EXPONENT_##name)
+#define PUT_complex(name, storage, value) ((storage)(value))
+
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
     static double get_##name(const void *data, size_t i)                                                     \
     {                                                                                                        \
-        return half_bits_to_float(((const uint16_t *)data)[i], exponent_bits);                               \
+        return GET_##family(name, storage, ((const storage *)data)[i]);                                      \
     }                                                                                                        \
     static void put_##name(void *data, size_t i, double value)                                               \
     {                                                                                                        \
-        ((uint16_t *)data)[i] = float_to_half_bits(value, exponent_bits);                                    \
+        ((storage *)data)[i] = PUT_##family(name, storage, value);                                           \
     }
-HALF_TYPE(FLOAT16, 5)
-HALF_TYPE(BFLOAT16, 8)
+#include "base/dtypes.def"
+#undef DTYPE
 
 static const struct type_row types[] = {
 #define DTYPE(name, ...) {HVD_##name, get_##name, put_##name},
@@ -76,33 +80,38 @@ static const struct type_row types[] = {
 };
 enum { TYPES = sizeof types / sizeof *types };
 
-/* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 3 else (sums over 8 ranks stay below 127).
- */
-static inline double value_at(hvd_reduction reduction, int rank, size_t i)
+/* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 3 else (sums over 8 ranks stay below 127);
+ * of bool 0 and 1. */
+static inline double value_at(hvd_dtype dtype, hvd_reduction reduction, int rank, size_t i)
 {
+    if (dtype == HVD_BOOL)
+        return (i * 7 + (size_t)rank * 3) % 4 > 1;
     if (reduction == HVD_PRODUCT)
         return (i + (size_t)rank) % 3 ? 1 : 2;
     return (double)((i * 7 + (size_t)rank * 3) % 4);
 }
 
-static inline double expected_at(hvd_reduction reduction, int size, size_t i)
+static inline bool is_integer(hvd_dtype dtype)
 {
-    double result = value_at(reduction, 0, i);
+    return dtype < HVD_FLOAT16 || dtype == HVD_UINT32 || dtype == HVD_UINT64;
+}
+
+/* The result, divided for averages. */
+static inline double expected_at(hvd_dtype dtype, hvd_reduction reduction, int size, size_t i)
+{
+    double result = value_at(dtype, reduction, 0, i);
     for (int rank = 1; rank < size; rank++) {
-        double value = value_at(reduction, rank, i);
+        double value = value_at(dtype, reduction, rank, i);
         if (reduction == HVD_SUM || reduction == HVD_AVERAGE)
-            result += value;
+            result = dtype == HVD_BOOL ? result || value : result + value;
         else if (reduction == HVD_PRODUCT)
             result *= value;
         else if ((reduction == HVD_MIN) == (value < result))
             result = value;
     }
-    return result;
-}
-
-static inline bool is_integer(hvd_dtype dtype)
-{
-    return dtype == HVD_UINT8 || dtype == HVD_INT8 || dtype == HVD_INT32 || dtype == HVD_INT64;
+    if (reduction != HVD_AVERAGE)
+        return result;
+    return is_integer(dtype) ? (double)((int)result / size) : result / size;
 }
 
 static inline void check_value(const struct type_row *type, const void *data, size_t i, double expected,

@@ -20,10 +20,13 @@ BELOW: dict[str, set[str]] = {
     "rendezvous": {"base"},
     "transport": {"base", "rendezvous"},
     "coordinate": {"base"},
+    "watch": {"base"},
     "coll": {"base", "device", "transport"},
-    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll"},
+    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "watch"},
     "bind": set(),
 }
+# Lists of public names, without code: for every folder.
+TABLES = {"base/dtypes.def"}
 SKIPPED = {".git", "build", "out", "dist", ".venv", "__pycache__"}
 TEXTS = {
     ".c",
@@ -84,7 +87,7 @@ def test_includes_only_from_below(folder: str) -> None:
     wrong = [
         f"{name} includes {header}"
         for name, header in includes(ROOT / "src" / folder)
-        if "/" in header and header.split("/")[0] not in allowed
+        if "/" in header and header.split("/")[0] not in allowed and header not in TABLES
     ]
     assert not wrong
 

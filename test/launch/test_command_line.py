@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
 from conftest import Launcher
 
+CHECK_BUILD = r"""Horovod v\d+\.\d+\.\d+:
+
+Available Frameworks:
+    \[ \] TensorFlow
+    \[ \] PyTorch
+    \[ \] MXNet
+    \[ \] NumPy
+
+Available Controllers:
+    \[ \] MPI
+    \[X\] Gloo
+
+Available Tensor Operations:
+    \[ \] NCCL
+    \[ \] DDL
+    \[ \] CCL
+    \[ \] MPI
+    \[X\] Gloo
+    \[X\] shared memory
+    \[X\] TCP
+
+Frameworks: as seen by .*
+"""
 SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']
 
 
@@ -18,6 +42,10 @@ def test_help_lists_options_and_settings(launcher: Launcher) -> None:
         "--hostfile FILE",
         "--fusion-threshold-mb N",
         "--[no-]log-hide-timestamp",
+        "\nInformation:\n",
+        "\nparams:\n",
+        "--[no-]hierarchical-allreduce ",
+        "\nRefused by this version:\n",
         "[HOROVOD_FUSION_THRESHOLD, default 128]",
     ):
         assert text in result.stdout
@@ -34,15 +62,8 @@ def test_version(launcher: Launcher, flag: str) -> None:
 def test_check_build(launcher: Launcher, flag: str) -> None:
     result = launcher.run(flag)
     assert result.returncode == 0
-    assert result.stdout.startswith("Horovod v")
-    for line in [
-        "Available Frameworks",
-        "] PyTorch",
-        "    [X] horovod rendezvous",
-        "    [X] shared memory",
-        "    [X] TCP",
-    ]:
-        assert line in result.stdout
+    text = re.sub(r"\[X\] (PyTorch|NumPy)\n", r"[ ] \1\n", result.stdout)  # whether they are installed here
+    assert re.fullmatch(CHECK_BUILD, text), result.stdout
 
 
 @pytest.mark.parametrize(
@@ -58,6 +79,7 @@ def test_check_build(launcher: Launcher, flag: str) -> None:
         (["--num-procs", "2", "true"], "there is no option --num-procs; did you mean --num-proc?"),
         (["-nq", "2", "true"], "there is no option -nq; did you mean -np?"),
         (["--cycle-time", "1", "true"], "did you mean --cycle-time-ms?"),
+        (["--autotone", "true"], "did you mean --autotune?"),
         (["--xylophone-orchestra", "true"], "there is no option --xylophone-orchestra\n"),
         (["--verbose=yes", "true"], "--verbose takes no value"),
         (["-np", "2", "--cycle-time-ms", "-1", "true"], "--cycle-time-ms=-1 must be >= 0"),

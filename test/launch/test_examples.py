@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import re
 import sys
@@ -67,6 +68,30 @@ def test_function_approximation_ensemble(launcher: Launcher) -> None:
     assert picture.read_bytes().startswith(PNG)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_pinn(launcher: Launcher, ranks: int) -> None:
+    lines = example(launcher, ranks, "pinn.py", "--steps", "20")
+    assert sum(line.startswith("step") for line in lines) == 10
+    assert "weights equal on all ranks: yes" in lines
+    assert (launcher.folder / "results" / "pinn.png").read_bytes().startswith(PNG)
+    assert lines[-1] == "picture: results/pinn.png"
+
+
+def test_two_ranks_solve_one_equation(launcher: Launcher) -> None:
+    """A quarter of its steps is enough for the promised error."""
+    lines = example(launcher, 2, "pinn.py", "--steps", "750")
+    assert numbers(next(line for line in lines if line.startswith("relative L2 error")))[0] <= 0.05, lines
+
+
+def test_two_ranks_solve_two_equations(launcher: Launcher) -> None:
+    lines = example(launcher, 2, "pinn_ensemble.py", "--steps", "750")
+    for rank, solution in enumerate(("sin(πx)", "sin(2πx)")):
+        (line,) = (line for line in lines if line.startswith(f"rank {rank} "))
+        assert solution in line
+        assert numbers(line)[0] <= 0.05, lines
+    assert (launcher.folder / "results" / "pinn_ensemble.png").read_bytes().startswith(PNG)
+
+
 def test_mnist_and_its_checkpoint(launcher: Launcher) -> None:
     lines = example(launcher, 2, "mnist.py", "--epochs", "1")
     assert "2 rank(s), 4000 digits to train on, 1000 held out" in lines
@@ -96,14 +121,53 @@ def test_mnist_reads_idx_files(launcher: Launcher) -> None:
     assert "2 rank(s), 64 digits to train on, 16 held out" in lines
 
 
-@pytest.mark.parametrize("name", ["function_approximation", "function_approximation_ensemble", "mnist"])
-def test_help_says_what_one_sees(launcher: Launcher, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "parameters", "tensors"),
+    [("resnet50", 25_557_032, 161), ("resnet101", 44_549_160, 314), ("vgg16", 138_357_544, 32)],
+)
+def test_models_have_their_well_known_size(
+    name: str, parameters: int, tensors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "torch")
+    torch = pytest.importorskip("torch")
+    with torch.device("meta"):
+        model = importlib.import_module("models").MODELS[name]()
+        assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+    counts = [parameter.numel() for parameter in model.parameters()]
+    assert (sum(counts), len(counts)) == (parameters, tensors)
+
+
+@pytest.mark.parametrize("option", [[], ["--fp16-allreduce"], ["--use-adasum"]])
+def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
+    path = EXAMPLES / "torch" / "synthetic_benchmark.py"
+    small = ["--batch-size", "2", "--image-size", "32", "--num-warmup-batches", "1"]
+    lines = run(
+        launcher, 2, sys.executable, path, *small, "--num-batches-per-iter", "1", "--num-iters", "2", *option
+    )
+    assert sum(line.startswith("Iter #") for line in lines) == 2
+    assert re.fullmatch(r"Img/sec per CPU: \d+\.\d \+-\d+\.\d", lines[-2])
+    assert re.fullmatch(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-\d+\.\d", lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("function_approximation", "--output-dir"),
+        ("function_approximation_ensemble", "--output-dir"),
+        ("pinn", "--output-dir"),
+        ("pinn_ensemble", "--output-dir"),
+        ("mnist", "--output-dir"),
+        ("synthetic_benchmark", "--use-adasum"),
+    ],
+)
+def test_help_says_what_one_sees(launcher: Launcher, name: str, option: str) -> None:
     path = EXAMPLES / "torch" / f"{name}.py"
     process = launcher.start(str(path), "--help", program=sys.executable)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, err
     assert "You see:" in out
-    assert "--output-dir" in out
+    assert option in out
+    assert f"/{name}.py" in (EXAMPLES / "README.md").read_text()
 
 
 def test_the_example_of_the_readme(launcher: Launcher) -> None:

@@ -39,7 +39,11 @@ class NumPyKind:
     """Tests speak of arrays through this, and run once for each kind."""
 
     hvd: Any = hvd
-    dtypes = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
+    dtypes: tuple[str, ...] = (
+        "bool",
+        *("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
 
     @staticmethod
     def array(values: Any, dtype: str = "float32") -> Any:
@@ -47,7 +51,7 @@ class NumPyKind:
 
     @staticmethod
     def numpy(array: Any) -> Any:
-        return np.asarray(array, np.float64)
+        return np.asarray(array, np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
 class TorchKind:
@@ -62,7 +66,8 @@ class TorchKind:
         return self.torch.tensor(np.array(values), dtype=getattr(self.torch, dtype))
 
     def numpy(self, array: Any) -> Any:
-        return array.detach().to(self.torch.float64).numpy()
+        wide = self.torch.complex128 if array.is_complex() else self.torch.float64
+        return array.detach().to(wide).numpy()
 
 
 @pytest.fixture(params=[NumPyKind, TorchKind], ids=["numpy", "torch"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_collectives import all_values, check, values
+from test_collectives import IMPOSSIBLE, all_values, check, values
 
 import horovod as basics
 
@@ -24,13 +24,17 @@ def rows_of(rows: int, rank: int, size: int) -> slice:
 @pytest.mark.parametrize("shape", [(6,), (5, 3), (1,), (0, 4), (4, 0), (70_001,), (2, 2, 3)])
 def test_reducescatter(kind: Any, shape: tuple[int, ...], op: int, rank: int, size: int) -> None:
     for dtype in kind.dtypes:
-        tensor = kind.array(values(shape, rank), dtype)
+        tensor = kind.array(values(shape, rank, dtype), dtype)
+        if (dtype, op) in IMPOSSIBLE:
+            with pytest.raises(ValueError, match="reducescatter: there is no average of bool"):
+                kind.hvd.reducescatter(tensor, op=op)
+            continue
         result = kind.hvd.reducescatter(tensor, op=op)
-        parts = all_values(shape, size)
+        parts = all_values(shape, size, dtype)
         whole = parts.sum(0) if op == basics.Sum else parts.mean(0)
         assert result.dtype == tensor.dtype
         check(kind, result, whole[rows_of(shape[0], rank, size)], dtype)
-        check(kind, tensor, values(shape, rank), dtype)
+        check(kind, tensor, values(shape, rank, dtype), dtype)
 
 
 def test_reducescatter_average_is_default_and_factors(kind: Any, rank: int, size: int) -> None:

@@ -69,7 +69,7 @@ def distributed(make: Callable[[Any], Any], **options: Any) -> tuple[Net, Any]:
     return model, hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
 
 
-def check_equal(model: Net, expected: Net, tolerance: float = 1e-6) -> None:
+def check_equal(model: Any, expected: Any, tolerance: float = 1e-6) -> None:
     for (name, value), other in zip(model.named_parameters(), expected.parameters(), strict=True):
         assert torch.allclose(value, other, atol=tolerance), f"{name}: {(value - other).abs().max():.2e}"
     hashes = hvd.allgather_object([p.detach().numpy().tobytes() for p in model.parameters()])

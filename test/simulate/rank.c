@@ -253,8 +253,9 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
     }
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
+    (void)reduction;
     const struct virtual_rank *rank = owner;
     if (rank->number != 0)
         violation(rank->world, "rank %d chose an algorithm", rank->number);
@@ -273,7 +274,15 @@ static void on_closed(void *owner)
 
 struct coordinator_output rank_output(struct virtual_rank *rank)
 {
-    return (struct coordinator_output){rank, on_send, on_flood, on_run, on_finish, on_choose, on_closed};
+    return (struct coordinator_output){
+        .owner = rank,
+        .send = on_send,
+        .flood = on_flood,
+        .run = on_run,
+        .finish = on_finish,
+        .choose_algorithm = on_choose,
+        .closed = on_closed,
+    };
 }
 
 /* ---- leaving and losing -------------------------------------------------------------------------------- */

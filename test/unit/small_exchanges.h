@@ -26,7 +26,7 @@ static inline void scatter_check(const struct work *works, const struct reduce_c
         const struct work *work = &works[rank];
         work_assert_done(work);
         for (size_t at = work->blocks[rank]; at < work->blocks[rank + 1]; at += element) {
-            char should[8];
+            _Alignas(16) char should[16];
             const char *is = vector_at(&work->output, at);
             number_put(c->dtype, should, expected(c, size, at / element)); /* wraps integers */
             if (is_integer(c->dtype))

@@ -39,25 +39,30 @@ static inline uint16_t half_of(double value, int exponent_bits)
     return (uint16_t)(sign | (uint32_t)(exponent - 1 + bias) << fraction_bits | bits);
 }
 
+#define EXPONENT_FLOAT16  5
+#define EXPONENT_BFLOAT16 8
+
+/* Of complex numbers the real part; the imaginary one stays 0. */
+#define GET_logical(name, storage, from) (*(const storage *)(from))
+#define GET_integer(name, storage, from) ((double)*(const storage *)(from))
+#define GET_real(name, storage, from)    (*(const storage *)(from))
+#define GET_half(name, storage, from)    half_value(*(const storage *)(from), EXPONENT_##name)
+#define GET_complex(name, storage, from) ((double)*(const storage *)(from))
+
+#define PUT_logical(name, storage, value) ((value) != 0)
+#define PUT_integer(name, storage, value) ((storage)(int64_t)(value))
+#define PUT_real(name, storage, value)    ((storage)(value))
+#define PUT_half(name, storage, value)    half_of(value, EXPONENT_##name)
+#define PUT_complex(name, storage, value) ((storage)(value))
+
 static inline double number_get(hvd_dtype dtype, const void *from)
 {
     switch (dtype) {
-    case HVD_UINT8:
-        return *(const uint8_t *)from;
-    case HVD_INT8:
-        return *(const int8_t *)from;
-    case HVD_INT32:
-        return *(const int32_t *)from;
-    case HVD_INT64:
-        return (double)*(const int64_t *)from;
-    case HVD_FLOAT16:
-        return half_value(*(const uint16_t *)from, 5);
-    case HVD_FLOAT32:
-        return *(const float *)from;
-    case HVD_FLOAT64:
-        return *(const double *)from;
-    case HVD_BFLOAT16:
-        return half_value(*(const uint16_t *)from, 8);
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    case HVD_##name:                                                                                         \
+        return GET_##family(name, storage, from);
+#include "base/dtypes.def"
+#undef DTYPE
     }
     return 0;
 }
@@ -65,36 +70,31 @@ static inline double number_get(hvd_dtype dtype, const void *from)
 static inline void number_put(hvd_dtype dtype, void *to, double value)
 {
     switch (dtype) {
-    case HVD_UINT8:
-        *(uint8_t *)to = (uint8_t)(int64_t)value;
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    case HVD_##name:                                                                                         \
+        *(storage *)to = PUT_##family(name, storage, value);                                                 \
         break;
-    case HVD_INT8:
-        *(int8_t *)to = (int8_t)(int64_t)value;
-        break;
-    case HVD_INT32:
-        *(int32_t *)to = (int32_t)value;
-        break;
-    case HVD_INT64:
-        *(int64_t *)to = (int64_t)value;
-        break;
-    case HVD_FLOAT16:
-        *(uint16_t *)to = half_of(value, 5);
-        break;
-    case HVD_FLOAT32:
-        *(float *)to = (float)value;
-        break;
-    case HVD_FLOAT64:
-        *(double *)to = value;
-        break;
-    case HVD_BFLOAT16:
-        *(uint16_t *)to = half_of(value, 8);
-        break;
+#include "base/dtypes.def"
+#undef DTYPE
     }
 }
 
+/* What is exact: integers, and bool. */
 static inline bool is_integer(hvd_dtype dtype)
 {
-    return dtype == HVD_UINT8 || dtype == HVD_INT8 || dtype == HVD_INT32 || dtype == HVD_INT64;
+    switch (dtype) {
+#define EXACT_logical true
+#define EXACT_integer true
+#define EXACT_real    false
+#define EXACT_half    false
+#define EXACT_complex false
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    case HVD_##name:                                                                                         \
+        return EXACT_##family;
+#include "base/dtypes.def"
+#undef DTYPE
+    }
+    return false;
 }
 
 /* ---- memory --------------------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static inline void work_done(struct job *job, const hvd_status *status)
 
 static inline const struct algorithm *algorithm_named(hvd_operation operation, const char *name)
 {
-    return algorithm_table[algorithm_choose(operation, 1 << 20, 4, name, 0)];
+    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, 4, name, 0)];
 }
 
 static inline void work_init(struct work *work, hvd_operation operation, const char *algorithm, int rank,
@@ -279,10 +279,14 @@ struct reduce_case {
 
 static inline double contribution(const struct reduce_case *c, int rank, size_t i)
 {
+    _Alignas(16) char minus_one[16];
     int value = (int)((i * 7 + (size_t)rank * 5 + i / 11) % 9);
+    if (c->dtype == HVD_BOOL)
+        return value > 3;
     if (c->reduction == HVD_PRODUCT)
         return value % 2 + 1;
-    return c->dtype == HVD_UINT8 ? value : value - 4;
+    number_put(c->dtype, minus_one, -1);
+    return number_get(c->dtype, minus_one) > 0 ? value : value - 4; /* an unsigned type wraps around */
 }
 
 static inline double in_type(const struct reduce_case *c, double value)
@@ -338,7 +342,7 @@ static inline void reduce_check(const struct work *works, const struct reduce_ca
         work_assert_done(&works[rank]);
         for (size_t i = 0; i < c->elements; i++) {
             const char *is = vector_at(&works[rank].output, i * element);
-            char should[8];
+            _Alignas(16) char should[16];
             number_put(c->dtype, should, expected(c, size, i)); /* wraps integers */
             if (is_integer(c->dtype))
                 assert_memory_equal(is, should, element);

@@ -72,7 +72,7 @@ static void on_run(void *owner, const struct batch *batch)
     struct rank *rank = owner;
     for (int i = 0; i < batch->count; i++) {
         write_log(rank, i ? "+" : "");
-        write_log(rank, batch->requests[i]->name);
+        write_log(rank, batch->requests[i] ? batch->requests[i]->name : "-");
     }
     write_log(rank, " ");
     rank->batches[rank->running++] = batch->sequence;
@@ -87,8 +87,27 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
     status_copy(&rank->end, status);
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, uint64_t bytes)
+static void on_joined(void *owner, struct pending *request, int last_rank)
 {
+    struct rank *rank = owner;
+    char text[16];
+    snprintf(text, sizeof text, "%s=%d ", request->name, last_rank);
+    write_log(rank, text);
+}
+
+static void on_stalled(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct rank *rank = owner;
+    char ranks_text[64];
+    const char *digits = strchr(rank_set_text(missing, ranks_text, sizeof ranks_text), ' ') + 1;
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "%s?%s ", name, digits);
+    assert_true(waited >= 1000);
+}
+
+static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
+{
+    (void)reduction;
     (void)owner;
     (void)operation;
     (void)bytes;
@@ -116,8 +135,17 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
         ranks[r] = (struct rank){.number = r};
         config.rank = r;
         config.size = size;
-        config.output = (struct coordinator_output){&ranks[r], on_send,   on_flood, on_run,
-                                                    on_finish, on_choose, on_closed};
+        config.output = (struct coordinator_output){
+            .owner = &ranks[r],
+            .send = on_send,
+            .flood = on_flood,
+            .run = on_run,
+            .finish = on_finish,
+            .joined = on_joined,
+            .stalled = on_stalled,
+            .choose_algorithm = on_choose,
+            .closed = on_closed,
+        };
         assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
         assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
     }
@@ -750,11 +778,159 @@ static void garbage_names_its_sender(void **state)
         check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
+/* ---- ranks that join ------------------------------------------------------------------------------------
+ */
 
+static void join_rank(int rank)
+{
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    assert_int_equal(submit_request(rank, "j", &request, NULL), HVD_OK);
+}
+
+/* A tree of three levels: 0 over 1, 2 (with 3 below) and 4 (with 5 below). */
+static void a_joined_subtree_is_not_waited_for(void **state)
+{
+    (void)state;
+    open_ranks("2,2,2", 6, settings);
+    submit(0, "a", 3);
+    submit(1, "a", 3);
+    submit(4, "a", 3);
+    submit(5, "a", 3);
+    run_all();
+    check_log("");
+    join_rank(3);
+    run_all();
+    check_log(""); /* rank 2 is still awaited */
+    join_rank(2);
+    run_all();
+    assert_string_equal(ranks[0].log, "a ");
+    assert_string_equal(ranks[2].log, "- ");
+    assert_string_equal(ranks[3].log, "- ");
+    for (int r = 0; r < 6; r++)
+        ranks[r].log[0] = '\0';
+    join_rank(5);
+    join_rank(1);
+    join_rank(4);
+    run_all();
+    check_log("");
+    join_rank(0);
+    run_all();
+    check_log("j=0 ");
+}
+
+static void a_join_follows_what_was_asked_before(void **state)
+{
+    (void)state;
+    open_ranks("", 3, settings);
+    submit(2, "a", 3);
+    join_rank(2);
+    submit(0, "a", 3);
+    submit(1, "a", 3);
+    join_rank(0);
+    join_rank(1);
+    run_all();
+    assert_string_equal(ranks[2].log, "a j=1 ");
+    check_log("a j=1 ");
+}
+
+static void joined_ranks_may_not_submit(void **state)
+{
+    (void)state;
+    open_ranks("", 2, settings);
+    hvd_status status = {0};
+    join_rank(1);
+    assert_int_equal(submit_elements(1, "a", 3, 0, &status), HVD_INVALID_ARGUMENT);
+    check_text(status.text, "rank 1 has joined");
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    assert_int_equal(submit_request(1, "j", &request, &status), HVD_INVALID_ARGUMENT);
+    join_rank(0);
+    run_all();
+    check_log("j=1 "); /* in the order in which the root heard of them */
+    submit_everywhere("a", 3);
+    run_all();
+    check_log("a ");
+}
+
+static void a_fault_ends_a_join(void **state)
+{
+    (void)state;
+    open_ranks("", 3, settings);
+    join_rank(2);
+    run_all();
+    hvd_status cause;
+    status_set(&cause, HVD_PEER_LOST, "lost rank 0");
+    coordinator_abort(ranks[1].coordinator, 0, &cause);
+    run_all();
+    assert_string_equal(ranks[2].log, "!j ");
+    assert_int_equal(coordinator_pending_count(ranks[2].coordinator), 0);
+}
+
+/* ---- stalls ----------------------------------------------------------------------------------------------
+ */
+
+static void the_root_hears_who_is_missing(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.stall_time = 1000;
+    config.stall_shutdown_time = 5000;
+    now = 1;
+    open_ranks("3,3,1", 7, config);
+    assert_true(coordinator_next_flush(ranks[0].coordinator) == INT64_MAX); /* an idle job never wakes */
+    submit(1, "a", 3);
+    submit(4, "a", 3);
+    run_all();
+    assert_true(coordinator_next_flush(ranks[0].coordinator) < 1000);
+    for (; now < 2500; now += 100)
+        run_all();
+    check_text(ranks[0].log, "a?0, 2-3, 5-6 ");
+    assert_string_equal(ranks[1].log, "");
+    ranks[0].log[0] = '\0';
+    for (; now < 5500; now += 100)
+        run_all();
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &ranks[r].end), HVD_TIMED_OUT);
+    check_text(ranks[4].end.text, "ranks 0, 2-3, 5-6");
+}
+
+static void a_stall_that_ends_is_forgotten(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.stall_time = 1000;
+    now = 1;
+    open_ranks("3,3", 6, config);
+    submit(4, "a", 3);
+    for (; now < 3000; now += 100)
+        run_all();
+    check_text(ranks[0].log, "a?0-3, 5 ");
+    for (int r = 0; r < 6; r++) {
+        ranks[r].log[0] = '\0';
+        if (r != 4)
+            submit(r, "a", 3);
+    }
+    run_all();
+    for (int r = 0; r < 6; r++) {
+        check_text(ranks[r].log, "a ");
+        ranks[r].log[0] = '\0';
+    }
+    for (; now < 9000; now += 100)
+        run_all();
+    check_log("");
+    for (int r = 0; r < 6; r++)
+        assert_true(coordinator_next_flush(ranks[r].coordinator) == INT64_MAX);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_joined_subtree_is_not_waited_for),
+        TEST(a_join_follows_what_was_asked_before),
+        TEST(joined_ranks_may_not_submit),
+        TEST(a_fault_ends_a_join),
+        TEST(the_root_hears_who_is_missing),
+        TEST(a_stall_that_ends_is_forgotten),
         TEST(nothing_runs_before_all_asked),
         TEST(one_order_for_all),
         TEST(a_job_of_one_rank),

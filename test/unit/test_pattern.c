@@ -1,5 +1,6 @@
 /* test_pattern.c - the arithmetic of who talks to whom, and that every algorithm keeps to it: each step of
  * every plan goes to a listed peer, and what one rank sends the other expects. */
+#include "base/types.h"
 #include "coll/job.h"
 #include "coll/pattern.h"
 
@@ -146,7 +147,7 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
     for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
         own_rows[i] = 3;
     return (struct job){.operation = algorithm->operation,
-                        .reduction = HVD_SUM,
+                        .reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM,
                         .dtype = HVD_FLOAT32,
                         .prescale = prescale,
                         .postscale = 1,
@@ -178,7 +179,7 @@ static void record(const struct schedule *schedule, int rank, int size)
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
         check_step(schedule, i);
-        if (step->kind == STEP_COPY || !step->length)
+        if (step_is_local(step) || !step->length)
             continue;
         assert_true(is_peer(rank, step->peer, size));
         uint64_t *hash = step->kind == STEP_SEND ? &sent[rank][step->peer] : &expected[step->peer][rank];
@@ -238,30 +239,50 @@ static void test_plans(void **state)
         }
 }
 
+static const char *chosen_for(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
+                              const char *forced)
+{
+    int row = algorithm_choose(operation, reduction, bytes, 4, forced, 1000);
+    assert_true(algorithm_does(row, operation, reduction));
+    return algorithm_table[row]->name;
+}
+
 static const char *chosen(hvd_operation operation, uint64_t bytes, const char *forced)
 {
-    const struct algorithm *row = algorithm_table[algorithm_choose(operation, bytes, 4, forced, 1000)];
-    assert_int_equal(row->operation, operation);
-    return row->name;
+    return chosen_for(operation, HVD_SUM, bytes, forced);
 }
 
 static void test_choice(void **state)
 {
     (void)state;
-    hvd_status status;
     assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1, "ring"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
-#define OPERATION(name, ...) chosen(HVD_##name, 0, "auto");
+#define OPERATION(name, ...)                                                                                 \
+    if (operation_absence(HVD_##name) != ABSENCE_never)                                                      \
+        chosen(HVD_##name, 0, "auto");
 #include "base/operations.def"
 #undef OPERATION
-    assert_int_equal(algorithm_check_name("auto", &status), HVD_OK);
-    assert_int_equal(algorithm_check_name("ring", &status), HVD_OK);
-    assert_int_equal(algorithm_check_name("rings", &status), HVD_INVALID_ARGUMENT);
-    assert_non_null(strstr(status.text, "'rings'"));
-    assert_non_null(strstr(status.text, "doubling (allreduce)"));
+    assert_string_equal(chosen_for(HVD_ALLREDUCE, HVD_ADASUM, 10, "auto"), "adasum");
+    assert_string_equal(chosen_for(HVD_ALLREDUCE, HVD_ADASUM, 10, "ring"), "adasum");
+    assert_string_equal(chosen_for(HVD_ALLREDUCE, HVD_MAX, 10, "adasum"), "doubling");
+    assert_false(algorithm_does(algorithm_count, HVD_ALLREDUCE, HVD_SUM));
+    assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    hvd_status status;
+    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "auto", &status), HVD_OK);
+    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "ring", &status), HVD_OK);
+    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "rings", &status), HVD_INVALID_ARGUMENT);
+    assert_string_equal(status.text, "allreduce has no algorithm 'rings'; use one of: auto, doubling, ring");
+    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "tree", NULL), HVD_INVALID_ARGUMENT);
+    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "adasum", NULL), HVD_INVALID_ARGUMENT);
+    assert_int_equal(algorithm_check_name(HVD_BROADCAST, "tree", NULL), HVD_OK);
 }
 
 int main(void)
@@ -269,7 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks), cmocka_unit_test(test_rows),  cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_tree),   cmocka_unit_test(test_peers), cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

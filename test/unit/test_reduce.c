@@ -76,7 +76,7 @@ static uint16_t to_BFLOAT16(float value)
 #define PRODUCT_real(a, b)    ((a) * (b))
 #define PRODUCT_half(a, b)    ((a) * (b))
 
-#define DTYPE(name, text, storage, compute, family)                                                          \
+#define EXPECT_SCALAR(name, storage, compute, family)                                                        \
     static void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)           \
     {                                                                                                        \
         compute x = LOAD_##family(name, *(const storage *)a), y = LOAD_##family(name, *(const storage *)b);  \
@@ -91,17 +91,60 @@ static uint16_t to_BFLOAT16(float value)
         compute value = LOAD_##family(name, *(const storage *)element);                                      \
         return value != value;                                                                               \
     }
+
+#define EXPECT_integer(name, storage, compute) EXPECT_SCALAR(name, storage, compute, integer)
+#define EXPECT_real(name, storage, compute)    EXPECT_SCALAR(name, storage, compute, real)
+#define EXPECT_half(name, storage, compute)    EXPECT_SCALAR(name, storage, compute, half)
+
+#define EXPECT_logical(name, storage, compute)                                                               \
+    static void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)           \
+    {                                                                                                        \
+        bool x = *(const storage *)a, y = *(const storage *)b;                                               \
+        bool both = reduction == HVD_PRODUCT || reduction == HVD_MIN;                                        \
+        *(storage *)result = both ? x && y : x || y;                                                         \
+    }                                                                                                        \
+    static bool is_nan_##name(const void *element)                                                           \
+    {                                                                                                        \
+        (void)element;                                                                                       \
+        return false;                                                                                        \
+    }
+
+/* is_nan is asked of a part. */
+#define EXPECT_complex(name, storage, compute)                                                               \
+    static void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)           \
+    {                                                                                                        \
+        const compute *x = a, *y = b;                                                                        \
+        compute *z = result;                                                                                 \
+        bool product = reduction == HVD_PRODUCT;                                                             \
+        z[0] = product ? x[0] * y[0] - x[1] * y[1] : x[0] + y[0];                                            \
+        z[1] = product ? x[0] * y[1] + x[1] * y[0] : x[1] + y[1];                                            \
+    }                                                                                                        \
+    static bool is_nan_##name(const void *element)                                                           \
+    {                                                                                                        \
+        compute value = *(const compute *)element;                                                           \
+        return value != value;                                                                               \
+    }
+
+#define PARTS_logical 1
+#define PARTS_integer 1
+#define PARTS_real    1
+#define PARTS_half    1
+#define PARTS_complex 2
+
+#define DTYPE(name, text, storage, compute, family, ...) EXPECT_##family(name, storage, compute)
 #include "base/dtypes.def"
 #undef DTYPE
 
 struct type {
     hvd_dtype dtype;
+    size_t parts;
     void (*expect)(hvd_reduction reduction, void *result, const void *a, const void *b);
-    bool (*is_nan)(const void *element);
+    bool (*is_nan)(const void *part);
 };
 
 static const struct type types[] = {
-#define DTYPE(name, text, storage, compute, family) {HVD_##name, expect_##name, is_nan_##name},
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    {HVD_##name, PARTS_##family, expect_##name, is_nan_##name},
 #include "base/dtypes.def"
 #undef DTYPE
 };
@@ -109,7 +152,7 @@ static const struct type types[] = {
 #define TYPES (sizeof types / sizeof *types)
 
 static const hvd_reduction reductions[] = {
-#define REDUCTION(name, text, kernel) HVD_##name,
+#define REDUCTION(name, ...) HVD_##name,
 #include "base/reductions.def"
 #undef REDUCTION
 };
@@ -130,23 +173,25 @@ static void fill(char *a, char *b, size_t bytes)
 static void check_combined(const struct type *type, hvd_reduction reduction, const char *is, const char *a,
                            const char *b, size_t elements)
 {
-    size_t element = hvd_dtype_size(type->dtype);
+    size_t element = hvd_dtype_size(type->dtype), part = element / type->parts;
     for (size_t i = 0; i < elements; i++, is += element, a += element, b += element) {
-        _Alignas(8) char should[8];
+        _Alignas(16) char should[16];
         type->expect(reduction, should, a, b);
-        if (type->is_nan(should) && type->is_nan(is))
-            continue;
-        if (memcmp(is, should, element) != 0)
-            fail_msg("%s %s, element %zu of %zu", hvd_dtype_name(type->dtype), reduction_name(reduction), i,
-                     elements);
+        for (size_t at = 0; at < element; at += part) {
+            if (type->is_nan(should + at) && type->is_nan(is + at))
+                continue;
+            if (memcmp(is + at, should + at, part) != 0)
+                fail_msg("%s %s, element %zu of %zu", hvd_dtype_name(type->dtype), reduction_name(reduction),
+                         i, elements);
+        }
     }
 }
 
 /* Operands start anywhere an element may start; where: 0 out of place, 1 onto a, 2 onto b. */
 static void check_combine(const struct type *type, hvd_reduction reduction, size_t elements, int where)
 {
-    static _Alignas(64) char a[8 * LIMIT], b[8 * LIMIT], result[8 * LIMIT], old_a[8 * LIMIT],
-        old_b[8 * LIMIT];
+    static _Alignas(64) char a[16 * LIMIT], b[16 * LIMIT], result[16 * LIMIT], old_a[16 * LIMIT],
+        old_b[16 * LIMIT];
     size_t element = hvd_dtype_size(type->dtype), bytes = elements * element;
     size_t at_a = (1 + random_next() % 4) * element, at_b = (1 + random_next() % 4) * element;
     char *to = where == 1 ? a + at_a : where == 2 ? b + at_b : result + element;
@@ -167,7 +212,7 @@ static void test_combine(void **state)
     for (size_t t = 0; t < TYPES; t++)
         for (size_t r = 0; r < REDUCTIONS; r++)
             for (size_t elements = 0; elements < LIMIT - 8; elements += elements < 70 ? 1 : 37)
-                for (int where = 0; where < 3; where++)
+                for (int where = 0; where < 3 && reduction_takes(reductions[r], types[t].dtype); where++)
                     check_combine(&types[t], reductions[r], elements, where);
 }
 
@@ -185,6 +230,20 @@ static void test_wrap(void **state)
     assert_int_equal(i_sum, INT32_MIN);
     assert_true(l_sum == INT64_MAX);
     assert_true(l_product == INT64_MIN);
+}
+
+/* What makes no sense has no kernel, and what does has one. */
+static void test_kernels_exist(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TYPES; t++)
+        for (size_t r = 0; r < REDUCTIONS; r++) {
+            bool may = reductions[r] != HVD_AVERAGE && reduction_takes(reductions[r], types[t].dtype);
+            if (may)
+                assert_non_null(reduce_combine(types[t].dtype, reductions[r]));
+        }
+    assert_null(reduce_combine(HVD_COMPLEX64, HVD_MIN));
+    assert_null(reduce_scale(HVD_BOOL));
 }
 
 /* One result for any two NaNs, wherever in the vector they stand and whichever comes first; and a NaN wins
@@ -222,7 +281,7 @@ static void test_nan(void **state)
 /* The same in every place of a vector, in place and out of place. */
 static void *scaled(hvd_dtype dtype, const void *value, size_t element, double factor, int64_t divisor)
 {
-    static _Alignas(64) char vector[8 * 37], result[8 * 37];
+    static _Alignas(64) char vector[16 * 37], result[16 * 37];
     for (size_t i = 0; i < 37; i++)
         memcpy(vector + i * element, value, element);
     reduce_scale(dtype)(result, vector, 37, factor, divisor);
@@ -251,6 +310,42 @@ static void test_scale(void **state)
     assert_int_equal(SCALED(HVD_BFLOAT16, uint16_t, to_BFLOAT16(3), 1, 7), to_BFLOAT16(3 * (1.0f / 7)));
 }
 
+/* Integers divide without a factor: every value of 16 bits, and others at the edges of a quotient. */
+static void test_scale_divides(void **state)
+{
+    (void)state;
+    static const int64_t divisors[] = {1, 2, 3, 7, 10, 64, 255, 1000, 4097, 65535, 16777215};
+    static uint16_t halves[65536], divided[65536];
+    for (size_t i = 0; i < 65536; i++)
+        halves[i] = (uint16_t)i;
+    for (size_t d = 0; d < sizeof divisors / sizeof *divisors; d++) {
+        int64_t by = divisors[d];
+        reduce_scale(HVD_UINT16)(divided, halves, 65536, 1, by);
+        for (size_t i = 0; i < 65536; i++)
+            assert_int_equal(divided[i], (int64_t)i / by);
+        reduce_scale(HVD_INT16)(divided, halves, 65536, 1, by);
+        for (size_t i = 0; i < 65536; i++)
+            assert_int_equal((int16_t)divided[i], (int16_t)i / by);
+        for (int turn = 0; turn < 1000; turn++) {
+            uint32_t value = (uint32_t)(random_next() % (UINT32_MAX / (uint64_t)by + 1) * (uint64_t)by);
+            value -= (uint32_t)(turn % 2); /* a multiple, and just below one */
+            assert_int_equal(SCALED(HVD_UINT32, uint32_t, value, 1, by), value / by);
+            assert_int_equal(SCALED(HVD_INT32, int32_t, (int32_t)value, 1, by), (int32_t)value / by);
+            uint64_t large = random_next();
+            assert_true(SCALED(HVD_UINT64, uint64_t, large, 1, by) == large / (uint64_t)by);
+        }
+    }
+}
+
+static void test_scale_complex(void **state)
+{
+    (void)state;
+    float singles[2] = {3, -6}, *single = scaled(HVD_COMPLEX64, singles, sizeof singles, 2, 3);
+    assert_true(single[0] == 3 * (2.0f / 3) && single[1] == -6 * (2.0f / 3));
+    double doubles[2] = {0.1, 1e300}, *scaled_doubles = scaled(HVD_COMPLEX128, doubles, 16, 0.5, 1);
+    assert_true(scaled_doubles[0] == 0.05 && scaled_doubles[1] == 5e299);
+}
+
 static void test_scale_saturates(void **state)
 {
     (void)state;
@@ -261,6 +356,11 @@ static void test_scale_saturates(void **state)
     assert_int_equal(SCALED(HVD_INT32, int32_t, INT32_MAX, 1.5, 1), INT32_MAX);
     assert_true(SCALED(HVD_INT64, int64_t, INT64_MAX, 2, 1) == INT64_MAX);
     assert_true(SCALED(HVD_INT64, int64_t, INT64_MIN, 2, 1) == INT64_MIN);
+    assert_int_equal(SCALED(HVD_UINT16, uint16_t, 40000, 2, 1), 65535);
+    assert_int_equal(SCALED(HVD_INT16, int16_t, -30000, 1.5, 1), -32768);
+    assert_true(SCALED(HVD_UINT32, uint32_t, UINT32_MAX, 1.5, 1) == UINT32_MAX);
+    assert_true(SCALED(HVD_UINT64, uint64_t, UINT64_MAX, 2, 1) == UINT64_MAX);
+    assert_true(SCALED(HVD_UINT64, uint64_t, 5, -1.0, 1) == 0);
 }
 
 /* ---- halves, exhaustively ---------------------------------------------------------------------------- */
@@ -315,13 +415,11 @@ static void test_half_portable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_scale_saturates),
-        cmocka_unit_test(test_half_identity),
-        cmocka_unit_test(test_half_portable),
+        cmocka_unit_test(test_combine),       cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_kernels_exist), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_scale),         cmocka_unit_test(test_scale_divides),
+        cmocka_unit_test(test_scale_complex), cmocka_unit_test(test_scale_saturates),
+        cmocka_unit_test(test_half_identity), cmocka_unit_test(test_half_portable),
     };
     for (int i = 0; i < HALVES; i++)
         all[i] = (uint16_t)i;

@@ -161,8 +161,8 @@ static void bad_operations_are_refused(void **state)
     struct example *e = example_of((hvd_operation)99);
     check_refused(e, HVD_INVALID_ARGUMENT, "operation number 99");
     e = example_of(HVD_ALLREDUCE);
-    e->request.reduction = (hvd_reduction)2;
-    check_refused(e, HVD_INVALID_ARGUMENT, "reduction number 2");
+    e->request.reduction = (hvd_reduction)9;
+    check_refused(e, HVD_INVALID_ARGUMENT, "reduction number 9");
     e = example_of(HVD_ALLREDUCE);
     e->request.postscale = INFINITY;
     check_refused(e, HVD_INVALID_ARGUMENT, "finite");
@@ -200,12 +200,32 @@ static void bad_operations_are_refused(void **state)
     check_refused(e, HVD_INVALID_ARGUMENT, "rank -1");
 }
 
+static void impossible_reductions_are_refused(void **state)
+{
+    (void)state;
+    struct example *e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].dtype = HVD_BOOL;
+    free(encode(e).bytes);
+    e->request.reduction = HVD_AVERAGE;
+    check_refused(e, HVD_INVALID_ARGUMENT, "allreduce: there is no average of bool");
+    e->request.reduction = HVD_SUM;
+    e->request.postscale = 2;
+    check_refused(e, HVD_INVALID_ARGUMENT, "bool can't be multiplied");
+    e->request.postscale = 1;
+    free(encode(e).bytes);
+    e->inputs[0].dtype = HVD_COMPLEX64;
+    e->request.reduction = HVD_MAX;
+    check_refused(e, HVD_INVALID_ARGUMENT, "allreduce: there is no max of complex64");
+    e->request.operation = HVD_BROADCAST; /* reduces nothing */
+    free(encode(e).bytes);
+}
+
 static void bad_tensors_are_refused(void **state)
 {
     (void)state;
     struct example *e = example_of(HVD_ALLREDUCE);
-    e->inputs[0].dtype = (hvd_dtype)3;
-    check_refused(e, HVD_INVALID_ARGUMENT, "type number 3");
+    e->inputs[0].dtype = (hvd_dtype)99;
+    check_refused(e, HVD_INVALID_ARGUMENT, "type number 99");
     e = example_of(HVD_ALLREDUCE);
     e->inputs[0].device_type = 2;
     check_refused(e, HVD_UNSUPPORTED, "device of type 2");
@@ -292,7 +312,7 @@ static void check_difference(const struct example *a, const struct example *b, c
 {
     struct signature first = encode(a), second = encode(b);
     char words[3][128];
-    signature_difference(&first, &second, words[0], words[1], words[2], sizeof words[0]);
+    signature_difference(&first, &second, NULL, words[0], words[1], words[2], sizeof words[0]);
     assert_string_equal(words[0], what);
     assert_string_equal(words[1], says_a);
     assert_string_equal(words[2], says_b);
@@ -337,6 +357,7 @@ int main(void)
         cmocka_unit_test(what_does_not_matter_is_left_out),
         cmocka_unit_test(summary_tells_what_the_root_needs),
         cmocka_unit_test(bad_operations_are_refused),
+        cmocka_unit_test(impossible_reductions_are_refused),
         cmocka_unit_test(bad_tensors_are_refused),
         cmocka_unit_test(a_signature_has_a_limit),
         cmocka_unit_test(cut_signatures_are_malformed),

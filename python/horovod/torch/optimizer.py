@@ -10,81 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 
-from horovod.basics import Average, size
+from horovod.basics import Adasum, Average, size
 from horovod.compression import Compressor, NoneCompressor
-from horovod.handles import check_process_set
-from horovod.optimizer import Reducer, check_names, make_groups, split_factor
+from horovod.grouping import check_names, make_groups, split_factor
+from horovod.optimizer import Reducer, Rules
+from horovod.process_sets import ProcessSet, global_process_set, is_member
+from horovod.torch.hooks import BackwardHooks, StepDeltas, StoredGradients
 from horovod.torch.operations import collectives
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
-
-
-class _Gradients:
-    """Where PyTorch keeps gradients."""
-
-    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        if parameter.grad.layout is not torch.strided:
-            raise ValueError("this version can't reduce sparse gradients; use Embedding(sparse=False)")
-        return parameter.grad.detach()
-
-    def dense(self, array: torch.Tensor) -> torch.Tensor:
-        return array.contiguous()
-
-    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
-        gradient = parameter.grad
-        assert gradient is not None
-        if reduced.data_ptr() != gradient.data_ptr():
-            gradient.detach().copy_(reduced)
-
-    def is_trained(self, parameter: torch.nn.Parameter) -> bool:
-        return parameter.requires_grad
-
-
-class _BackwardHooks:
-    """Tells the reducer of gradients, and of the end of ``backward``."""
-
-    def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
-        self.reducer = reducer
-        self.task = -1  # the backward call at whose end after_backward will run
-
-    def watch(self, parameter: torch.nn.Parameter) -> None:
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(self.gradient_ready)  # type: ignore[no-untyped-call]
-
-    def gradient_ready(self, parameter: torch.Tensor) -> None:
-        self.await_end()
-        self.reducer.ready(parameter)
-
-    def await_end(self) -> None:
-        task = torch._C._current_graph_task_id()
-        if task != self.task:
-            self.task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
-
-    def after_backward(self) -> None:
-        outer = torch._C._current_autograd_node()
-        if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
-            hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
-        elif self.reducer.in_flight:
-            self.reducer.finish()
-
-    def return_to_outer(self, hook: Any) -> None:
-        hook.remove()
-        self.await_end()
 
 
 class _Distributed(torch.optim.Optimizer):
     """The methods that DistributedOptimizer adds to a user's optimizer."""
 
     _hvd: Reducer[Any, torch.Tensor]
-    _hvd_hooks: _BackwardHooks
+    _hvd_hooks: BackwardHooks
     _hvd_skip: bool
     _hvd_by_hand: bool
 
@@ -123,8 +69,15 @@ class _Distributed(torch.optim.Optimizer):
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         for i, parameter in enumerate(self.param_groups[number]["params"]):
-            self._hvd.names[parameter] = _default_name(number, i)
+            self._hvd.add(parameter, _default_name(number, i))
             self._hvd_hooks.watch(parameter)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the optimizer's own; a step that was under way is forgotten."""
+        if not self._hvd.in_flight:
+            self._hvd.forget()
+            self._hvd_by_hand = False
+        super().load_state_dict(state_dict)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -136,6 +89,19 @@ class _Distributed(torch.optim.Optimizer):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles are plain optimizers of the user's class."""
         return _make_plain, (type(self).__bases__[1],), self.__getstate__()
+
+
+class _DistributedAdasum(_Distributed):
+    """Lets every rank step by itself, then combines the steps."""
+
+    def synchronize(self) -> None:
+        """Does nothing: what is combined exists after ``step`` only."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Raises AssertionError: a step that is not combined would let the ranks part."""
+        raise AssertionError("skip_synchronize() makes no sense with op=Adasum: the ranks would part")
+        yield
 
 
 def _make_plain(kind: type[O]) -> O:
@@ -172,76 +138,112 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return (args[0], closure_and_wait), {}
 
 
+def _before_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Step pre-hook of Adasum: keeps what the step will change."""
+    for parameter in optimizer._hvd.names:
+        if parameter.requires_grad:
+            optimizer._hvd.gradients.remember(parameter)
+
+
+def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Step post-hook of Adasum: the step becomes the combination of all ranks' steps."""
+    optimizer._hvd.finish()
+    optimizer._hvd.forget()
+
+
 def _check_groups(groups: Any) -> Any:
     if isinstance(groups, int):
         if groups < 0:
             raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
     elif groups is not None:
+        if not isinstance(groups, Iterable) or any(not isinstance(group, Iterable) for group in groups):
+            raise ValueError(f"groups must be a number or lists of parameters, not {groups!r}")
         wrong = [type(member) for group in groups for member in group if not isinstance(member, torch.Tensor)]
         if wrong:
             raise ValueError(f"groups must hold parameters, not {wrong[0]}")
     return groups
 
 
+def _names_of(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[Any, str]:
+    names = {
+        parameter: _default_name(i, j)
+        for i, group in enumerate(optimizer.param_groups)
+        for j, parameter in enumerate(group["params"])
+    }
+    if named_parameters is None:
+        return names
+    given = check_names(named_parameters, names)
+    return {parameter: given[parameter] for parameter in names}
+
+
 def DistributedOptimizer(  # noqa: N802
     optimizer: O,
-    named_parameters: Any = None,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     compression: type[Compressor] = NoneCompressor,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Any = None,
+    groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
-    process_set: Any = None,
+    process_set: ProcessSet = global_process_set,
 ) -> O:
     """Makes an optimizer average its gradients over all ranks before every step.
 
     Args:
         optimizer: any ``torch.optim.Optimizer``; the same object is returned, instrumented.
         named_parameters: ``model.named_parameters()``; names that appear in messages, equal on all ranks.
-        compression: ``Compression.fp16`` halves what is sent.
+        compression: ``Compression.fp16`` halves what is sent; a class of your own with ``compress`` and
+            ``decompress`` does, too.
         backward_passes_per_step: gradients of so many passes are summed up before they are reduced.
-        op: the reduction; ``Average`` or ``Sum`` as a rule.
+        op: ``Average``, ``Sum``, or ``Adasum``: every rank steps by itself, and the steps are combined.
         gradient_predivide_factor: splits the division of an average: by this before the sum, the rest after.
         num_groups: old name of ``groups`` as a number.
         groups: how many groups of gradients to reduce as a whole, or lists of the parameters of each.
-        sparse_as_dense: accepted for compatibility; sparse gradients are not supported by this version.
-        process_set: the global one.
+            Sparse gradients in a group are made dense.
+        sparse_as_dense: sparse gradients are made dense, instead of gathering their entries.
+        process_set: the ranks that train together; others step by themselves.
 
     Raises:
         ValueError: the names or groups do not fit the optimizer's parameters.
+        NotImplementedError: ``op=Adasum`` among a process set.
+
+    Example::
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     """
     size()  # init must have been called
-    check_process_set(process_set)
-    if num_groups:
-        warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
     if isinstance(optimizer, _Distributed):
         raise ValueError("the optimizer is a DistributedOptimizer already")
+    if op == Adasum and process_set is not global_process_set:
+        raise NotImplementedError("op=Adasum works among all ranks only, not in a process set")
+    if num_groups:
+        warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
     factors = split_factor(gradient_predivide_factor, op)
-    names = {
-        parameter: _default_name(i, j)
-        for i, group in enumerate(optimizer.param_groups)
-        for j, parameter in enumerate(group["params"])
-    }
-    if named_parameters is not None:
-        given = check_names(named_parameters, names)
-        names = {parameter: given[parameter] for parameter in names}
+    names = _names_of(optimizer, named_parameters)
     wanted = _check_groups(groups or num_groups or None)
     trained = [parameter for parameter in names if parameter.requires_grad]
     together = make_groups(wanted, trained, lambda parameter: parameter.dtype) if wanted else []
-    reducer = Reducer(
-        _Gradients(), collectives, names, together, backward_passes_per_step, op, factors, compression
+    rules = Rules(
+        op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
-    return _instrument(optimizer, reducer)
+    source = StoredGradients() if rules.early else StepDeltas()
+    return _instrument(
+        optimizer, Reducer(source, collectives, names, together, backward_passes_per_step, rules)
+    )
 
 
 def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
-    hooks = _BackwardHooks(reducer)
+    hooks = BackwardHooks(reducer)
     for parameter in reducer.names:
         hooks.watch(parameter)
-    kind = type(optimizer)
-    optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
+    kind, mixin = type(optimizer), _Distributed if reducer.rules.early else _DistributedAdasum
+    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
     optimizer.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
-    optimizer.register_step_pre_hook(_before_step)
+    if reducer.rules.early:
+        optimizer.register_step_pre_hook(_before_step)
+    else:
+        optimizer.register_step_pre_hook(_before_local_step)
+        optimizer.register_step_post_hook(_after_local_step)
     return optimizer

@@ -23,7 +23,7 @@ def _named(params: Any) -> list[tuple[str, Any]]:
     if isinstance(params, Iterable) and not isinstance(params, torch.Tensor):
         entries = list(params)
         return [
-            entry if isinstance(entry, tuple) else (f"parameter.{i}", entry)
+            entry if isinstance(entry, tuple) else (f"broadcast_parameters.{i}", entry)
             for i, entry in enumerate(entries)
         ]
     raise ValueError(
@@ -41,7 +41,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     handles = []
     for name, tensor in _named(params):
         if isinstance(tensor, torch.Tensor):
-            handles.append(_broadcast_in_place(tensor.detach(), root_rank, f"broadcast_parameters.{name}"))
+            handles.append(_broadcast_in_place(tensor.detach(), root_rank, name))
     for finish in handles:
         finish()
 

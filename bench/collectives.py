@@ -1,0 +1,71 @@
+"""Collectives of this engine, from C and from PyTorch, beside Gloo, Open MPI and MPICH.
+
+    python bench/collectives.py                 needs horovodrun in PATH and `make build`
+
+float32 sums in place of 4 B to 64 MiB, and the other collectives at 4 MiB, blocking, with 2 and 4 ranks on
+this host. Bytes are those of one rank's input.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import compare
+import publish
+
+SIZES = {
+    "tiny": [4, 1 << 16],
+    "quick": [4, 1 << 10, 1 << 16, 1 << 20, 1 << 24],
+    "full": [4 << shift for shift in range(0, 25, 2)],
+}
+OTHERS = ("allgather", "broadcast", "alltoall", "reducescatter")
+MIDDLE = 4 << 20
+
+
+def case_text(case: str) -> str:
+    what, count = case.split(":")
+    return f"{what} {publish.byte_text(int(count))}"
+
+
+def draw(
+    comparison: compare.Comparison, peers: list[compare.Peer], ranks: list[int], sizes: list[int], path: str
+) -> None:
+    figure, axes = publish.figure(len(ranks))
+    for each, count in zip(axes, ranks, strict=True):
+        for peer in peers:
+            times = [comparison.median(count, peer.name, f"allreduce:{size}") for size in sizes]
+            known = [(size, value) for size, value in zip(sizes, times, strict=True) if value]
+            if known:
+                each.loglog(*zip(*known, strict=True), "o-", markersize=4, label=peer.name)
+        each.set(title=f"allreduce, {count} ranks", xlabel="bytes", ylabel="µs (median)")
+        each.grid(alpha=0.3)
+        each.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> int:
+    """Measures and writes; 1 if a peer failed."""
+    args = compare.arguments(__doc__, seconds=170)
+    sizes = SIZES[args.effort]
+    other_size = 1 << 16 if args.effort == "tiny" else MIDDLE
+    cases = [f"allreduce:{size}" for size in sizes] + [f"{what}:{other_size}" for what in OTHERS]
+    ranks = [2] if args.effort == "tiny" else [2, 4]
+    peers = [compare.C_PEER, *compare.mpi_peers(args.output), compare.TORCH_PEER, compare.GLOO_PEER]
+
+    comparison = compare.Comparison("collectives", compare.EFFORTS[args.effort], args.seconds)
+    comparison.run([(peer, count, cases) for count in ranks for peer in peers])
+
+    parts = []
+    for count in ranks:
+        head = [f"{count} ranks, µs", *(peer.name for peer in peers)]
+        rows = [
+            [case_text(case), *(publish.cell(comparison, count, peer, case) for peer in peers)]
+            for case in cases
+        ]
+        parts.append(publish.table(head, rows))
+    draw(comparison, peers, ranks, sizes, str(args.output / "collectives.png"))
+    return publish.write(comparison, args.output, "\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+/* peer_horovod.c - the collectives of this engine, from C: horovodrun -np N bench_peer_horovod ... */
+#include "horovod.h"
+#include "protocol.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static hvd_context *context;
+
+static void check(hvd_code code, const hvd_status *status)
+{
+    if (code) {
+        fprintf(stderr, "bench: %s\n", status->text);
+        exit(1);
+    }
+}
+
+static hvd_tensor describe(float *data, const int64_t *elements)
+{
+    return (hvd_tensor){
+        .data = data, .shape = elements, .ndim = 1, .dtype = HVD_FLOAT32, .device_type = HVD_CPU};
+}
+
+static hvd_request request_of(hvd_operation operation, const char *name, const hvd_tensor *inputs, int count)
+{
+    return (hvd_request){.struct_size = sizeof(hvd_request),
+                         .operation = operation,
+                         .name = name,
+                         .count = count,
+                         .inputs = inputs,
+                         .reduction = HVD_SUM};
+}
+
+/* One blocking call on the first tensor; results that are the engine's are given back. */
+static void call(hvd_operation operation, struct tensors *tensors)
+{
+    int64_t elements = (int64_t)tensors->elements[0];
+    hvd_tensor input = describe(tensors->data[0], &elements), outputs[2] = {0};
+    hvd_request request = request_of(operation, "bench", &input, 1);
+    hvd_status status;
+    check(hvd_run(context, &request, outputs, &status), &status);
+    if (operation != HVD_ALLREDUCE && operation != HVD_BROADCAST)
+        hvd_free(outputs[0].data);
+    if (operation == HVD_ALLTOALL)
+        hvd_free(outputs[1].data);
+}
+
+static void allreduce(struct tensors *tensors)
+{
+    call(HVD_ALLREDUCE, tensors);
+}
+
+static void allgather(struct tensors *tensors)
+{
+    call(HVD_ALLGATHER, tensors);
+}
+
+static void broadcast(struct tensors *tensors)
+{
+    call(HVD_BROADCAST, tensors);
+}
+
+static void alltoall(struct tensors *tensors)
+{
+    call(HVD_ALLTOALL, tensors);
+}
+
+static void reducescatter(struct tensors *tensors)
+{
+    call(HVD_REDUCESCATTER, tensors);
+}
+
+static void finish(hvd_handle *handle)
+{
+    hvd_status status;
+    check(hvd_wait(handle, -1, &status), &status);
+    hvd_release(handle);
+}
+
+enum { MOST_TENSORS = 1024 };
+
+/* All submitted, as a backward pass does, then all waited for. */
+static void async(struct tensors *tensors)
+{
+    static hvd_handle *handles[MOST_TENSORS];
+    hvd_status status;
+    for (int i = 0; i < tensors->number; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        int64_t elements = (int64_t)tensors->elements[i];
+        hvd_tensor input = describe(tensors->data[i], &elements);
+        hvd_request request = request_of(HVD_ALLREDUCE, name, &input, 1);
+        check(hvd_submit(context, &request, &handles[i], &status), &status);
+    }
+    for (int i = 0; i < tensors->number; i++)
+        finish(handles[i]);
+}
+
+static void grouped(struct tensors *tensors)
+{
+    static hvd_tensor inputs[MOST_TENSORS];
+    static int64_t elements[MOST_TENSORS];
+    hvd_handle *handle;
+    hvd_status status;
+    for (int i = 0; i < tensors->number; i++) {
+        elements[i] = (int64_t)tensors->elements[i];
+        inputs[i] = describe(tensors->data[i], &elements[i]);
+    }
+    hvd_request request = request_of(HVD_ALLREDUCE, "group", inputs, tensors->number);
+    request.grouped = 1;
+    check(hvd_submit(context, &request, &handle, &status), &status);
+    finish(handle);
+}
+
+const struct row peer_rows[] = {
+    {"allreduce", allreduce},
+    {"allgather", allgather},
+    {"broadcast", broadcast},
+    {"alltoall", alltoall},
+    {"reducescatter", reducescatter},
+    {"async", async},
+    {"grouped", grouped},
+    {NULL, NULL},
+};
+
+void peer_open(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    hvd_status status;
+    check(hvd_init(NULL, &context, &status), &status);
+}
+
+void peer_close(void)
+{
+    hvd_shutdown(context);
+}
+
+int peer_rank(void)
+{
+    return hvd_get_placement(context).rank;
+}
+
+int peer_size(void)
+{
+    return hvd_get_placement(context).size;
+}
+
+void peer_barrier(void)
+{
+    hvd_status status;
+    hvd_request request = request_of(HVD_BARRIER, NULL, NULL, 0);
+    check(hvd_run(context, &request, NULL, &status), &status);
+}
+
+double peer_largest(double value)
+{
+    hvd_status status;
+    hvd_tensor tensor = {.data = &value, .ndim = 0, .dtype = HVD_FLOAT64, .device_type = HVD_CPU};
+    hvd_request request = request_of(HVD_ALLREDUCE, "largest", &tensor, 1);
+    request.reduction = HVD_MAX;
+    check(hvd_run(context, &request, NULL, &status), &status);
+    return value;
+}

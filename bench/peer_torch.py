@@ -1,0 +1,187 @@
+"""The collectives of horovod.torch and of torch.distributed (Gloo), timed as bench/protocol.c does.
+
+    horovodrun -np N python bench/peer_torch.py horovod|gloo SECONDS RESULTS CASE...
+
+Both get their ranks from horovodrun, so that nothing but the library differs.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
+
+Work = Callable[[], object]
+Prepare = Callable[[list[torch.Tensor]], Work]
+
+
+class HorovodPeer:
+    """This engine from PyTorch."""
+
+    def __init__(self, folder: Path) -> None:
+        import horovod.torch as hvd
+
+        hvd.init()
+        self.hvd = hvd
+        self.rows: dict[str, Prepare] = {
+            "allreduce": lambda tensors: lambda: hvd.allreduce_(tensors[0], op=hvd.Sum, name="bench"),
+            "allgather": lambda tensors: lambda: hvd.allgather(tensors[0], name="bench"),
+            "broadcast": lambda tensors: lambda: hvd.broadcast_(tensors[0], 0, name="bench"),
+            "alltoall": lambda tensors: lambda: hvd.alltoall(tensors[0], name="bench"),
+            "reducescatter": lambda tensors: lambda: hvd.reducescatter(tensors[0], op=hvd.Sum, name="bench"),
+            "async": lambda tensors: lambda: self.all_at_once(tensors),
+            "grouped": lambda tensors: lambda: hvd.grouped_allreduce_(tensors, op=hvd.Sum, name="bench"),
+        }
+
+    def all_at_once(self, tensors: list[torch.Tensor]) -> None:
+        handles = [
+            self.hvd.allreduce_async_(tensor, op=self.hvd.Sum, name=str(index))
+            for index, tensor in enumerate(tensors)
+        ]
+        for handle in handles:
+            self.hvd.synchronize(handle)
+
+    def rank(self) -> int:
+        return self.hvd.rank()
+
+    def barrier(self) -> None:
+        self.hvd.barrier()
+
+    def largest(self, value: float) -> float:
+        number = torch.tensor(value, dtype=torch.float64)
+        return self.hvd.allreduce(number, op=self.hvd.Max, name="largest").item()
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+class GlooPeer:
+    """torch.distributed; gradients in flat buckets, which is what DistributedDataParallel sends."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch.distributed as dist
+
+        self.own_rank, self.size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = f"file://{folder / 'store'}"
+        dist.init_process_group("gloo", init_method=store, rank=self.own_rank, world_size=self.size)
+        self.dist = dist
+        self.rows: dict[str, Prepare] = {
+            "allreduce": lambda tensors: lambda: dist.all_reduce(tensors[0]),
+            "allgather": self.allgather,
+            "broadcast": lambda tensors: lambda: dist.broadcast(tensors[0], 0),
+            "alltoall": self.alltoall,
+            "reducescatter": self.reducescatter,
+            "async": lambda tensors: lambda: self.all_at_once(tensors),
+            "buckets-copied": self.copied_buckets,
+            "buckets-viewed": self.viewed_buckets,
+        }
+
+    def allgather(self, tensors: list[torch.Tensor]) -> Work:
+        output = torch.zeros(self.size * len(tensors[0]))
+        return lambda: self.dist.all_gather_into_tensor(output, tensors[0])
+
+    def alltoall(self, tensors: list[torch.Tensor]) -> Work:
+        output = torch.zeros_like(tensors[0])
+        return lambda: self.dist.all_to_all_single(output, tensors[0])
+
+    def reducescatter(self, tensors: list[torch.Tensor]) -> Work:
+        output = torch.zeros(len(tensors[0]) // self.size)
+        return lambda: self.dist.reduce_scatter_tensor(output, tensors[0])
+
+    def viewed_buckets(self, tensors: list[torch.Tensor]) -> Work:
+        buckets = [bucket for bucket, _ in make_buckets(tensors)]
+        return lambda: self.all_at_once(buckets)
+
+    def copied_buckets(self, tensors: list[torch.Tensor]) -> Work:
+        buckets = make_buckets(tensors)
+        views = [view for _, parts in buckets for view in parts]
+
+        def work() -> None:
+            torch._foreach_copy_(views, tensors)
+            self.all_at_once([bucket for bucket, _ in buckets])
+            torch._foreach_copy_(tensors, views)
+
+        return work
+
+    def all_at_once(self, tensors: list[torch.Tensor]) -> None:
+        for request in [self.dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+            request.wait()
+
+    def rank(self) -> int:
+        return self.own_rank
+
+    def barrier(self) -> None:
+        self.dist.barrier()
+
+    def largest(self, value: float) -> float:
+        number = torch.tensor(value, dtype=torch.float64)
+        self.dist.all_reduce(number, self.dist.ReduceOp.MAX)
+        return number.item()
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+def make_buckets(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
+    """Flat buckets with a view for every tensor, in their order."""
+    members: list[list[int]] = [[]]
+    for tensor in tensors:
+        most = (FIRST_BUCKET if len(members) == 1 else BUCKET) // 4
+        if members[-1] and sum(members[-1]) + tensor.numel() > most:
+            members.append([])
+        members[-1].append(tensor.numel())
+    buckets = [torch.zeros(sum(counts)) for counts in members]
+    return [(bucket, list(bucket.split(counts))) for bucket, counts in zip(buckets, members, strict=True)]
+
+
+def make_tensors(argument: str) -> list[torch.Tensor]:
+    """One tensor of so many bytes, or those that a file lists."""
+    if argument.isdecimal():
+        return [torch.zeros(int(argument) // 4)]
+    return [torch.zeros(int(count)) for count in Path(argument).read_text().split()]
+
+
+def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> float:
+    longest = 0.0
+    for _ in range(WARM_UP):
+        start = time.perf_counter()
+        work()
+        longest = peer.largest(time.perf_counter() - start)
+        if longest > seconds:
+            break
+    times = []
+    peer.barrier()
+    fewest = 1 if longest > TOO_LONG * seconds else FEWEST
+    for _ in range(min(max(int(seconds / longest), fewest), MOST)):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Times every case that the library has a row for."""
+    library, seconds, folder, *cases = sys.argv[1:]
+    torch.set_num_threads(1)
+    kind = HorovodPeer if library == "horovod" else GlooPeer
+    peer = kind(Path(folder))
+    with (Path(folder) / str(peer.rank())).open("w") as results:
+        for case in cases:
+            what, argument = case.split(":", 1)
+            if what in peer.rows:
+                work = peer.rows[what](make_tensors(argument))
+                results.write(f"{case},{1e6 * median_time(peer, work, float(seconds)):.3f}\n")
+    peer.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What becomes of figures: Markdown tables, plots, and the sections of docs/performance.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compare import ROOT, Comparison, Peer
+
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def number(value: float | None) -> str:
+    """Three digits that matter; a dash for what there is not."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, all columns but the first to the right."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def cell(
+    comparison: Comparison, ranks: int, peer: Peer, case: str, ours: str | None = None, scale: float = 1
+) -> str:
+    """The median, and in brackets how many times as long as ours it took."""
+    median = comparison.median(ranks, peer.name, case)
+    text = number(median and median * scale)
+    if peer.beside and median:
+        ratio = comparison.ratio(ranks, peer.name, case, peer.beside, ours or case)
+        text += f" ({ratio:.2f})" if ratio else ""
+    return text
+
+
+def byte_text(count: int) -> str:
+    """4194304 as 4 MiB."""
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count // size} {unit}"
+    return f"{count} B"
+
+
+def figure(count: int) -> tuple[Any, list[Any]]:
+    """So many axes beside each other."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    made, axes = pyplot.subplots(1, count, figsize=(6 * count, 4.8), layout="constrained", squeeze=False)
+    return made, list(axes[0])
+
+
+def bars(axes: Any, groups: Sequence[str], series: dict[str, list[float | None]], label: str) -> None:
+    """Groups along the axis, one bar in each for every series."""
+    width = 0.8 / max(len(series), 1)
+    for index, (name, values) in enumerate(series.items()):
+        places = [group + (index - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        axes.bar(places, [value or 0 for value in values], width, label=name)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylabel(label)
+    axes.legend(fontsize=8)
+    axes.grid(axis="y", alpha=0.3)
+
+
+def write(comparison: Comparison, folder: Path, text: str) -> int:
+    """Leaves table and CSV in the folder; the exit code says whether every peer ran."""
+    comparison.write_csv(folder / f"{comparison.name}.csv")
+    text = f"{text}\n\n{comparison.conditions()}\n"
+    (folder / f"{comparison.name}.md").write_text(text)
+    print(f"\n{text}\nwritten to {folder}/{comparison.name}.csv, .md, .png", flush=True)
+    return 1 if comparison.failures else 0
+
+
+def renew(page: str, section: str, text: str) -> str:
+    """The page with new text between the markers of the section."""
+    pattern = rf"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)"
+    renewed, count = re.subn(
+        pattern, lambda found: f"{found[1]}{text.strip()}\n{found[2]}", page, flags=re.DOTALL
+    )
+    if count != 1:
+        raise ValueError(f"the page has {count} sections {section}, and should have one")
+    return renewed

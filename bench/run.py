@@ -1,0 +1,108 @@
+"""Runs every benchmark within a time and puts the tables into docs/performance.md: what `make bench` does.
+
+    python bench/run.py [--seconds 450] [--quick] [--page docs/performance.md]
+
+The time is shared out among the benchmarks, each of which takes at least one round. Results lie in
+build/bench: a CSV file, a Markdown table and a picture of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import compare
+import publish
+
+# Share of the time of those that fill what they are given.
+COMPARISONS = {"collectives": 0.40, "gradients": 0.27, "train": 0.23}
+# The others take as long as they take, and print lines of plain text.
+PLAIN = {
+    "startup": [sys.executable, str(compare.BENCH / "startup.py")],
+    "faults": [sys.executable, str(compare.BENCH / "faults.py"), "1"],
+}
+DEADLINE = 900.0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=450, help="in all, about (default 450)")
+    parser.add_argument("--quick", action="store_true", help="few sizes, one round, no start-up and faults")
+    parser.add_argument("--output", type=Path, default=compare.BUILD / "bench", help="folder of results")
+    text = f"page whose tables are renewed (default {publish.PAGE.relative_to(compare.ROOT)})"
+    parser.add_argument("--page", type=Path, default=publish.PAGE, help=text)
+    return parser.parse_args()
+
+
+def call(name: str, words: list[str], output: IO[str] | None = None) -> bool:
+    print(f"\n== {name}", flush=True)
+    try:
+        process = subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=output, timeout=DEADLINE, check=False
+        )
+        return process.returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"{name}: not done after {DEADLINE:.0f} s", file=sys.stderr, flush=True)
+        return False
+
+
+def run_comparison(name: str, args: argparse.Namespace) -> bool:
+    seconds = args.seconds * COMPARISONS.get(name, 0)
+    effort = "quick" if args.quick else "full"
+    script = str(compare.BENCH / f"{name}.py")
+    options = ["--effort", effort, "--seconds", f"{seconds:.0f}", "--output", str(args.output)]
+    return call(name, [sys.executable, script, *options])
+
+
+def run_plain(name: str, words: list[str], folder: Path) -> bool:
+    """Keeps what the program prints as a table of the page."""
+    path = folder / f"{name}.md"
+    with path.open("w") as file:
+        file.write("```\n")
+        file.flush()
+        done = call(name, words, file)
+        file.write("```\n")
+    print(path.read_text(), flush=True)
+    return done
+
+
+def renew_page(path: Path, folder: Path) -> None:
+    """Sections that this run did not measure stay as they are."""
+    page = path.read_text()
+    for name in ("machine", *COMPARISONS, "bound", *PLAIN):
+        table = folder / f"{name}.md"
+        if table.exists():
+            page = publish.renew(page, name, table.read_text())
+    path.write_text(page)
+    print(f"\n{path}: tables renewed", flush=True)
+
+
+def main() -> int:
+    """1 if anything failed; the rest is measured all the same."""
+    args = arguments()
+    begin = time.monotonic()
+    args.output.mkdir(parents=True, exist_ok=True)
+    for old in args.output.glob("*.md"):
+        old.unlink()
+    done = [run_comparison(name, args) for name in (*COMPARISONS, "bound")]
+    if not args.quick:
+        done += [
+            run_plain(name, words, args.output) for name, words in PLAIN.items() if Path(words[1]).exists()
+        ]
+    with (args.output / "machine.md").open("a") as file:
+        effort = "quick run" if args.quick else "full run"
+        today = datetime.date.today().isoformat()
+        file.write(f"\nA {effort} of {time.monotonic() - begin:.0f} s on {today}.\n")
+    renew_page(args.page, args.output)
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What scripts and tests written for Horovod import from here.
+
+One wheel serves every framework, so what Horovod asked of its build is asked of the installed packages here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from horovod import basics
+
+T = TypeVar("T")
+
+# The packages under horovod that take the place of Horovod's extensions, and what each needs.
+FRAMEWORKS = {"torch": "torch"}
+
+_cache = functools.cache
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether ``horovod.<ext_base_name>`` can be imported."""
+    needed = FRAMEWORKS.get(ext_base_name)
+    found = needed is not None and importlib.util.find_spec(needed) is not None
+    if verbose:
+        print(f"horovod.{ext_base_name}: {'available' if found else f'{needed or ext_base_name} is missing'}")
+    return found
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Raises ImportError unless the package ``ext_name``, such as ``horovod.torch``, can be imported."""
+    if not extension_available(ext_name.rpartition(".")[2]):
+        raise ImportError(
+            f"{ext_name} can't be used: install its framework. Nothing has to be rebuilt, and {ext_env_var} "
+            "has no meaning any more"
+        )
+
+
+def get_ext_suffix() -> str:
+    """How names of compiled modules end."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
+    """The path of a compiled module, given a file of its package and the parts of its name."""
+    assert args
+    folder = os.path.join(os.path.dirname(pkg_path), *args[:-1])
+    return os.path.join(folder, args[-1] + get_ext_suffix())
+
+
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """False: this version has no GPU operations."""
+    return basics.cuda_built() or basics.rocm_built()
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """As ``hvd.mpi_built``."""
+    return basics.mpi_built()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """As ``hvd.gloo_built``."""
+    return basics.gloo_built()
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """As ``hvd.nccl_built``."""
+    return basics.nccl_built()
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """As ``hvd.ddl_built``."""
+    return basics.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """As ``hvd.ccl_built``."""
+    return basics.ccl_built()
+
+
+@contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Sets variables of the environment, but those that are None, and puts them back."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741
+    """The list in ``n`` nearly equal pieces, the longer ones first."""
+    length, longer = divmod(len(l), n)
+    starts = [i * length + min(i, longer) for i in range(n + 1)]
+    return [l[start:end] for start, end in pairwise(starts)]
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Whether it is 1, 2, 4, 8, …"""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def is_iterable(x: object) -> bool:
+    """Whether one can loop over it."""
+    try:
+        iter(x)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Compares versions; ``target`` must be of the form a.b.c, of ``ver`` the first three numbers count."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", target):
+        raise ValueError(f"the version to compare with is '{target}'; it must be of the form a.b.c")
+    numbers = [int(number) for number in re.findall(r"\d+", ver.partition("+")[0])[:3]]
+    return [*numbers, 0, 0][:3] >= [int(number) for number in target.split(".")]
+
+
+def get_average_backwards_compatibility_fun(
+    reduce_ops: Any,
+) -> Callable[[int | None, bool | None], int]:
+    """A function of ``(op, average)`` that gives the operation which the two mean together."""
+    from horovod.collectives import reduction_of
+
+    return lambda op, average: reduction_of(average, op)
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Raises the exception, if there is one: no version of a framework is wrong, for none was built in."""
+    if exception is not None:
+        raise exception

@@ -1,0 +1,145 @@
+"""Gradients of the collectives, for frameworks that differentiate. The gradient of a collective is another
+collective; what follows knows which, the framework only how to record it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from horovod import _core
+from horovod.basics import Average, Sum
+from horovod.collectives import Collectives
+from horovod.process_sets import check_member
+from horovod.requests import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    REDUCESCATTER,
+    A,
+    Arrays,
+    Request,
+    every,
+)
+
+T = TypeVar("T")
+Rule = Callable[[list[A]], list[A]]
+
+
+class Differentiable(Arrays[A], Protocol[A]):
+    """What must be known beyond :class:`Arrays`."""
+
+    def needs_gradient(self, tensors: Sequence[A]) -> bool:
+        """Whether the framework would ask for the gradient of a result of these."""
+
+    def record(self, forward: Rule[A], backward: Rule[A], tensors: Sequence[A]) -> list[A]:
+        """The result of ``forward(tensors)``, whose gradients go through ``backward``."""
+
+    def zeros_like(self, array: A) -> A:
+        """Zeros of the same shape and type."""
+
+    def extend(self, array: A, rows: int) -> A:
+        """The array with rows of zeros added up to this number."""
+
+
+class _Rows(NamedTuple):
+    """Numbers of rows that a gradient must know: of each tensor given, and received from each rank."""
+
+    given: list[int]
+    received: list[int]
+
+
+class DifferentiableCollectives(Collectives[A]):
+    """The operations for one kind of arrays that can be differentiated, any number of times."""
+
+    def __init__(self, arrays: Differentiable[A]) -> None:
+        super().__init__(arrays)
+        self._differentiable = arrays
+
+    def outcome(self, request: Request[A, T]) -> T:
+        """Runs a request that makes new tensors, and records it where a gradient may be asked for."""
+        return request.pick(self._outputs(request))
+
+    def _outputs(self, request: Request[A, Any]) -> list[A]:
+        if not self._differentiable.needs_gradient(request.tensors):
+            return request.run()
+        rule = _RULES[request.operation]
+        counts = _Rows([], [])
+        if request.operation in (ALLGATHER, ALLTOALL):
+            counts.given.extend(map(len, request.tensors))  # type: ignore[arg-type]
+
+        def forward(tensors: list[A]) -> list[A]:
+            outputs = request.run()
+            if request.operation == ALLTOALL:
+                counts.received.extend(outputs[1].tolist())  # type: ignore[attr-defined]
+            request.tensors = ()  # the graph need not keep them
+            return outputs
+
+        def backward(gradients: list[A]) -> list[A]:
+            return rule(self, request, gradients, counts)
+
+        return self._differentiable.record(forward, backward, request.tensors)
+
+    def follow(self, request: Request[A, Any], operation: int, gradients: list[A], **options: Any) -> list[A]:
+        """The collective that an operation's gradients go through; its name says of which it is."""
+        name = f"{request.name}.gradient" if request.name else None
+        follower: Request[A, Any] = Request(
+            self._arrays, operation, gradients, every, name, request.process_set, **options
+        )
+        return self._outputs(follower)
+
+    # -- one rule for each operation ---------------------------------------------------------------
+
+    def _of_allreduce(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+        """The same reduction of the gradients."""
+        options = {"reduction": request.reduction, "factors": request.factors, "grouped": request.grouped}
+        return self.follow(request, ALLREDUCE, gradients, **options)
+
+    def _of_allgather(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+        """This rank's rows of the averaged gradients."""
+        before = _rows_before(request, rows.given)
+        reduced = self.follow(request, ALLREDUCE, gradients, reduction=Average, grouped=request.grouped)
+        return [
+            gradient[start : start + count]  # type: ignore[index]
+            for gradient, start, count in zip(reduced, before, rows.given, strict=True)
+        ]
+
+    def _of_broadcast(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+        """The averaged gradient at the root, zeros elsewhere."""
+        (reduced,) = self.follow(request, ALLREDUCE, gradients, reduction=Average)
+        at_root = _core.placement()[0] == request.root
+        return [reduced if at_root else self._differentiable.zeros_like(reduced)]
+
+    def _of_reducescatter(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+        """All ranks' gradients joined, times the factors, and times the size for a sum."""
+        factor = request.factors[0] * request.factors[1]
+        if request.reduction == Sum:
+            factor *= request.process_set.size() or 1
+        joined = self.follow(request, ALLGATHER, gradients, grouped=request.grouped)
+        return [gradient * factor for gradient in joined]  # type: ignore[operator,misc]
+
+    def _of_alltoall(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+        """Rows go back to where they came from; those that went nowhere have no gradient."""
+        returned = self.follow(request, ALLTOALL, gradients[:1], splits=rows.received)[0]
+        return [self._differentiable.extend(returned, rows.given[0])]
+
+
+def _rows_before(request: Request[A, Any], counts: list[int]) -> list[int]:
+    """How many rows the lower ranks have, by tensor."""
+    name = f"{request.name}.rows" if request.name else None
+    number = check_member(request.process_set)
+    gathered = _core.run(ALLGATHER, name, (array("q", counts),), None, Sum, 1.0, 1.0, 0, number, 0, False)
+    assert gathered is not None
+    everything = memoryview(gathered[0]).tolist()
+    lower = request.process_set.rank() or 0
+    return [sum(everything[i : lower * len(counts) : len(counts)]) for i in range(len(counts))]
+
+
+_RULES: dict[int, Callable[..., list[Any]]] = {
+    ALLREDUCE: DifferentiableCollectives._of_allreduce,
+    ALLGATHER: DifferentiableCollectives._of_allgather,
+    BROADCAST: DifferentiableCollectives._of_broadcast,
+    REDUCESCATTER: DifferentiableCollectives._of_reducescatter,
+    ALLTOALL: DifferentiableCollectives._of_alltoall,
+}

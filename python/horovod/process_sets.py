@@ -1,0 +1,204 @@
+"""Process sets: collectives among some of the job's ranks. Each set has an order of its own, so operations of
+different sets never wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from horovod import _core
+
+_DYNAMIC = "HOROVOD_DYNAMIC_PROCESS_SETS"
+
+
+class ProcessSet:
+    """Some ranks of the job, to be passed to ``init`` or ``add_process_set``, then to any collective.
+
+    Args:
+        ranks_or_comm: the members, in any order, each once.
+
+    Raises:
+        ValueError: not a list of integers, or a rank twice.
+
+    Example::
+
+        even = hvd.ProcessSet(range(0, 8, 2))
+        hvd.init(process_sets=[even])
+        if even.included():
+            mean = hvd.allreduce(loss, process_set=even)
+    """
+
+    process_set_id: int | None = None
+    ranks: list[int]
+    mpi_comm: None = None
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if not isinstance(ranks_or_comm, Iterable):
+            raise ValueError(
+                f"ProcessSet takes a list of ranks, not {ranks_or_comm!r}; this version does not use MPI, so "
+                "pass the ranks that the communicator's members have in the job"
+            )
+        ranks = list(ranks_or_comm)
+        odd = [rank for rank in ranks if not isinstance(rank, int)]
+        if odd:
+            raise ValueError(f"ProcessSet takes a list of ranks, which are integers, not {odd[0]!r}")
+        self.ranks = sorted(ranks)
+        twice = [rank for rank in set(ranks) if ranks.count(rank) > 1]
+        if twice:
+            raise ValueError(f"ProcessSet: rank {min(twice)} is given twice in {self.ranks}")
+
+    def _is_registered(self) -> bool:
+        return self.process_set_id is not None and bool(self.ranks)
+
+    def size(self) -> int | None:
+        """Number of members; None before registration."""
+        return len(self.ranks) if self._is_registered() else None
+
+    def rank(self) -> int | None:
+        """This process's number in the set, 0 … size() - 1; None before registration.
+
+        Raises:
+            ValueError: this process is no member; ask ``included()`` first.
+        """
+        if not self._is_registered():
+            return None
+        check_member(self)
+        return self.ranks.index(_core.placement()[0])
+
+    def included(self) -> bool | None:
+        """Whether this process is a member; None before registration."""
+        return _core.placement()[0] in self.ranks if self._is_registered() else None
+
+    def __deepcopy__(self, memo: Any) -> ProcessSet:
+        return self
+
+    def __reduce__(self) -> Any:
+        return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
+
+    def __str__(self) -> str:
+        number, ranks, comm = self.process_set_id, self.ranks, self.mpi_comm
+        return f"ProcessSet(process_set_id={number}, ranks={ranks}, mpi_comm={comm})"
+
+
+global_process_set = ProcessSet([])
+global_process_set.process_set_id = 0
+
+_registered: dict[int, ProcessSet] = {0: global_process_set}
+
+
+def check_member(process_set: Any) -> int:
+    """The id by which the engine knows a process set; ValueError when this rank can't use it."""
+    if process_set is global_process_set:
+        return 0
+    if not isinstance(process_set, ProcessSet):
+        raise ValueError(f"process_set must be a ProcessSet, not {process_set!r}")
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError(
+            f"{process_set} is not registered: pass it to init(process_sets=[…]), or to add_process_set"
+        )
+    own = _core.placement()[0]
+    if own not in process_set.ranks:
+        raise ValueError(
+            f"rank {own} is not a member of {process_set}; only members take part in its operations: call "
+            "them under `if process_set.included():`"
+        )
+    return number
+
+
+def is_member(process_set: ProcessSet) -> bool:
+    """Whether this process is a member; ValueError when the set is not registered."""
+    included = process_set.included() if isinstance(process_set, ProcessSet) else None
+    return check_member(process_set) >= 0 if included is None else included
+
+
+def _register(process_set: ProcessSet) -> None:
+    for known in _registered.values():
+        if known.ranks == process_set.ranks:
+            raise ValueError(
+                f"a process set with the ranks {process_set.ranks} exists already: {known}; use that one"
+            )
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already; make a new ProcessSet")
+    number = _core.process_set_add(process_set.ranks)
+    process_set.process_set_id = number
+    _registered[number] = process_set
+
+
+def check_sets(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) -> list[ProcessSet]:
+    """What ``init`` was asked to register; ValueError when that makes no sense by itself."""
+    if isinstance(process_sets, str):
+        if process_sets != "dynamic":
+            raise ValueError(f'process_sets must be a list of ProcessSet, or "dynamic", not {process_sets!r}')
+        os.environ[_DYNAMIC] = "1"
+        return []
+    sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or ()]
+    seen: list[list[int]] = []
+    for number, each in enumerate(sets):
+        if each.ranks in seen:
+            raise ValueError(
+                f"process_sets: entry {number} has the same ranks as entry {seen.index(each.ranks)}: "
+                f"{each.ranks}"
+            )
+        seen.append(each.ranks)
+    return sets
+
+
+def begin(process_sets: list[ProcessSet]) -> None:
+    """The job has begun: registers what ``init`` was given, on every rank in the same order."""
+    global_process_set.ranks = list(range(_core.placement()[1]))
+    for number, each in enumerate(process_sets):
+        try:
+            _register(each)
+        except ValueError as error:
+            raise ValueError(f"process_sets: entry {number}: {error}") from None
+
+
+def end() -> None:
+    """The job is over, and with it all sets; their objects may be registered anew."""
+    for process_set in _registered.values():
+        process_set.process_set_id = None
+    _registered.clear()
+    _registered[0] = global_process_set
+    global_process_set.process_set_id, global_process_set.ranks = 0, []
+
+
+def _require_dynamic(what: str) -> None:
+    value = os.environ.get(_DYNAMIC, "").strip()
+    if not (value.isdigit() and int(value) > 0):
+        raise ValueError(
+            f'{what} needs dynamic process sets: init(process_sets="dynamic"), or {_DYNAMIC}=1 on every rank'
+        )
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Registers a process set while the job runs. Every rank calls it, in the same order.
+
+    Returns:
+        The set that was passed, or the one made from a list of ranks.
+
+    Raises:
+        ValueError: there is such a set already, or sets may not change while the job runs.
+        HorovodInternalError: the ranks ask for different sets, or members could not connect.
+    """
+    _require_dynamic("add_process_set")
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    _register(added)
+    return added
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Ends a process set. Every rank calls it, in the same order.
+
+    What its members had not finished fails. Returns False for the global set, and for one that is not
+    registered; else the object's ``process_set_id`` is None from now on.
+    """
+    _require_dynamic("remove_process_set")
+    number = process_set.process_set_id
+    if number is None or number == 0:
+        return False
+    _core.process_set_remove(number)
+    del _registered[number]
+    process_set.process_set_id = None
+    return True

@@ -1,0 +1,5 @@
+"""Starting jobs: ``horovod.run`` for functions, ``horovod.runner.launch`` for command lines."""
+
+from horovod.runner.functions import run
+
+__all__ = ["run"]

@@ -1,0 +1,227 @@
+"""``horovod.run``: a function instead of a program, on ranks that are started for it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TextIO, TypeVar
+
+from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.program import horovodrun
+from horovod.runner.task import REPORT, Report, send_function
+
+T = TypeVar("T")
+
+LAST_LINES = 40
+# Parameters of ``run`` and the options of horovodrun that they are.
+FLAGS = {
+    "num_proc": "-np",
+    "min_num_proc": "--min-np",
+    "max_num_proc": "--max-np",
+    "slots": "--slots-per-host",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+    "hosts": "--hosts",
+    "hostfile": "--hostfile",
+    "host_discovery_script": "--host-discovery-script",
+    "start_timeout": "--start-timeout",
+    "ssh_port": "--ssh-port",
+    "ssh_identity_file": "--ssh-identity-file",
+    "disable_cache": "--disable-cache",
+    "output_filename": "--output-filename",
+    "verbose": "--verbose",
+    "use_gloo": "--gloo",
+    "use_mpi": "--mpi",
+    "mpi_args": "--mpi-args",
+    "network_interfaces": "--network-interface",
+}
+SWITCHES = {"--disable-cache", "--verbose", "--gloo", "--mpi"}
+EXCLUSIVE = [("hosts", "hostfile"), ("use_gloo", "use_mpi")]
+OLD_NAMES = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
+}
+TASK = "from horovod.runner.task import main; main()"
+
+
+class RankError(Exception):
+    """The cause of an exception that a rank raised: where it did."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"\n\nrank {report.rank} raised it here:\n{report.traceback}")
+
+
+def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError:
+        name = getattr(function, "__qualname__", repr(function))
+        if getattr(function, "__module__", None) != "__main__":
+            try:
+                return pickle.dumps((function, args, kwargs))
+            except (pickle.PicklingError, AttributeError, TypeError):
+                pass
+        raise ImportError(
+            f"horovod.run can't send {name}, which no module can be asked for, to the ranks without "
+            "cloudpickle: pip install cloudpickle, or move the function into a module"
+        ) from None
+    data: bytes = cloudpickle.dumps((function, args, kwargs))
+    return data
+
+
+def _words(flag: str, value: object) -> list[str]:
+    """An option of horovodrun with its value."""
+    if value is None or value is False:
+        return []
+    if flag in SWITCHES:
+        return [flag] if value else []
+    if flag == "--network-interface" and not isinstance(value, str):
+        value = ",".join(map(str, value))  # type: ignore[call-overload]
+    return [flag, *map(str, value)] if isinstance(value, (list, tuple)) else [flag, str(value)]
+
+
+def _options(parameters: Mapping[str, Any]) -> list[str]:
+    """horovodrun's command line for the parameters of ``run``."""
+    given = dict(parameters)
+    for first, second in EXCLUSIVE:
+        if given[first] and given[second]:
+            raise ValueError(f"{first} and {second} exclude each other")
+    for old, new in OLD_NAMES.items():
+        if None not in (given[old], given[new]) and given[old] != given[new]:
+            raise ValueError(
+                f"{new}={given[new]} and {old}={given[old]} say different things; {old} is the old name"
+            )
+        given[new] = given[old] if given[new] is None else given[new]
+    if given["num_proc"] is None and not given["hosts"] and not given["hostfile"]:
+        given["num_proc"] = 1
+    return [word for name, flag in FLAGS.items() for word in _words(flag, given[name])]
+
+
+def _pass_on(source: IO[str], target: TextIO, last: deque[str]) -> None:
+    for line in source:
+        last.append(line)
+        target.write(line)
+        target.flush()
+
+
+def _launch(words: Sequence[str]) -> tuple[int, str]:
+    """Runs horovodrun; its exit code, and the end of what it wrote to stderr.
+
+    Its output goes through sys.stdout and sys.stderr, which in a notebook are not the process's own.
+    """
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    process = subprocess.Popen(
+        [horovodrun(), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout and process.stderr
+    streams: list[tuple[IO[str], TextIO, deque[str]]] = [
+        (process.stdout, sys.stdout, deque(maxlen=0)),
+        (process.stderr, sys.stderr, last),
+    ]
+    readers = [threading.Thread(target=_pass_on, args=each, daemon=True) for each in streams]
+    try:
+        for reader in readers:
+            reader.start()
+        code = process.wait()
+        for reader in readers:
+            reader.join()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        process.stdout.close()
+        process.stderr.close()
+    return code, "".join(last)
+
+
+def _reports(folder: Path) -> list[Report]:
+    """Of the ranks that came so far, in rank order. Nobody else than this user can write to the folder."""
+    reports: list[Report] = [pickle.loads(path.read_bytes()) for path in folder.glob(f"{REPORT}*")]
+    return sorted(reports, key=lambda report: report.rank)
+
+
+def _error_of(report: Report) -> Exception:
+    error = pickle.loads(report.error) if report.error else None
+    if not isinstance(error, Exception):
+        error = RuntimeError(f"rank {report.rank}: {report.summary}")
+    error.__cause__ = RankError(report)
+    return error
+
+
+def _raise_first(reports: Sequence[Report]) -> None:
+    """The first error; those of ranks that only lost another one count less."""
+    errors = [(report.when, _error_of(report)) for report in reports if report.traceback]
+    if errors:
+        raise min(errors, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0]))[1]
+
+
+def run(
+    func: Callable[..., T],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: tuple[int, int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: float | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: bool | int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | Sequence[str] | None = None,
+    network_interfaces: str | Sequence[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[T]:
+    """Runs ``func(*args, **kwargs)`` on every rank of a new job, and returns the results in rank order.
+
+    The function, also one of a notebook or of ``__main__``, goes to the ranks by cloudpickle, and the results
+    come back likewise, through files that only this user can read. What the ranks print comes out here.
+    ``num_proc`` is 1 unless the hosts say more; ``np`` is its old name, as ``min_np``, ``max_np`` and
+    ``network_interface`` are old names, too. ``executable`` is the Python to use. The rest are the options of
+    ``horovodrun`` of that name.
+
+    Raises:
+        ValueError: parameters that exclude each other, or that ``horovodrun`` refuses.
+        ImportError: the function can't be sent without cloudpickle.
+        RuntimeError: a rank ended without a word, or its exception can't be brought here.
+        Exception: what a rank raised, with its traceback as the cause.
+    """
+    options = _options(locals())
+    function = _pickled(func, args, kwargs or {})
+    with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
+        send_function(Path(folder), function)
+        command = [executable or sys.executable, "-c", TASK, folder]
+        code, last_lines = _launch([*options, "--", *command])
+        if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
+            raise ValueError(last_lines.splitlines()[-2])
+        reports = _reports(Path(folder))
+    _raise_first(reports)
+    if code:
+        raise RuntimeError(f"horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
+    return [report.result for report in reports]

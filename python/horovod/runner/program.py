@@ -1,0 +1,20 @@
+"""Where horovodrun is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+
+
+def horovodrun() -> str:
+    """The path of the program that was installed together with this package."""
+    try:
+        files = importlib.metadata.files("horovod") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    own = (str(file.locate()) for file in files if file.name == "horovodrun")
+    path = next(filter(os.path.exists, own), None) or shutil.which("horovodrun")
+    if not path:
+        raise FileNotFoundError("horovodrun is neither beside this package nor on the PATH: install horovod")
+    return os.path.abspath(path)

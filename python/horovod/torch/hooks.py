@@ -1,0 +1,131 @@
+"""How PyTorch tells a reducer of gradients: where they are, when they come, when ``backward`` ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from horovod.optimizer import Reducer
+from horovod.process_sets import ProcessSet
+from horovod.torch.operations import sparse_allreduce_async
+
+_ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
+
+
+class StoredGradients:
+    """The gradients in ``parameter.grad``."""
+
+    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.layout is not torch.strided:
+            parameter.grad = parameter.grad.to_dense()
+        return parameter.grad.detach()
+
+    def take_sparse(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        if parameter.grad is None:
+            indices = torch.empty((_ROWS, 0), dtype=torch.int64, device=parameter.device)
+            values = parameter.new_empty((0, *parameter.shape[_ROWS:]))
+            parameter.grad = torch.sparse_coo_tensor(
+                indices, values.detach(), parameter.shape, check_invariants=False
+            )
+        elif parameter.grad.layout is torch.strided:
+            parameter.grad = parameter.grad.to_sparse(_ROWS)
+        return parameter.grad.detach()
+
+    def is_sparse(self, parameter: torch.nn.Parameter) -> bool:
+        return parameter.grad is not None and parameter.grad.layout is torch.sparse_coo
+
+    def is_trained(self, parameter: torch.nn.Parameter) -> bool:
+        return parameter.requires_grad
+
+    def dense(self, array: torch.Tensor) -> torch.Tensor:
+        return array.contiguous()
+
+    def copy(self, array: torch.Tensor) -> torch.Tensor:
+        return array.clone()
+
+    def start_sparse(
+        self, array: torch.Tensor, name: str, op: int, process_set: ProcessSet
+    ) -> Callable[[], torch.Tensor]:
+        return sparse_allreduce_async(array, name, op, process_set)
+
+    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
+        gradient = parameter.grad
+        assert gradient is not None
+        if reduced.layout is not torch.strided:
+            parameter.grad = reduced
+        elif reduced.data_ptr() != gradient.data_ptr():
+            gradient.detach().copy_(reduced)
+
+
+class StepDeltas(StoredGradients):
+    """What a step of the optimizer has changed in the parameters."""
+
+    def __init__(self) -> None:
+        self.before: dict[torch.nn.Parameter, torch.Tensor] = {}
+
+    def remember(self, parameter: torch.nn.Parameter) -> None:
+        """The step is about to begin."""
+        self.before[parameter] = parameter.detach().clone(memory_format=torch.contiguous_format)
+
+    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        return parameter.detach() - self.before[parameter]
+
+    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
+        parameter.detach().copy_(self.before.pop(parameter).add_(reduced))
+
+
+class BackwardHooks:
+    """Tells the reducer of gradients, and of the end of the outermost ``backward``.
+
+    The optimizer owns it. Parameters outlive optimizers, so their hooks go with it: a second optimizer for
+    the same parameters would else reduce beside the first.
+    """
+
+    def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
+        self.reducer = reducer
+        self.task = -1  # the backward call at whose end after_backward will run
+        self.installed: list[Any] = []
+
+    def __del__(self) -> None:
+        for hook in self.installed:
+            hook.remove()
+
+    def watch(self, parameter: torch.nn.Parameter) -> None:
+        if not (parameter.requires_grad and self.reducer.rules.member):
+            return
+        method = weakref.WeakMethod(self.gradient_ready)
+
+        def tell(parameter: torch.Tensor) -> None:
+            gradient_ready = method()
+            if gradient_ready is not None:
+                gradient_ready(parameter)
+
+        hook = parameter.register_post_accumulate_grad_hook(tell)  # type: ignore[no-untyped-call]
+        self.installed.append(hook)
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        if self.reducer.rules.early:
+            self.await_end()
+        self.reducer.ready(parameter)
+
+    def await_end(self) -> None:
+        task = torch._C._current_graph_task_id()
+        if task != self.task:
+            self.task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
+
+    def after_backward(self) -> None:
+        outer = torch._C._current_autograd_node()
+        if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
+            hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
+        elif self.reducer.due:
+            self.reducer.finish()
+
+    def return_to_outer(self, hook: Any) -> None:
+        hook.remove()
+        self.await_end()

@@ -1,0 +1,112 @@
+/* process_set.c - see process_set.h. Adding and removing block until all ranks do the same; they run without
+ * the GIL. */
+#include "bind/process_set.h"
+
+#include "bind/errors.h"
+#include "bind/operation.h"
+
+#include <stdlib.h>
+
+/* A list of int from ranks; takes the memory over. */
+static PyObject *list_of(int32_t *values, int32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (int32_t i = 0; list && i < count; i++) {
+        PyObject *value = PyLong_FromLong(values[i]);
+        if (!value || PyList_SetItem(list, i, value))
+            Py_CLEAR(list);
+    }
+    free(values);
+    return list;
+}
+
+/* -1 with an exception set when the object is no number that fits. */
+static int read_int32(PyObject *object, int32_t *value)
+{
+    long number = PyLong_AsLong(object);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number < INT32_MIN || number > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%ld is neither a rank nor the id of a process set", number);
+        return -1;
+    }
+    *value = (int32_t)number;
+    return 0;
+}
+
+static int32_t *read_ranks(PyObject *sequence, int32_t *count)
+{
+    Py_ssize_t length = PySequence_Size(sequence);
+    int32_t *ranks = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *ranks);
+    if (!ranks)
+        return length < 0 ? NULL : (int32_t *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PySequence_GetItem(sequence, i);
+        int failed = !item || read_int32(item, &ranks[i]);
+        Py_XDECREF(item);
+        if (failed) {
+            free(ranks);
+            return NULL;
+        }
+    }
+    *count = (int32_t)length;
+    return ranks;
+}
+
+PyObject *process_set_add(hvd_context *context, PyObject *sequence)
+{
+    int32_t id = 0, count = 0;
+    hvd_status status;
+    int32_t *ranks = read_ranks(sequence, &count);
+    if (!ranks || operation_enter()) {
+        free(ranks);
+        return NULL;
+    }
+    PyThreadState *thread = PyEval_SaveThread();
+    hvd_code code = hvd_process_set_add(context, ranks, count, &id, &status);
+    operation_leave();
+    PyEval_RestoreThread(thread);
+    free(ranks);
+    return code ? raise_status(&status) : PyLong_FromLong(id);
+}
+
+PyObject *process_set_remove(hvd_context *context, PyObject *number)
+{
+    int32_t id;
+    hvd_status status;
+    if (read_int32(number, &id) || operation_enter())
+        return NULL;
+    PyThreadState *thread = PyEval_SaveThread();
+    hvd_code code = hvd_process_set_remove(context, id, &status);
+    operation_leave();
+    PyEval_RestoreThread(thread);
+    if (code)
+        return raise_status(&status);
+    Py_RETURN_NONE;
+}
+
+PyObject *process_set_ids(hvd_context *context)
+{
+    int32_t count = hvd_process_set_ids(context, NULL, 0);
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    if (!ids)
+        return PyErr_NoMemory();
+    int32_t now = hvd_process_set_ids(context, ids, count);
+    return list_of(ids, now < count ? now : count);
+}
+
+PyObject *process_set_ranks(hvd_context *context, PyObject *number)
+{
+    int32_t id;
+    if (read_int32(number, &id))
+        return NULL;
+    int32_t count = hvd_process_set_ranks(context, id, NULL, 0);
+    if (count < 0)
+        return PyErr_Format(PyExc_ValueError, "there is no process set %d: it was removed, or never added",
+                            (int)id);
+    int32_t *ranks = malloc((size_t)count * sizeof *ranks);
+    if (!ranks)
+        return PyErr_NoMemory();
+    hvd_process_set_ranks(context, id, ranks, count);
+    return list_of(ranks, count);
+}

@@ -1,0 +1,311 @@
+/* allreduce_adasum.c - Adasum: gradients that point the same way are averaged, orthogonal ones added.
+ *
+ *   a (+) b = (1 - ab / 2aa) a + (1 - ab / 2bb) b,  ab the dot product of a tensor; a factor is 1 where aa is
+ * 0
+ *
+ *   5 ranks               rank 0      rank 1      rank 2      rank 3      rank 4
+ *   fold                  0(+)4  <------------------------------------------ sends
+ *   distance 1            1st half    2nd half    1st half    2nd half       of 04(+)1, 04(+)1, 2(+)3, 2(+)3
+ *   distance 2            1st quarter 3rd quarter 2nd quarter 4th quarter    of 041(+)23
+ *   gather                all         all         all         all
+ *   unfold                sends ------------------------------------------> all
+ *
+ *   cost: log2(n)(log2(n) + 5) / 2 steps, about; each rank sends the vector twice, and 24 bytes a tensor and
+ * step.
+ *
+ * Partners exchange halves; what each then holds of both operands gives a part of the dot products, which the
+ * 2, 4, 8, ... ranks that hold the rest add up by doubling. After Maleki and others, "Scaling distributed
+ * training with adaptive summation", 2020. Every part of the result is computed by one rank. */
+#include "coll/allreduce.h"
+
+#include "base/status.h"
+#include "device/adasum.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The job's scratch. Until the gather the job's output is: its tensors, the room, own products, the
+ * partner's.
+ */
+struct adasum {
+    const struct adasum_kernels *kernels;
+    struct vector tensors; /* the job's output as it was: a span for each */
+    struct range kept;     /* of the tensors: where this rank computes */
+    char *room;            /* what the partner has there */
+    int distance;          /* to the partner; the power of two itself: folding */
+    bool folding, upper;   /* whether this rank's operand comes second */
+    int round;             /* distance of the next exchange of products; 0: the operands come first */
+    struct products *own, *theirs;
+    struct factors *factors;
+    int *gates; /* the steps after which the blocks of rank ^ 0, rank ^ 1, ... are there */
+};
+
+struct factors {
+    double lower, upper;
+};
+
+static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+{
+    (void)bytes, (void)size, (void)latency_threshold;
+    return true;
+}
+
+/* ---- ranges --------------------------------------------------------------------------------------- */
+
+static struct range half_of(const struct job *job, struct range range, bool upper)
+{
+    struct range half = pattern_block(range.length, hvd_dtype_size(job->dtype), 2, upper);
+    return (struct range){range.offset + half.offset, half.length};
+}
+
+/* What a rank below the power of two has at the end: each merge has halved it. */
+static struct range block_of(const struct job *job, size_t length, int rank)
+{
+    struct range range = {0, length};
+    for (int distance = 1; distance < pattern_power(job->size); distance *= 2)
+        range = half_of(job, range, rank & distance);
+    return range;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static size_t room_length(const struct job *job, bool folds)
+{
+    struct range whole = {0, job->output.length};
+    return folds ? whole.length : half_of(job, whole, false).length;
+}
+
+static struct vector extended(const struct vector *tensors, struct span *spans, size_t *starts)
+{
+    size_t count = (size_t)tensors->count;
+    memcpy(spans, tensors->spans, count * sizeof *spans);
+    return (struct vector){spans, starts, tensors->count + 3, 0};
+}
+
+static hvd_code begin(struct job *job, hvd_status *status)
+{
+    int power = pattern_power(job->size);
+    bool folds = job->rank + power < job->size;
+    size_t count = (size_t)job->output.count, room = room_length(job, folds);
+    size_t lists = (count + 3) * (sizeof(struct span) + sizeof(size_t)) +
+                   count * (2 * sizeof(struct products) + sizeof(struct factors)) +
+                   (size_t)power * sizeof(int);
+    struct adasum *a = malloc(sizeof *a + lists + room);
+    if (!a)
+        return status_set(status, HVD_OUT_OF_MEMORY,
+                          "rank %d has no memory for the %zu bytes that Adasum needs", job->rank,
+                          lists + room);
+    struct span *spans = (struct span *)(a + 1);
+    struct products *products = (struct products *)(spans + count + 3);
+    struct factors *factors = (struct factors *)(products + 2 * count);
+    size_t *starts = (size_t *)(factors + count);
+    *a = (struct adasum){.kernels = adasum_kernels(job->dtype),
+                         .tensors = job->output,
+                         .kept = {0, job->output.length},
+                         .distance = folds ? power : 1,
+                         .folding = folds,
+                         .own = products,
+                         .theirs = products + count,
+                         .factors = factors,
+                         .gates = (int *)(starts + count + 3)};
+    a->room = (char *)(a->gates + power); /* power is even: aligned for every type */
+    job->output = extended(&a->tensors, spans, starts);
+    spans[count] = (struct span){a->room, room};
+    spans[count + 1] = (struct span){(char *)a->own, count * sizeof *products};
+    spans[count + 2] = (struct span){(char *)a->theirs, count * sizeof *products};
+    memset(a->theirs, 0, count * sizeof *products);
+    vector_measure(&job->output);
+    job->scratch = a;
+    return HVD_OK;
+}
+
+/* ---- computing, a chunk at a time ------------------------------------------------------------------- */
+
+static void compute_piece(struct adasum *a, bool multiplies, int tensor, size_t offset, size_t elements)
+{
+    char *own = a->tensors.spans[tensor].data + (offset - a->tensors.starts[tensor]);
+    const char *theirs = a->room + (offset - a->kept.offset);
+    const char *lower = a->upper ? theirs : own, *upper = a->upper ? own : theirs;
+    if (multiplies)
+        a->kernels->multiply(lower, upper, elements, &a->own[tensor]);
+    else
+        a->kernels->add(own, lower, upper, elements, a->factors[tensor].lower, a->factors[tensor].upper);
+}
+
+/* A step in the room multiplies, one among the tensors adds. */
+static void compute(struct job *job, const struct step *step, size_t done, size_t length)
+{
+    struct adasum *a = job->scratch;
+    bool multiplies = step->offset >= a->tensors.length;
+    size_t offset = (multiplies ? a->kept.offset : step->offset) + done, end = offset + length;
+    for (int tensor = vector_find(&a->tensors, offset); offset < end; tensor++) {
+        size_t after = a->tensors.starts[tensor] + a->tensors.spans[tensor].length;
+        size_t piece = (after < end ? after : end) - offset;
+        if (piece)
+            compute_piece(a, multiplies, tensor, offset, piece / hvd_dtype_size(job->dtype));
+        offset += piece;
+    }
+}
+
+/* ---- one merge: operands, products, result ------------------------------------------------------------ */
+
+static int add_step(struct schedule *schedule, enum step_kind kind, int peer, struct range range, int gate)
+{
+    return schedule_add(schedule, (struct step){.kind = kind,
+                                                .buffer = BUFFER_OUTPUT,
+                                                .peer = peer,
+                                                .gate = gate,
+                                                .offset = range.offset,
+                                                .length = range.length});
+}
+
+/* The first merge takes this rank's contribution, which has to be moved to the output. */
+static void plan_send(const struct job *job, int partner, struct range sent, bool first,
+                      struct schedule *schedule)
+{
+    const struct adasum *a = job->scratch;
+    struct contribution from = {BUFFER_OUTPUT, STEP_NO_GATE};
+    if (first) {
+        from = contribution_add(job, sent, schedule);
+        if (job->prescale != 1 || !vector_same(&job->input, &a->tensors))
+            copy_add(a->kept, false, schedule);
+    }
+    int send = add_step(schedule, STEP_SEND, partner, sent, from.gate);
+    if (!schedule->failed)
+        schedule->steps[send].buffer = from.buffer;
+}
+
+static void plan_operands(struct job *job, bool first, struct schedule *schedule)
+{
+    struct adasum *a = job->scratch;
+    struct range sent = {0, 0};
+    int partner = a->folding ? job->rank + a->distance : job->rank ^ a->distance;
+    a->upper = partner < job->rank;
+    if (!a->folding) {
+        sent = half_of(job, a->kept, !a->upper);
+        a->kept = half_of(job, a->kept, a->upper);
+    }
+    plan_send(job, partner, sent, first, schedule);
+    struct range room = {a->tensors.length, a->kept.length};
+    int receive = add_step(schedule, STEP_RECEIVE, partner, room, STEP_NO_GATE);
+    add_step(schedule, STEP_COMPUTE, 0, room, receive);
+    memset(a->own, 0, (size_t)a->tensors.count * sizeof *a->own);
+    a->round = 1;
+}
+
+static void plan_products(struct job *job, struct schedule *schedule)
+{
+    struct adasum *a = job->scratch;
+    const size_t *starts = job->output.starts + a->tensors.count;
+    struct range own = {starts[1], starts[2] - starts[1]}, theirs = {starts[2], own.length};
+    int partner = job->rank ^ a->round;
+    add_step(schedule, STEP_SEND, partner, own, STEP_NO_GATE);
+    add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
+    a->round *= 2;
+}
+
+static void products_add(struct adasum *a)
+{
+    for (int i = 0; i < a->tensors.count; i++) {
+        a->own[i].lower += a->theirs[i].lower;
+        a->own[i].upper += a->theirs[i].upper;
+        a->own[i].mixed += a->theirs[i].mixed;
+    }
+}
+
+/* A NaN stays one. */
+static double factor_of(double square, double product)
+{
+    return square < DBL_MIN ? 1 : 1 - product / (2 * square);
+}
+
+static void weigh(struct adasum *a, double postscale)
+{
+    for (int i = 0; i < a->tensors.count; i++) {
+        const struct products *sum = &a->own[i];
+        a->factors[i].lower = factor_of(sum->lower, sum->mixed) * postscale;
+        a->factors[i].upper = factor_of(sum->upper, sum->mixed) * postscale;
+    }
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------- */
+
+/* Blocks go back the way that the halves came, every byte as soon as it is there. */
+static void plan_gather(const struct job *job, int own, struct schedule *schedule)
+{
+    const struct adasum *a = job->scratch;
+    int power = pattern_power(job->size);
+    size_t length = a->tensors.length;
+    a->gates[0] = own;
+    for (int distance = power / 2; distance > 0; distance /= 2) {
+        int partner = job->rank ^ distance;
+        for (int x = 0; x < power; x += 2 * distance) {
+            add_step(schedule, STEP_SEND, partner, block_of(job, length, job->rank ^ x), a->gates[x]);
+            struct range theirs = block_of(job, length, partner ^ x);
+            a->gates[x + distance] = add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
+        }
+    }
+    for (int x = 0; x < power && job->rank + power < job->size; x++)
+        add_step(schedule, STEP_SEND, job->rank + power, block_of(job, length, job->rank ^ x), a->gates[x]);
+}
+
+/* A rank beyond the power of two gives its part away; the result can't come before all of that has left. */
+static void plan_folded(const struct job *job, int partner, struct schedule *schedule)
+{
+    struct range whole = {0, job->output.length};
+    struct contribution from = contribution_add(job, whole, schedule);
+    int send = add_step(schedule, STEP_SEND, partner, whole, from.gate);
+    if (!schedule->failed)
+        schedule->steps[send].buffer = from.buffer;
+    for (int x = 0; x < pattern_power(job->size); x++)
+        add_step(schedule, STEP_RECEIVE, partner, block_of(job, whole.length, partner ^ x), STEP_NO_GATE);
+}
+
+/* True when it was the last merge. */
+static bool plan_result(struct job *job, struct schedule *schedule)
+{
+    struct adasum *a = job->scratch;
+    bool last = !a->folding && 2 * a->distance == pattern_power(job->size);
+    weigh(a, last ? job->postscale : 1);
+    int add = add_step(schedule, STEP_COMPUTE, 0, a->kept, STEP_NO_GATE);
+    if (last) {
+        plan_gather(job, add, schedule);
+        job->output = a->tensors;
+    }
+    a->distance = a->folding ? 1 : 2 * a->distance;
+    a->folding = false;
+    a->round = 0;
+    return last;
+}
+
+static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    int power = pattern_power(job->size);
+    *more = job->size > 1 && job->rank < power;
+    if (job->size == 1)
+        return allreduce_plan_alone(job, schedule);
+    if (job->rank >= power) {
+        plan_folded(job, job->rank - power, schedule);
+        return HVD_OK;
+    }
+    if (phase == 0 && begin(job, status))
+        return HVD_OUT_OF_MEMORY;
+    struct adasum *a = job->scratch;
+    if (a->round > 1)
+        products_add(a);
+    if (a->round == 0)
+        plan_operands(job, phase == 0, schedule);
+    else if (!a->folding && a->round <= a->distance)
+        plan_products(job, schedule);
+    else
+        *more = !plan_result(job, schedule);
+    return HVD_OK;
+}
+
+const struct algorithm allreduce_adasum = {.name = "adasum",
+                                           .operation = HVD_ALLREDUCE,
+                                           .fits = fits,
+                                           .plan = plan,
+                                           .compute = compute,
+                                           .adasum = true};

@@ -1,0 +1,160 @@
+/* join.c - see join.h. As long as nobody has joined, all this costs one comparison. */
+#include "coordinate/join.h"
+
+#include "base/status.h"
+#include "base/types.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BITS 64
+
+/* ---- who has joined -------------------------------------------------------------------------------- */
+
+bool child_is_absent(const struct coordinator *c, int child)
+{
+    const struct tree_node *tree = &c->config.tree;
+    return c->children[child].joined == tree_child_last(tree, child) - tree->children[child] + 1;
+}
+
+int join_missing(const struct coordinator *c, const struct entry *entry)
+{
+    int missing = entry->round.missing;
+    if (!missing || !c->absent)
+        return missing;
+    missing -= c->join && !entry->round.own;
+    for (int i = 0; i < c->config.tree.child_count; i++)
+        missing -= child_is_absent(c, i) && !round_has_child(entry, i);
+    return missing;
+}
+
+/* Rounds that waited for this reporter only are complete now. */
+static hvd_code note_absent(struct coordinator *c, hvd_status *status)
+{
+    size_t cursor = 0;
+    struct entry *entry;
+    hvd_code code = HVD_OK;
+    c->absent++;
+    while (!code && (entry = map_next(&c->table.names, &cursor)))
+        code = note_if_complete(c, entry, status);
+    return code;
+}
+
+/* At the root, which names the joined ones. */
+static bool mark_joined(struct coordinator *c, int rank)
+{
+    struct root *root = &c->root;
+    if (!root->joined)
+        root->joined = calloc(((size_t)c->config.size + BITS - 1) / BITS, sizeof *root->joined);
+    if (!root->joined)
+        return false;
+    root->joined[rank / BITS] |= UINT64_C(1) << (rank % BITS);
+    root->last_joined = rank;
+    return true;
+}
+
+static bool has_joined(const struct coordinator *c, int rank)
+{
+    return c->root.joined && (c->root.joined[rank / BITS] >> (rank % BITS) & 1);
+}
+
+/* To be told to the parent; the root keeps it. */
+static hvd_code pass_on(struct coordinator *c, int rank, hvd_status *status)
+{
+    if (is_root(c))
+        return mark_joined(c, rank) ? HVD_OK
+                                    : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a join");
+    if (c->join_count == c->join_capacity) {
+        int capacity = c->join_capacity ? 2 * c->join_capacity : 4;
+        int *joins = realloc(c->joins, (size_t)capacity * sizeof *joins);
+        if (!joins)
+            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a join");
+        c->joins = joins;
+        c->join_capacity = capacity;
+    }
+    c->joins[c->join_count++] = rank;
+    return HVD_OK;
+}
+
+static void raise(uint64_t *counters, const uint64_t *to)
+{
+    for (int i = 0; i < UNNAMED_KINDS; i++)
+        counters[i] = to[i] > counters[i] ? to[i] : counters[i];
+}
+
+hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status)
+{
+    hvd_code code = pass_on(c, c->config.rank, status);
+    if (code)
+        return code;
+    c->join = request;
+    c->pending++;
+    raise(c->joined_unnamed, c->unnamed);
+    return note_absent(c, status);
+}
+
+hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
+{
+    if (child_is_absent(c, child) || has_joined(c, rank))
+        return status_set(status, HVD_REFUSED, "a second join");
+    hvd_code code = pass_on(c, rank, status);
+    if (code)
+        return code;
+    raise(c->joined_unnamed, unnamed);
+    c->children[child].joined++;
+    return child_is_absent(c, child) ? note_absent(c, status) : HVD_OK;
+}
+
+/* ---- what may run meanwhile ------------------------------------------------------------------------ */
+
+static void joined_text(const struct coordinator *c, char *text, size_t capacity)
+{
+    struct rank_set ranks = {0};
+    for (int rank = 0; rank < c->config.size; rank++) {
+        if (has_joined(c, rank))
+            rank_set_add(&ranks, rank_name(&c->config, rank), rank_name(&c->config, rank));
+    }
+    rank_set_text(&ranks, text, capacity);
+}
+
+bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity)
+{
+    const struct signature_summary *summary = &entry->round.common->summary;
+    enum absence absence = operation_absence(summary->operation);
+    bool rootless = summary->operation == HVD_BROADCAST && has_joined(c, summary->root);
+    if (!entry->round.partial || absence == ABSENCE_always ||
+        (absence == ABSENCE_asked && c->config.join_all && !rootless))
+        return true;
+    char ranks[256];
+    joined_text(c, ranks, sizeof ranks);
+    const char *advice = absence == ABSENCE_never ? "it needs all ranks"
+                         : rootless && c->config.join_all
+                             ? "its root is one of them"
+                             : "only allreduce and barrier run meanwhile, unless HOROVOD_JOIN=all is set";
+    snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",
+             entry->name, ranks, advice);
+    return false;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------- */
+
+bool join_is_over(const struct coordinator *c)
+{
+    return c->absent == c->table.reporters && !c->root.ready.count && !c->complete.count;
+}
+
+void join_end(struct coordinator *c, int last, const uint64_t *unnamed)
+{
+    struct pending *request = c->join;
+    c->join = NULL;
+    c->absent = 0;
+    c->pending -= request != NULL;
+    for (int i = 0; i < c->config.tree.child_count; i++)
+        c->children[i].joined = 0;
+    if (c->root.joined)
+        memset(c->root.joined, 0, ((size_t)c->config.size + BITS - 1) / BITS * sizeof *c->root.joined);
+    raise(c->unnamed, unnamed);
+    if (request)
+        c->config.output.joined(c->config.output.owner, request, rank_name(&c->config, last));
+}

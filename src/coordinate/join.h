@@ -1,0 +1,30 @@
+/* join.h - ranks that have no more data: they count as ready for every name until all ranks have joined
+ * (docs/coordination.md, "Join"). Inside of a coordinator. Driver only. */
+#ifndef HVD_COORDINATE_JOIN_H
+#define HVD_COORDINATE_JOIN_H
+
+#include "coordinate/state.h"
+
+/* This rank joins with this request. */
+hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status);
+
+/* A rank in the subtree of a child has joined, after so many unnamed submissions. */
+hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed,
+                      hvd_status *status);
+
+/* Reporters that have neither asked in this round nor joined with their whole subtree. */
+int join_missing(const struct coordinator *c, const struct entry *entry);
+
+/* The whole subtree of a child has joined. */
+bool child_is_absent(const struct coordinator *c, int child);
+
+/* At the root: false when ranks that have joined make this round impossible; `text` says why. */
+bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
+
+/* At the root: all ranks have joined and nothing is left to run. */
+bool join_is_over(const struct coordinator *c);
+
+/* The decision that ends it: everybody is back. */
+void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
+
+#endif

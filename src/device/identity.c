@@ -1,0 +1,56 @@
+/* identity.c - see identity.h. */
+#include "device/identity.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* One element, of 16 bytes at most, of each family in dtypes.def. */
+#define VALUE(type, least, greatest)                                                                         \
+    type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
+                 : reduction == HVD_MAX     ? (type)(least)                                                  \
+                 : reduction == HVD_PRODUCT ? (type)1                                                        \
+                                            : (type)0;                                                       \
+    memcpy(element, &value, sizeof value)
+
+#define ALL_ONES(type) ((type) ~(type)0)
+#define HIGHEST(type)                                                                                        \
+    (ALL_ONES(type) > 0 ? ALL_ONES(type) : (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1))
+#define LOWEST(type)                ((type)~HIGHEST(type))
+#define ELEMENT_integer(name, type) VALUE(type, LOWEST(type), HIGHEST(type))
+#define ELEMENT_logical(name, type) VALUE(type, 0, 1)
+#define ELEMENT_real(name, type)    VALUE(type, -INFINITY, INFINITY)
+#define ELEMENT_complex(name, type) VALUE(type, 0, 0) /* has neither minimum nor maximum */
+
+/* The bits of infinity and of one. */
+#define INFINITY_FLOAT16  0x7C00
+#define INFINITY_BFLOAT16 0x7F80
+#define ONE_FLOAT16       0x3C00
+#define ONE_BFLOAT16      0x3F80
+#define SIGN              0x8000
+#define ELEMENT_half(name, type)                                                                             \
+    VALUE(type, SIGN | INFINITY_##name, INFINITY_##name);                                                    \
+    if (reduction == HVD_PRODUCT)                                                                            \
+    memcpy(element, &(type){ONE_##name}, sizeof(type))
+
+static void write_element(void *element, hvd_dtype dtype, hvd_reduction reduction)
+{
+    switch (dtype) {
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    case HVD_##name: {                                                                                       \
+        ELEMENT_##family(name, storage);                                                                     \
+        break;                                                                                               \
+    }
+#include "base/dtypes.def"
+#undef DTYPE
+    }
+}
+
+void identity_fill(void *data, size_t elements, hvd_dtype dtype, hvd_reduction reduction)
+{
+    uint8_t element[16] = {0};
+    size_t bytes = hvd_dtype_size(dtype);
+    write_element(element, dtype, reduction);
+    for (size_t i = 0; i < elements; i++)
+        memcpy((uint8_t *)data + i * bytes, element, bytes);
+}

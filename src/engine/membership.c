@@ -1,0 +1,230 @@
+/* membership.c - process sets are added and removed by requests of the world, so that all ranks see them come
+ * and go in one order. Connecting the members of a new set blocks; the calling thread does it, while the
+ * driver goes on. */
+#include "engine/membership.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/drive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the driver does -------------------------------------------------------------------------- */
+
+static struct lane *find_set(const struct hvd_context *context, int id)
+{
+    struct lane *lane = context->world->next;
+    while (lane && lane->id != id)
+        lane = lane->next;
+    return lane;
+}
+
+/* The handle of a removal ends once its lane has closed. */
+static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
+{
+    int id = handle->request.root;
+    sets_remove(&context->sets, id);
+    membership_adopt(context);
+    struct lane *lane = find_set(context, id);
+    if (lane) {
+        lane->remover = handle;
+        lane_leave(lane);
+    } else {
+        handle_finish(handle, &(hvd_status){.code = HVD_OK});
+    }
+}
+
+void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
+{
+    if (handle->request.operation == HVD_REMOVE_PROCESS_SET) {
+        remove_set(context, handle);
+        return;
+    }
+    handle->value = ++context->last_set;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
+void membership_adopt(struct hvd_context *context)
+{
+    struct lane *lane = atomic_exchange(&context->added, NULL);
+    while (lane) {
+        struct lane *next = lane->next;
+        lane->next = context->world->next;
+        context->world->next = lane;
+        mesh_attach(context->world->mesh, lane->mesh);
+        if (context->leave_said || context->world->health)
+            lane_leave(lane);
+        lane = next;
+    }
+}
+
+void membership_reap(struct hvd_context *context)
+{
+    struct lane **place = &context->world->next;
+    while (*place) {
+        struct lane *lane = *place;
+        if (lane->remover && lane->closed && lane_is_flushed(lane)) {
+            *place = lane->next;
+            handle_finish(lane->remover, &(hvd_status){.code = HVD_OK});
+            lane_close(lane);
+        } else {
+            place = &lane->next;
+        }
+    }
+}
+
+void membership_close(struct hvd_context *context)
+{
+    while (context->world) {
+        struct lane *lane = context->world;
+        context->world = lane->next;
+        lane_close(lane);
+    }
+}
+
+/* ---- what the caller does -------------------------------------------------------------------------- */
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static hvd_code check_ranks(const struct hvd_context *context, const int *ranks, int count,
+                            hvd_status *status)
+{
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= context->placement.size)
+            return status_set(status, HVD_INVALID_ARGUMENT,
+                              "process set: there is no rank %d in a job of size %d", ranks[i],
+                              (int)context->placement.size);
+        if (i && ranks[i] == ranks[i - 1])
+            return status_set(status, HVD_INVALID_ARGUMENT, "process set: rank %d is given twice", ranks[i]);
+    }
+    return HVD_OK;
+}
+
+/* All ranks learn whether all members could connect: the lowest rank that could not, or HVD_OK. */
+static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_status *own,
+                                 hvd_status *status)
+{
+    char name[64];
+    int32_t failed = own->code ? context->placement.rank : INT32_MAX;
+    hvd_tensor tensor = {.data = &failed, .dtype = HVD_INT32, .device_type = HVD_CPU};
+    hvd_request request = {.struct_size = sizeof request,
+                           .operation = HVD_ALLREDUCE,
+                           .name = name,
+                           .count = 1,
+                           .inputs = &tensor,
+                           .reduction = HVD_MIN};
+    snprintf(name, sizeof name, "process_set.%d.connected", id);
+    hvd_code code = hvd_run(context, &request, NULL, status);
+    if (code || failed == INT32_MAX)
+        return code;
+    if (own->code)
+        return status_copy(status, own);
+    return status_set(status, HVD_SYSTEM,
+                      "process set %d can't be used: rank %d could not connect to the other members; its own "
+                      "error says why",
+                      id, (int)failed);
+}
+
+static void hand_over(struct hvd_context *context, struct lane *lane)
+{
+    lane->next = atomic_load(&context->added);
+    while (!atomic_compare_exchange_weak(&context->added, &lane->next, lane))
+        ;
+    drive_notify(context);
+}
+
+static hvd_code connect_set(struct hvd_context *context, int id, const int *ranks, int count,
+                            hvd_status *status)
+{
+    struct lane *lane = NULL;
+    hvd_status own = {.code = HVD_OK};
+    if (ranks_find(ranks, count, context->placement.rank) >= 0)
+        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds), NULL,
+                  &lane, &own);
+    if (!own.code)
+        sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
+    hvd_code code = agree_on_success(context, id, &own, status);
+    if (code) {
+        sets_remove(&context->sets, id);
+        lane_close(lane);
+    } else if (lane) {
+        hand_over(context, lane);
+    }
+    return code;
+}
+
+/* Runs the request that all ranks of the job have to make, and gives its value. */
+static hvd_code run_decision(struct hvd_context *context, hvd_request *request, int *value,
+                             hvd_status *status)
+{
+    hvd_handle *handle;
+    request->struct_size = sizeof *request;
+    request->waits = 1;
+    hvd_code code = hvd_submit(context, request, &handle, status);
+    if (code)
+        return code;
+    code = hvd_wait(handle, -1, status);
+    *value = handle->value;
+    hvd_release(handle);
+    return code;
+}
+
+hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
+                             hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (code)
+        return code;
+    if (count < 1 || !ranks)
+        return status_set(status, HVD_INVALID_ARGUMENT, "a process set needs one rank at least");
+    int *sorted = malloc((size_t)count * sizeof *sorted);
+    if (!sorted)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a process set of %d ranks", count);
+    memcpy(sorted, ranks, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_ranks);
+    hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
+    int value = 0;
+    code = check_ranks(context, sorted, count, status);
+    if (!code)
+        code = run_decision(context, &request, &value, status);
+    if (!code)
+        code = connect_set(context, value, sorted, count, status);
+    if (!code)
+        *id = value;
+    free(sorted);
+    return code ? code : status_ok(status);
+}
+
+hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && sets_ranks(&context->sets, id, NULL, 0) < 0)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          id ? "there is no process set %d: it was removed, or never added"
+                             : "process set %d, all ranks of the job, can't be removed",
+                          (int)id);
+    hvd_request request = {.operation = HVD_REMOVE_PROCESS_SET, .root = id};
+    int value;
+    return code ? code : run_decision(context, &request, &value, status);
+}
+
+int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity)
+{
+    if (capacity > 0)
+        ids[0] = 0;
+    return 1 + sets_ids(&context->sets, ids + 1, capacity - 1);
+}
+
+int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity)
+{
+    if (id)
+        return sets_ranks(&context->sets, id, ranks, capacity);
+    for (int rank = 0; rank < context->placement.size && rank < capacity; rank++)
+        ranks[rank] = rank;
+    return context->placement.size;
+}

@@ -1,0 +1,20 @@
+/* membership.h - process sets come and go (hvd_process_set_add and _remove are in membership.c). Driver only.
+ */
+#ifndef HVD_ENGINE_MEMBERSHIP_H
+#define HVD_ENGINE_MEMBERSHIP_H
+
+#include "engine/context.h"
+
+/* The batch of a request to add or remove a set: all ranks carry it out at the same place of their order. */
+void membership_decided(struct hvd_context *context, struct hvd_handle *handle);
+
+/* Lanes that user threads have opened join the list. */
+void membership_adopt(struct hvd_context *context);
+
+/* Removed sets that have closed leave the list. */
+void membership_reap(struct hvd_context *context);
+
+/* All lanes, at the end of the context. */
+void membership_close(struct hvd_context *context);
+
+#endif

@@ -1,0 +1,168 @@
+/* observe.c - see observe.h; and the public face of the timeline, which any thread may call. */
+#include "engine/observe.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <string.h>
+
+/* ---- observers --------------------------------------------------------------------------------------- */
+
+static void add_observer(struct hvd_context *context, const struct observer *observer)
+{
+    context->observers.list[context->observers.count++] = *observer;
+}
+
+static bool waits_for_start(const struct settings *settings)
+{
+    return strcmp(settings->timeline, "DYNAMIC") == 0;
+}
+
+hvd_code observe_open(struct hvd_context *context, hvd_status *status)
+{
+    const struct settings *settings = &context->settings;
+    if (context->placement.rank != 0 || !*settings->timeline)
+        return HVD_OK;
+    hvd_code code = timeline_create(context->placement.rank, &context->timeline, status);
+    if (!code && !waits_for_start(settings))
+        code = timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
+    if (!code)
+        add_observer(context, &(struct observer){timeline_notice, context->timeline});
+    return code;
+}
+
+void observe_close(struct hvd_context *context)
+{
+    context->observers.count = 0;
+    timeline_destroy(context->timeline);
+    context->timeline = NULL;
+}
+
+/* ---- events ------------------------------------------------------------------------------------------ */
+
+static struct event event_of(enum event_kind kind, const struct hvd_handle *handle)
+{
+    return (struct event){.kind = kind,
+                          .process_set = handle->request.process_set,
+                          .name = handle->pending.name,
+                          .operation = handle->request.operation,
+                          .reduction = handle->request.reduction,
+                          .request = &handle->request,
+                          .rank = handle->context->placement.rank};
+}
+
+static void tell(const struct hvd_context *context, struct event event)
+{
+    event.time = clock_now();
+    observers_tell(&context->observers, &event);
+}
+
+void observe_submitted(struct hvd_handle *handle)
+{
+    if (!observed(handle->context))
+        return;
+    struct event event = event_of(EVENT_SUBMITTED, handle);
+    event.time = handle->submitted;
+    handle->observed = true;
+    observers_tell(&handle->context->observers, &event);
+}
+
+void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
+{
+    if (!handle->observed)
+        return;
+    struct event event = event_of(EVENT_FINISHED, handle);
+    event.status = status;
+    tell(handle->context, event);
+}
+
+void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank)
+{
+    tell(lane->context, (struct event){.kind = EVENT_READY,
+                                       .process_set = lane->id,
+                                       .name = name,
+                                       .operation = what->operation,
+                                       .reduction = what->reduction,
+                                       .rank = lane->ranks[rank]});
+}
+
+void observe_deciding(const struct lane *lane)
+{
+    tell(lane->context, (struct event){.kind = EVENT_DECIDING,
+                                       .process_set = lane->id,
+                                       .rank = lane->context->placement.rank});
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------- */
+
+/* Of the connections to all other members. */
+static const char *transport_of(const struct lane *lane)
+{
+    const char *name = "local";
+    for (int peer = mesh_next_peer(lane->mesh, -1); peer >= 0; peer = mesh_next_peer(lane->mesh, peer)) {
+        const char *other = mesh_transport_name(lane->mesh, peer);
+        if (strcmp(name, "local") != 0 && strcmp(name, other) != 0)
+            return "mixed";
+        name = other;
+    }
+    return name;
+}
+
+static void tell_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
+{
+    const struct hvd_context *context = running->lane->context;
+    const struct event_batch batch = {.number = running->sequence,
+                                      .requests = running->count,
+                                      .bytes = running->job.input.length,
+                                      .algorithm = running->job.algorithm->name,
+                                      .transport = transport_of(running->lane)};
+    int64_t now = clock_now();
+    for (int i = 0; i < running->count; i++) {
+        struct event event = event_of(kind, running->handles[i]);
+        event.time = now;
+        event.batch = &batch;
+        event.phase = phase;
+        observers_tell(&context->observers, &event);
+    }
+}
+
+void observe_dispatched(const struct running_batch *running)
+{
+    if (observed(running->lane->context))
+        tell_of_batch(running, EVENT_DISPATCHED, 0);
+}
+
+void observe_phase(const struct job *job, int phase)
+{
+    tell_of_batch(job->owner, EVENT_PHASE, phase);
+}
+
+/* ---- the timeline's interface ------------------------------------------------------------------------ */
+
+static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && !*context->settings.timeline)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "the timeline is not enabled: set HOROVOD_TIMELINE=DYNAMIC for all ranks (or "
+                          "horovodrun --timeline-filename DYNAMIC) before init");
+    return code;
+}
+
+hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles, hvd_status *status)
+{
+    hvd_code code = check_timeline(context, status);
+    if (!code && (!path || !*path))
+        code = status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
+    if (!code && context->timeline)
+        code = timeline_start(context->timeline, path, mark_cycles != 0, status);
+    return code ? code : status_ok(status);
+}
+
+hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
+{
+    hvd_code code = check_timeline(context, status);
+    if (!code && context->timeline)
+        timeline_stop(context->timeline);
+    return code ? code : status_ok(status);
+}

@@ -1,0 +1,27 @@
+/* observe.h - tells those who observe what happens to requests (watch/event.h), and has the observers that
+ * the settings ask for. Without one, telling is one branch. Driver only, except where it says otherwise. */
+#ifndef HVD_ENGINE_OBSERVE_H
+#define HVD_ENGINE_OBSERVE_H
+
+#include "engine/context.h"
+#include "engine/layout.h"
+
+/* Before anybody drives, and when nobody does any more. */
+hvd_code observe_open(struct hvd_context *context, hvd_status *status);
+void observe_close(struct hvd_context *context); /* safe on a zeroed context */
+
+static inline bool observed(const struct hvd_context *context)
+{
+    return context->observers.count > 0;
+}
+
+void observe_submitted(struct hvd_handle *handle);
+/* Rank `rank` of the lane's set. */
+void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank);
+void observe_deciding(const struct lane *lane);
+void observe_dispatched(const struct running_batch *running);
+void observe_phase(const struct job *job, int phase);
+/* Before anybody can learn that the handle is done. */
+void observe_finished(const struct hvd_handle *handle, const hvd_status *status);
+
+#endif

@@ -1,0 +1,38 @@
+/* stall.h - the report on requests that some ranks made long ago and others did not: gathered request by
+ * request, printed as one block. Bounded, whatever the number of requests. Driver only. */
+#ifndef HVD_WATCH_STALL_H
+#define HVD_WATCH_STALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STALL_TEXT   3800 /* bytes that always suffice, and fit into a line of the log */
+#define STALL_GROUPS 6
+#define STALL_NAMES  6 /* of a group that are written out */
+
+/* Requests for which the same ranks are missing. */
+struct stall_group {
+    char ranks[96];  /* "ranks 1, 3" */
+    char names[400]; /* the first of them, with how long they wait */
+    int count;
+};
+
+struct stall_report { /* zeroed memory is a valid empty one */
+    struct stall_group groups[STALL_GROUPS];
+    int count;
+    int left_out; /* requests that found no group */
+    double longest;
+};
+
+struct stall_limits {
+    double warning, shutdown; /* seconds; shutdown 0: never */
+};
+
+/* `ranks`, e.g. "rank 3", have not asked for `name` for so many seconds. */
+void stall_add(struct stall_report *report, const char *ranks, const char *name, double seconds);
+
+/* Writes the block and empties the report. */
+void stall_text(struct stall_report *report, int process_set, const struct stall_limits *limits, char *text,
+                size_t capacity);
+
+#endif

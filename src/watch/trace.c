@@ -1,0 +1,280 @@
+/* trace.c - see trace.h. A tensor is negotiated, then its operation runs with one activity inside; whatever
+ * does not follow that order closes first what is open. */
+#include "watch/trace.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum state { STATE_IDLE, STATE_NEGOTIATED, STATE_RUNS /* and an activity inside it */ };
+
+/* One tensor, a "process" of the trace. */
+struct tensor {
+    int pid;
+    enum state state;
+    int64_t last;     /* time of its last element: none goes back */
+    const char *next; /* of the early ranks */
+    int *early;       /* ranks that ask for it again while it runs */
+    int early_count, early_room;
+    size_t key_length;
+    char key[]; /* the process set, then the name */
+};
+
+void trace_init(struct trace *trace, int64_t start)
+{
+    *trace = (struct trace){.start = start};
+}
+
+static void tensor_free(struct tensor *tensor)
+{
+    free(tensor->early);
+    free(tensor);
+}
+
+void trace_free(struct trace *trace)
+{
+    size_t cursor = 0;
+    struct tensor *tensor;
+    while ((tensor = map_next(&trace->tensors, &cursor)))
+        tensor_free(tensor);
+    map_free(&trace->tensors);
+    text_free(&trace->out);
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------- */
+
+void trace_head(struct text *text)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    text_add(text,
+             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
+             "\"args\":{\"start_time_since_epoch_in_micros\":%lld}},\n"
+             "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}",
+             (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+}
+
+/* `,{"ph":"B","ts":12.345`: to be continued. */
+static void put(struct trace *trace, char phase, int64_t time)
+{
+    int64_t since = time > trace->start ? time - trace->start : 0;
+    text_add(&trace->out, ",\n{\"ph\":\"%c\",\"ts\":%" PRId64 ".%03d", phase, since / 1000,
+             (int)(since % 1000));
+}
+
+static void put_for(struct trace *trace, struct tensor *tensor, char phase, int64_t time)
+{
+    if (time > tensor->last)
+        tensor->last = time;
+    put(trace, phase, tensor->last);
+    text_add(&trace->out, ",\"pid\":%d", tensor->pid);
+}
+
+static void put_upper(struct text *text, const char *word)
+{
+    for (; *word; word++)
+        text_add(text, "%c", toupper((unsigned char)*word));
+}
+
+static void begin_operation(struct trace *trace, struct tensor *tensor, int64_t time, const char *prefix,
+                            const char *operation)
+{
+    put_for(trace, tensor, 'B', time);
+    text_add(&trace->out, ",\"name\":\"%s", prefix);
+    put_upper(&trace->out, operation);
+    text_add(&trace->out, "\"}");
+}
+
+static void end(struct trace *trace, struct tensor *tensor, int64_t time)
+{
+    put_for(trace, tensor, 'E', time);
+    text_add(&trace->out, "}");
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------- */
+
+static void name_tensor(struct trace *trace, const struct tensor *tensor, const struct record *record)
+{
+    struct text *out = &trace->out;
+    text_add(out, ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"", tensor->pid);
+    text_add_escaped(out, record->texts, record->name_length);
+    if (record->process_set)
+        text_add(out, " (process set %d)", record->process_set);
+    text_add(out,
+             "\"}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"sort_index\":%d}}",
+             tensor->pid, tensor->pid);
+}
+
+/* NULL when memory is out. */
+static struct tensor *find_tensor(struct trace *trace, const struct record *record)
+{
+    char key[sizeof record->process_set + 4096];
+    size_t length = sizeof record->process_set + record->name_length;
+    if (length > sizeof key)
+        return NULL;
+    memcpy(key, &record->process_set, sizeof record->process_set);
+    memcpy(key + sizeof record->process_set, record->texts, record->name_length);
+    struct tensor *tensor = map_get(&trace->tensors, key, length);
+    if (tensor || !(tensor = malloc(sizeof *tensor + length)))
+        return tensor;
+    *tensor = (struct tensor){.pid = ++trace->last_pid, .key_length = length};
+    memcpy(tensor->key, key, length);
+    if (!map_put(&trace->tensors, tensor->key, length, tensor)) {
+        tensor_free(tensor);
+        return NULL;
+    }
+    name_tensor(trace, tensor, record);
+    return tensor;
+}
+
+/* An unnamed request gets a number that never comes again; its tensor would be kept for nothing. */
+static bool comes_once(const struct record *record)
+{
+    static const char mark[] = ".noname.";
+    return memmem(record->texts, record->name_length, mark, sizeof mark - 1);
+}
+
+static void forget(struct trace *trace, struct tensor *tensor)
+{
+    map_remove(&trace->tensors, tensor->key, tensor->key_length);
+    tensor_free(tensor);
+}
+
+/* ---- events ------------------------------------------------------------------------------------------ */
+
+static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, const char *operation,
+                     int rank)
+{
+    if (tensor->state == STATE_IDLE)
+        begin_operation(trace, tensor, time, "NEGOTIATE_", operation);
+    tensor->state = STATE_NEGOTIATED;
+    put_for(trace, tensor, 'X', time);
+    text_add(&trace->out, ",\"dur\":0,\"name\":\"%d\"}", rank);
+}
+
+/* A rank may be done with the operation, and start it again, before this one has ended it. */
+static void keep_early(struct tensor *tensor, const char *operation, int rank)
+{
+    if (tensor->early_count == tensor->early_room) {
+        int room = tensor->early_room ? tensor->early_room * 2 : 8;
+        int *early = realloc(tensor->early, (size_t)room * sizeof *early);
+        if (!early)
+            return;
+        tensor->early = early;
+        tensor->early_room = room;
+    }
+    tensor->next = operation;
+    tensor->early[tensor->early_count++] = rank;
+}
+
+static void add_ready(struct trace *trace, struct tensor *tensor, const struct record *record)
+{
+    if (tensor->state == STATE_RUNS)
+        keep_early(tensor, record->operation, record->rank);
+    else
+        add_rank(trace, tensor, record->time, record->operation, record->rank);
+}
+
+static void add_batch_arguments(struct trace *trace, const struct event_batch *batch, int phase)
+{
+    text_add(&trace->out, ",\"args\":{\"batch\":%" PRIu64 ",\"tensors\":%d,\"bytes\":%" PRIu64, batch->number,
+             batch->requests, batch->bytes);
+    if (phase)
+        text_add(&trace->out, ",\"phase\":%d", phase);
+    text_add(&trace->out, "}}");
+}
+
+static void close_open(struct trace *trace, struct tensor *tensor, int64_t time)
+{
+    for (int depth = tensor->state; depth > 0; depth--)
+        end(trace, tensor, time);
+    tensor->state = STATE_IDLE;
+}
+
+static void add_dispatched(struct trace *trace, struct tensor *tensor, const struct record *record)
+{
+    close_open(trace, tensor, record->time);
+    begin_operation(trace, tensor, record->time, "", record->operation);
+    put_for(trace, tensor, 'B', record->time);
+    text_add(&trace->out, ",\"name\":\"QUEUE\"");
+    add_batch_arguments(trace, &record->batch, 0);
+    tensor->state = STATE_RUNS;
+}
+
+static void add_phase(struct trace *trace, struct tensor *tensor, const struct record *record)
+{
+    if (tensor->state != STATE_RUNS)
+        return;
+    end(trace, tensor, record->time);
+    put_for(trace, tensor, 'B', record->time);
+    text_add(&trace->out, ",\"name\":\"");
+    put_upper(&trace->out, record->batch.transport);
+    text_add(&trace->out, "_");
+    put_upper(&trace->out, record->batch.algorithm);
+    text_add(&trace->out, "\"");
+    add_batch_arguments(trace, &record->batch, record->phase);
+}
+
+/* Ends the operation, or a negotiation that came to nothing. */
+static void end_with_detail(struct trace *trace, struct tensor *tensor, const struct record *record)
+{
+    const char *key = record->dtype == RECORD_FAILED ? "error" : "shape";
+    put_for(trace, tensor, 'E', record->time);
+    if (record->dtype >= 0)
+        text_add(&trace->out, ",\"args\":{\"dtype\":\"%s\",", hvd_dtype_name((hvd_dtype)record->dtype));
+    else if (record->dtype == RECORD_FAILED)
+        text_add(&trace->out, ",\"args\":{");
+    if (record->dtype >= 0 || record->dtype == RECORD_FAILED) {
+        text_add(&trace->out, "\"%s\":\"", key);
+        text_add_escaped(&trace->out, record->texts + record->name_length, record->detail_length);
+        text_add(&trace->out, "\"}");
+    }
+    text_add(&trace->out, "}");
+}
+
+static void add_finished(struct trace *trace, struct tensor *tensor, const struct record *record)
+{
+    if (tensor->state == STATE_RUNS)
+        end(trace, tensor, record->time);
+    if (tensor->state != STATE_IDLE)
+        end_with_detail(trace, tensor, record);
+    tensor->state = STATE_IDLE;
+    for (int i = 0; i < tensor->early_count; i++)
+        add_rank(trace, tensor, record->time, tensor->next, tensor->early[i]);
+    tensor->early_count = 0;
+    if (tensor->state == STATE_IDLE && comes_once(record))
+        forget(trace, tensor);
+}
+
+static void (*const add_to[])(struct trace *, struct tensor *, const struct record *) = {
+    [EVENT_SUBMITTED] = add_ready, [EVENT_READY] = add_ready,       [EVENT_DISPATCHED] = add_dispatched,
+    [EVENT_PHASE] = add_phase,     [EVENT_FINISHED] = add_finished,
+};
+
+void trace_add(struct trace *trace, const struct record *record)
+{
+    if (record->kind == EVENT_DECIDING) {
+        put(trace, 'i', record->time);
+        text_add(&trace->out, ",\"pid\":0,\"name\":\"CYCLE_START\",\"s\":\"g\"}");
+        return;
+    }
+    struct tensor *tensor = find_tensor(trace, record);
+    if (tensor)
+        add_to[record->kind](trace, tensor, record);
+}
+
+void trace_finish(struct trace *trace, int64_t time, uint64_t dropped)
+{
+    size_t cursor = 0;
+    struct tensor *tensor;
+    while ((tensor = map_next(&trace->tensors, &cursor)))
+        close_open(trace, tensor, time);
+    if (!dropped)
+        return;
+    put(trace, 'i', time);
+    text_add(&trace->out,
+             ",\"pid\":0,\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":%" PRIu64 "}}",
+             dropped);
+}

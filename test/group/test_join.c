@@ -1,0 +1,254 @@
+/* test_join.c - ranks that run out of data: what the others get meanwhile, and how it ends. */
+#include "group.h"
+
+#include <math.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Everybody joins; gives the last one. */
+static int join(struct member *member)
+{
+    hvd_status check_status;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    hvd_handle *handle;
+    int32_t last = -1;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    CHECK_OK(hvd_wait(handle, 30, &check_status));
+    CHECK_OK(hvd_joined_last(handle, &last, &check_status));
+    hvd_release(handle);
+    return last;
+}
+
+static hvd_code reduce_as(struct member *member, hvd_reduction reduction, const char *name, double *value,
+                          hvd_status *status)
+{
+    hvd_tensor tensor = tensor_of(value, HVD_FLOAT64, NULL, 0);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.reduction = reduction;
+    return hvd_run(member->context, &request, NULL, status);
+}
+
+/* Rank r has 3 r batches. While the lower ranks have joined, the higher ones get the reduction over those
+ * that are left; averages still divide by the number of all ranks. */
+static void uneven_work(struct member *member)
+{
+    hvd_status check_status;
+    static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_AVERAGE};
+    for (int step = 0; step < 3 * member->rank; step++) {
+        int first = step / 3 + 1; /* the lowest rank that still works */
+        for (int r = 0; r < 5; r++) {
+            double value = member->rank + 1, sum = 0, product = 1;
+            char name[32];
+            for (int rank = first; rank < member->size; rank++) {
+                sum += rank + 1;
+                product *= rank + 1;
+            }
+            const double expected[] = {sum, first + 1, member->size, product, sum / member->size};
+            snprintf(name, sizeof name, "step%d.%d", step % 2, r);
+            CHECK_OK(reduce_as(member, reductions[r], step % 3 ? name : NULL, &value, &check_status));
+            CHECK(fabs(value - expected[r]) < 1e-9, "step %d: %s is %g, not %g", step, name, value,
+                  expected[r]);
+        }
+        hvd_request barrier = {.struct_size = sizeof barrier, .operation = HVD_BARRIER};
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+    }
+    int last = join(member);
+    CHECK(last == member->size - 1, "the last is %d", last);
+    /* Unnamed requests have drifted apart; join has brought them together. */
+    double value = 1;
+    CHECK_OK(reduce_as(member, HVD_SUM, NULL, &value, &check_status));
+    CHECK(value == member->size, "the sum is %g", value);
+    CHECK(join(member) >= 0, "no second join");
+}
+
+/* Only allreduce and barrier run without the joined. */
+static void refused(struct member *member)
+{
+    hvd_status check_status;
+    int64_t shape[] = {2};
+    float data[2] = {1, 2};
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), outputs[2];
+    for (int operation = HVD_ALLGATHER; member->rank && operation <= HVD_REDUCESCATTER; operation++) {
+        if (operation == HVD_JOIN || operation == HVD_BARRIER || operation == 4)
+            continue;
+        hvd_request request = request_of((hvd_operation)operation, "x", &tensor);
+        request.splits = operation == HVD_ALLTOALL ? (int64_t[]){1, 1, 0} : NULL;
+        hvd_code code = hvd_run(member->context, &request, outputs, &check_status);
+        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 0 did so") &&
+                  strstr(check_status.text, "HOROVOD_JOIN=all"),
+              "%s: %s", hvd_code_name(code), check_status.text);
+    }
+    join(member);
+    check_allreduce_works(member, "after");
+}
+
+/* With HOROVOD_JOIN=all the others run, too: the joined have no rows, and their blocks are thrown away. */
+static void all_run(struct member *member)
+{
+    hvd_status check_status;
+    if (member->rank == 1) {
+        join(member);
+        return;
+    }
+    int64_t shape[] = {3};
+    int32_t data[3] = {member->rank, 10 + member->rank, 20 + member->rank};
+    hvd_tensor tensor = tensor_of(data, HVD_INT32, shape, 1), outputs[2];
+    hvd_request request = request_of(HVD_ALLGATHER, "x", &tensor);
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    CHECK(outputs[0].shape[0] == 6 && ((int32_t *)outputs[0].data)[3] == 2, "allgather");
+    hvd_free(outputs[0].data);
+    request = request_of(HVD_REDUCESCATTER, "x", &tensor);
+    request.reduction = HVD_SUM;
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    CHECK(outputs[0].shape[0] == 1 && *(int32_t *)outputs[0].data == (member->rank ? 42 : 2),
+          "reducescatter");
+    hvd_free(outputs[0].data);
+    request = request_of(HVD_ALLTOALL, "x", &tensor);
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    CHECK(outputs[0].shape[0] == 2 && ((int64_t *)outputs[1].data)[1] == 0, "alltoall");
+    hvd_free(outputs[0].data);
+    hvd_free(outputs[1].data);
+    request = request_of(HVD_BROADCAST, "x", &tensor);
+    request.root = 2;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK(data[0] == 2, "broadcast");
+    request.root = 1;
+    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+    CHECK(code == HVD_MISMATCH && strstr(check_status.text, "root"), "%s", check_status.text);
+    join(member);
+}
+
+static void mismatch_meanwhile(struct member *member)
+{
+    hvd_status check_status;
+    if (member->rank) {
+        int64_t shape[] = {member->rank};
+        float data[8] = {0};
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
+        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 1 has [1]"), "%s", check_status.text);
+    }
+    join(member);
+    check_allreduce_works(member, "after");
+}
+
+static void own_mistakes(struct member *member)
+{
+    static atomic_bool tried; /* the others must not join before */
+    hvd_status check_status;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    hvd_handle *handle;
+    double value = 1;
+    int32_t last;
+    if (member->rank == 0) {
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+        hvd_code code = reduce_as(member, HVD_SUM, "x", &value, &check_status);
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "has joined"), "%s",
+              check_status.text);
+        CHECK(hvd_joined_last(handle, &last, &check_status) == HVD_IN_PROGRESS, "%s", check_status.text);
+        atomic_store(&tried, true);
+    }
+    if (member->rank == 0) {
+        CHECK_OK(hvd_wait(handle, 30, &check_status));
+        hvd_release(handle);
+        atomic_store(&tried, false);
+    } else {
+        CHECK_OK(reduce_as(member, HVD_SUM, "y", &value, &check_status));
+        while (!atomic_load(&tried))
+            sched_yield();
+        join(member);
+    }
+}
+
+/* Who leaves while the others have joined ends their join. */
+static void leave_meanwhile(struct member *member)
+{
+    hvd_status check_status;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    if (member->rank == 1)
+        return;
+    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+    CHECK(code == HVD_SHUT_DOWN && strstr(check_status.text, "rank 1"), "%s", check_status.text);
+}
+
+static void with_sets(struct member *member)
+{
+    hvd_status check_status;
+    int32_t id;
+    CHECK_OK(hvd_process_set_add(member->context, (int32_t[]){1, 3}, 2, &id, &check_status));
+    double value = 1;
+    if (member->rank % 2) {
+        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT64, NULL, 0);
+        hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
+        request.process_set = id;
+        if (member->rank == 3) {
+            CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+            CHECK(value == 1, "the joined rank gave %g", value - 1);
+        }
+        request = (hvd_request){.struct_size = sizeof request, .operation = HVD_JOIN, .process_set = id};
+        hvd_handle *handle;
+        int32_t last = -1;
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+        CHECK_OK(hvd_wait(handle, 30, &check_status));
+        CHECK_OK(hvd_joined_last(handle, &last, &check_status));
+        CHECK(last == 3, "the last is rank %d of the job", last);
+        hvd_release(handle);
+    }
+    check_allreduce_works(member, "end");
+}
+
+static void on_each_transport(int size, const char *const *settings, member_fn fn)
+{
+    const char *const transports[] = {"shm", "tcp"};
+    for (int i = 0; i < 2; i++) {
+        struct group_options options = {.transport = transports[i], .settings = settings};
+        group_run(&options, size, fn, NULL);
+    }
+}
+
+static const char *const one_host[] = {NULL};
+static const char *const three_hosts[] = {"host_sizes", "2,3,1", "tree_fanout", "2", NULL};
+static const char *const everything[] = {"join", "all", NULL};
+
+#define TEST(name, ranks, settings)                                                                          \
+    static void test_##name(void **state)                                                                    \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        on_each_transport(ranks, settings, name);                                                            \
+    }
+TEST(uneven_work, 4, one_host)
+TEST(refused, 3, one_host)
+TEST(all_run, 3, everything)
+TEST(mismatch_meanwhile, 3, one_host)
+TEST(own_mistakes, 3, one_host)
+TEST(leave_meanwhile, 3, one_host)
+TEST(with_sets, 4, one_host)
+
+static void test_uneven_work_on_a_tree(void **state)
+{
+    (void)state;
+    on_each_transport(6, three_hosts, uneven_work);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uneven_work),
+        cmocka_unit_test(test_uneven_work_on_a_tree),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_all_run),
+        cmocka_unit_test(test_mismatch_meanwhile),
+        cmocka_unit_test(test_own_mistakes),
+        cmocka_unit_test(test_leave_meanwhile),
+        cmocka_unit_test(test_with_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+/* test_process_sets.c - sets of some ranks: their values, their independence, coming, going and failing. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int add_set(struct member *member, const int32_t *ranks, int count)
+{
+    hvd_status check_status;
+    int32_t id = -1;
+    CHECK_OK(hvd_process_set_add(member->context, ranks, count, &id, &check_status));
+    return id;
+}
+
+static bool is_among(int rank, const int32_t *ranks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] == rank)
+            return true;
+    }
+    return false;
+}
+
+/* The sum of (rank of the job + 1) over a set. */
+static void check_sum(struct member *member, int id, const char *name, const int32_t *ranks, int count)
+{
+    hvd_status check_status;
+    int32_t value = member->rank + 1, expected = 0;
+    for (int i = 0; i < count; i++)
+        expected += ranks[i] + 1;
+    hvd_tensor tensor = tensor_of(&value, HVD_INT32, NULL, 0);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.process_set = id;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK(value == expected, "set %d: the sum is %d, not %d", id, value, expected);
+}
+
+/* Every non-empty set of the ranks, all alive at once, each used by its members only. */
+static void every_subset(struct member *member)
+{
+    int32_t ranks[4], ids[15], count[15], members[15][4];
+    for (int subset = 1; subset < 1 << member->size; subset++) {
+        int n = 0;
+        for (int rank = member->size - 1; rank >= 0; rank--) {
+            if (subset >> rank & 1)
+                ranks[n++] = rank; /* descending: the order must not matter */
+        }
+        ids[subset - 1] = add_set(member, ranks, n);
+        count[subset - 1] = n;
+        memcpy(members[subset - 1], ranks, sizeof ranks);
+        CHECK(ids[subset - 1] == subset, "the id is %d", ids[subset - 1]);
+    }
+    for (int set = 0; set < (1 << member->size) - 1; set++) {
+        if (is_among(member->rank, members[set], count[set]))
+            check_sum(member, ids[set], "x", members[set], count[set]);
+    }
+    check_allreduce_works(member, "end");
+}
+
+/* {0,1,2}, {1,2,3}, {2,3,0}, {3,0,1}: every rank starts its sets in an order of its own, all at once. */
+static void overlapping(struct member *member)
+{
+    enum { ROUNDS = 30 };
+    hvd_status check_status;
+    int ids[4];
+    for (int set = 0; set < 4; set++)
+        ids[set] = add_set(member, (int32_t[]){set, (set + 1) % 4, (set + 2) % 4}, 3);
+    uint64_t state = (uint64_t)member->rank + 77;
+    for (int round = 0; round < ROUNDS; round++) {
+        static _Thread_local float data[4][5000];
+        hvd_handle *handles[4] = {NULL};
+        int first = (int)(random_next(&state) % 4);
+        for (int i = 0; i < 4; i++) {
+            int set = (first + i) % 4;
+            if ((member->rank - set + 4) % 4 == 3)
+                continue;
+            int64_t shape[] = {round % 3 ? 5000 : 1};
+            for (int e = 0; e < shape[0]; e++)
+                data[set][e] = (float)(member->rank + e);
+            hvd_tensor tensor = tensor_of(data[set], HVD_FLOAT32, shape, 1);
+            hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
+            request.process_set = ids[set];
+            CHECK_OK(hvd_submit(member->context, &request, &handles[set], &check_status));
+        }
+        for (int set = 0; set < 4; set++) {
+            if (!handles[set])
+                continue;
+            CHECK_OK(hvd_wait(handles[set], 30, &check_status));
+            hvd_release(handles[set]);
+            float expected = (float)(set + (set + 1) % 4 + (set + 2) % 4);
+            CHECK(data[set][0] == expected, "set %d: %g, not %g", set, data[set][0], expected);
+        }
+    }
+    check_allreduce_works(member, "end");
+}
+
+static void roots_and_splits(struct member *member)
+{
+    hvd_status check_status;
+    const int32_t ranks[] = {1, 3};
+    int id = add_set(member, ranks, 2);
+    int32_t value = member->rank;
+    hvd_tensor tensor = tensor_of(&value, HVD_INT32, NULL, 0);
+    hvd_request request = request_of(HVD_BROADCAST, "b", &tensor);
+    request.process_set = id;
+    request.root = 3;
+    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+    if (!is_among(member->rank, ranks, 2)) {
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "not a member"), "%s",
+              check_status.text);
+        check_allreduce_works(member, "end");
+        return;
+    }
+    CHECK(!code && value == 3, "%s", check_status.text);
+    request.root = 2;
+    code = hvd_run(member->context, &request, NULL, &check_status);
+    CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "rank 2"), "%s", check_status.text);
+    int64_t shape[] = {3}, splits[] = {1, 2};
+    int32_t rows[] = {member->rank * 10, member->rank * 10 + 1, member->rank * 10 + 2};
+    hvd_tensor input = tensor_of(rows, HVD_INT32, shape, 1), outputs[2];
+    request = request_of(HVD_ALLTOALL, "a", &input);
+    request.process_set = id;
+    request.splits = splits;
+    CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+    const int32_t *got = outputs[0].data;
+    int n = member->rank == 1 ? 1 : 2;
+    CHECK(outputs[0].shape[0] == 2 * n && got[0] == (n == 1 ? 10 : 11) && got[n] == (n == 1 ? 30 : 31),
+          "got something else");
+    hvd_free(outputs[0].data);
+    hvd_free(outputs[1].data);
+    check_allreduce_works(member, "end");
+}
+
+static void mismatch(struct member *member)
+{
+    hvd_status check_status;
+    int32_t ranks[] = {0, member->rank == 1 ? 1 : 2}, id;
+    hvd_code code = hvd_process_set_add(member->context, ranks, 2, &id, &check_status);
+    CHECK(code == HVD_MISMATCH && strstr(check_status.text, "[0, 1]") && strstr(check_status.text, "[0, 2]"),
+          "%s", check_status.text);
+    check_allreduce_works(member, "after");
+    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 0}, 2, &id, &check_status) ==
+              HVD_INVALID_ARGUMENT,
+          "got something else");
+    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 99}, 2, &id, &check_status) ==
+              HVD_INVALID_ARGUMENT,
+          "got something else");
+    CHECK(hvd_process_set_remove(member->context, 0, &check_status) == HVD_INVALID_ARGUMENT,
+          "got something else");
+    CHECK(hvd_process_set_remove(member->context, 7, &check_status) == HVD_INVALID_ARGUMENT,
+          "got something else");
+}
+
+static void inquiries(struct member *member)
+{
+    hvd_status check_status;
+    int id = add_set(member, (int32_t[]){2, 0}, 2);
+    int32_t ids[4] = {-1, -1, -1, -1}, ranks[4] = {-1, -1, -1, -1};
+    CHECK(hvd_process_set_ids(member->context, ids, 4) == 2 && ids[0] == 0 && ids[1] == id && ids[2] == -1,
+          "got something else");
+    CHECK(hvd_process_set_ranks(member->context, id, ranks, 4) == 2 && ranks[0] == 0 && ranks[1] == 2,
+          "got something else");
+    CHECK(hvd_process_set_ranks(member->context, 0, ranks, 1) == member->size, "got something else");
+    CHECK(hvd_process_set_ranks(member->context, 9, ranks, 4) == -1, "got something else");
+    CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+    CHECK(hvd_process_set_ids(member->context, ids, 4) == 1, "got something else");
+    CHECK(hvd_process_set_ranks(member->context, id, ranks, 4) == -1, "got something else");
+    CHECK(add_set(member, (int32_t[]){2, 0}, 2) == id + 1, "an id was used again");
+}
+
+/* Sets come and go while the world works without a pause. */
+static void come_and_go(struct member *member)
+{
+    hvd_status check_status;
+    for (int round = 0; round < 12; round++) {
+        int32_t ranks[] = {round % member->size, (round + 1) % member->size};
+        hvd_handle *handles[8];
+        float data[8];
+        for (int i = 0; i < 8; i++) {
+            char name[16];
+            data[i] = 1;
+            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, NULL, 0);
+            snprintf(name, sizeof name, "w%d", i);
+            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        }
+        int id = add_set(member, ranks, 2);
+        if (is_among(member->rank, ranks, 2))
+            check_sum(member, id, "in the set", ranks, 2);
+        CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+        for (int i = 0; i < 8; i++) {
+            CHECK_OK(hvd_wait(handles[i], 30, &check_status));
+            hvd_release(handles[i]);
+            CHECK(data[i] == (float)member->size, "got something else");
+        }
+    }
+}
+
+/* What had not started on all members ends with an error on those that asked. */
+static void remove_with_pending(struct member *member)
+{
+    hvd_status check_status;
+    const int32_t ranks[] = {0, 2};
+    int id = add_set(member, ranks, 2);
+    float value = 1;
+    hvd_handle *handle = NULL;
+    hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, NULL, 0);
+    hvd_request request = request_of(HVD_ALLREDUCE, "lonely", &tensor);
+    request.process_set = id;
+    if (member->rank == 0)
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+    if (handle) {
+        CHECK(hvd_wait(handle, 30, &check_status) == HVD_SHUT_DOWN, "%s", check_status.text);
+        hvd_release(handle);
+    }
+    CHECK(hvd_submit(member->context, &request, &handle, &check_status) == HVD_INVALID_ARGUMENT, "%s",
+          check_status.text);
+    check_allreduce_works(member, "after");
+}
+
+static void leave_with_sets(struct member *member)
+{
+    const int32_t ranks[] = {1, 2};
+    int id = add_set(member, ranks, 2);
+    if (is_among(member->rank, ranks, 2))
+        check_sum(member, id, "x", ranks, 2);
+    check_allreduce_works(member, "end"); /* who leaves ends the job for all */
+    /* group_run shuts down now, each rank at its own time */
+}
+
+static void on_each_transport(int size, member_fn fn)
+{
+    const char *const transports[] = {"shm", "tcp"};
+    for (int i = 0; i < 2; i++) {
+        struct group_options options = {.transport = transports[i]};
+        group_run(&options, size, fn, NULL);
+    }
+}
+
+#define TEST(name, ranks)                                                                                    \
+    static void test_##name(void **state)                                                                    \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        on_each_transport(ranks, name);                                                                      \
+    }
+TEST(every_subset, 4)
+TEST(overlapping, 4)
+TEST(roots_and_splits, 4)
+TEST(mismatch, 3)
+TEST(inquiries, 3)
+TEST(come_and_go, 3)
+TEST(remove_with_pending, 3)
+TEST(leave_with_sets, 3)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_subset),        cmocka_unit_test(test_overlapping),
+        cmocka_unit_test(test_roots_and_splits),    cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_inquiries),           cmocka_unit_test(test_come_and_go),
+        cmocka_unit_test(test_remove_with_pending), cmocka_unit_test(test_leave_with_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

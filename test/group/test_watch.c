@@ -1,0 +1,189 @@
+/* test_watch.c - timelines of ranks that are threads: started and stopped beside running operations. */
+#include "group.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 300, TENSORS = 8 };
+
+static char path[] = "/tmp/test_watch.XXXXXX";
+
+struct toggler {
+    hvd_context *context;
+    atomic_bool stop;
+    int recordings;
+};
+
+static void *toggle(void *argument)
+{
+    struct toggler *toggler = argument;
+    hvd_status check_status;
+    while (!atomic_load(&toggler->stop)) {
+        CHECK_OK(hvd_timeline_start(toggler->context, path, toggler->recordings++ % 2, &check_status));
+        CHECK_OK(hvd_timeline_stop(toggler->context, &check_status));
+    }
+    return NULL;
+}
+
+static void run_rounds(struct member *member)
+{
+    hvd_status check_status;
+    hvd_handle *handles[TENSORS];
+    float data[TENSORS];
+    int64_t shape[] = {1};
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < TENSORS; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "tensor%d", i);
+            data[i] = 1;
+            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, shape, 1);
+            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        }
+        for (int i = 0; i < TENSORS; i++) {
+            CHECK_OK(hvd_wait(handles[i], 30, &check_status));
+            hvd_release(handles[i]);
+            CHECK(data[i] == (float)member->size, "got %g", data[i]);
+        }
+    }
+}
+
+static void work_and_toggle(struct member *member)
+{
+    struct toggler toggler = {.context = member->context};
+    pthread_t thread;
+    if (member->rank == 0)
+        CHECK(pthread_create(&thread, NULL, toggle, &toggler) == 0, "no thread");
+    run_rounds(member);
+    atomic_store(&toggler.stop, true);
+    if (member->rank == 0) {
+        pthread_join(thread, NULL);
+        CHECK(toggler.recordings > 1, "%d recordings", toggler.recordings);
+    }
+}
+
+static int count(const char *text, const char *word)
+{
+    int found = 0;
+    for (; (text = strstr(text, word)); text++)
+        found++;
+    return found;
+}
+
+/* The whole file; free it. */
+static char *content(void)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    size_t length = (size_t)ftell(file);
+    rewind(file);
+    char *text = malloc(length + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, length, file), length);
+    text[length] = '\0';
+    fclose(file);
+    assert_true(length > 4 && strcmp(text + length - 4, "}\n]\n") == 0);
+    return text;
+}
+
+static void toggled_while_working(void **state)
+{
+    const char *settings[] = {"timeline", "DYNAMIC", NULL};
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+              work_and_toggle, NULL);
+    char *text = content();
+    assert_int_equal(count(text, "\"ph\":\"B\""), count(text, "\"ph\":\"E\""));
+    free(text);
+}
+
+static void everything_is_recorded_until_the_end(void **state)
+{
+    const char *settings[] = {"timeline", path, NULL};
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3, run_rounds,
+              NULL);
+    char *text = content();
+    assert_int_equal(count(text, "DROPPED"), 0);
+    assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), ROUNDS * TENSORS);
+    assert_int_equal(count(text, "\"dtype\":\"float32\""), ROUNDS * TENSORS);
+    assert_int_equal(count(text, "\"ph\":\"X\""), ROUNDS * TENSORS * 3);
+    free(text);
+}
+
+/* Rank 0 has joined while the others go on: their operations are told by name all the same. */
+static void work_or_join(struct member *member)
+{
+    hvd_status check_status;
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    for (int round = 0; member->rank > 0 && round < 10; round++) {
+        float value = 1;
+        int64_t shape[] = {1};
+        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "late", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    }
+    CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+}
+
+static void operations_without_rank_0(void **state)
+{
+    const char *settings[] = {"timeline", path, NULL};
+    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+              work_or_join, NULL);
+    char *text = content();
+    assert_int_equal(count(text, "\"name\":\"allreduce.late\""), 1);
+    assert_int_equal(count(text, "\"name\":\"NEGOTIATE_ALLREDUCE\""), 10);
+    assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), 10);
+    assert_int_equal(count(text, "\"ph\":\"X\""), 20 + 1);
+    assert_int_equal(count(text, "\"name\":\"NEGOTIATE_JOIN\""), 1);
+    free(text);
+}
+
+static void refuse(struct member *member)
+{
+    hvd_status status;
+    CHECK(hvd_timeline_start(member->context, path, 0, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    CHECK(strstr(status.text, "HOROVOD_TIMELINE=DYNAMIC"), "%s", status.text);
+    CHECK(hvd_timeline_stop(member->context, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    CHECK(hvd_timeline_start(NULL, path, 0, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    check_allreduce_works(member, "after");
+}
+
+static void refused_unless_enabled(void **state)
+{
+    group_run(&(struct group_options){.transport = *state, .settings = NULL, .seconds = 0}, 2, refuse, NULL);
+}
+
+static int make_file(void **state)
+{
+    (void)state;
+    int file = mkstemp(path);
+    return file < 0 ? -1 : close(file);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(toggled_while_working, "shm"),
+        cmocka_unit_test_prestate(toggled_while_working, "tcp"),
+        cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "shm"),
+        cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "tcp"),
+        cmocka_unit_test_prestate(operations_without_rank_0, "shm"),
+        cmocka_unit_test_prestate(refused_unless_enabled, "shm"),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}

@@ -1,0 +1,155 @@
+"""The benchmarks in their smallest size, so that they can't rot; no figure is judged."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+DEADLINE = 110.0
+OURS = {"horovod, C", "horovod.torch"}
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCH)
+    return importlib.import_module("compare")
+
+
+@pytest.fixture
+def publish(compare: Any) -> Any:
+    return importlib.import_module("publish")
+
+
+def run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    build = os.environ.get("HVD_BUILD", str(ROOT / "build"))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD")}
+    return subprocess.run(
+        [sys.executable, BENCH / f"{name}.py", *words, "--effort", "tiny", "--output", folder],
+        env=environment | {"HVD_BUILD": build}, capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+def without_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH with what the benchmarks need and no MPI."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("horovodrun", "sh", "env"):
+        found = next(path for part in os.environ["PATH"].split(":") if (path := Path(part) / name).exists())
+        (folder / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.parametrize("name", ["collectives", "gradients"])
+def test_every_case_has_a_figure(
+    name: str, tmp_path: Path, compare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_mpi(tmp_path, monkeypatch)
+    done = run(name, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Open MPI is not installed" in done.stdout
+    samples = list(compare.read_csv(tmp_path / f"{name}.csv"))
+    assert {sample.peer for sample in samples} == OURS | {"torch, Gloo"}
+    ours = [{s.case for s in samples if s.peer == peer} for peer in sorted(OURS)]
+    assert ours[0] == ours[1] != set()
+    assert all(sample.microseconds > 0 for sample in samples)
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)
+    assert (tmp_path / f"{name}.md").read_text() in done.stdout
+
+
+def test_training(tmp_path: Path, compare: Any) -> None:
+    done = run("train", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    samples = list(compare.read_csv(tmp_path / "train.csv"))
+    assert {sample.peer for sample in samples} == {"alone", "horovod.torch", "DDP", "apart"}
+
+
+def test_the_bound_of_this_machine(tmp_path: Path, compare: Any) -> None:
+    done = run("bound", tmp_path)
+    assert done.returncode == 1
+    assert "run bench/collectives.py first" in done.stderr
+    comparison = compare.Comparison("collectives", compare.EFFORTS["tiny"], 0)
+    for size in (4, 64 << 20):
+        comparison.samples.append(
+            compare.Sample("collectives", 2, compare.C_PEER.name, f"allreduce:{size}", 0, 1e9, 0.0)
+        )
+    comparison.write_csv(tmp_path / "collectives.csv")
+    done = run("bound", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| cores | " in (tmp_path / "machine.md").read_text()
+    rows = (tmp_path / "bound.md").read_text().splitlines()[2:4]
+    least = [float(row.split("|")[2].replace(",", "")) for row in rows]
+    assert 0 < least[0] < least[1]
+
+
+@pytest.mark.skipif(
+    not shutil.which("mpicc.openmpi"), reason="no Open MPI: `tools/deps.sh peers` installs it"
+)
+def test_mpi_has_the_same_cases(tmp_path: Path, compare: Any) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    cases = ["allreduce:64", "allgather:64", "broadcast:64", "alltoall:64", "reducescatter:64"]
+    for peer in compare.mpi_peers(folder):
+        times, _ = compare.start(peer, 2, 0.001, cases)
+        assert list(times) == cases
+
+
+def test_bert_large_has_its_well_known_size(compare: Any) -> None:
+    gradients = importlib.import_module("gradients")
+    shapes = gradients.bert_large_shapes()
+    assert len(shapes) == 391
+    assert sum(gradients.math.prod(shape) for shape in shapes) == 335_141_888
+
+
+def test_ratios_are_formed_within_rounds(compare: Any, publish: Any) -> None:
+    """The second round was three times as slow for all, the third for the peer only."""
+    comparison = compare.Comparison("some", compare.EFFORTS["tiny"], 0)
+    for turn, (ours, theirs) in enumerate([(10, 20), (30, 60), (10, 60)]):
+        for name, value in (("ours", ours), ("theirs", theirs)):
+            comparison.samples.append(compare.Sample("some", 2, name, "case", turn, value, 0.0))
+    assert comparison.median(2, "theirs", "case") == 60
+    assert comparison.ratio(2, "theirs", "case", "ours", "case") == 2
+    assert comparison.median(2, "theirs", "other") is None
+    peer = compare.Peer("theirs", (), (), beside="ours")
+    assert publish.cell(comparison, 2, peer, "case") == "60 (2.00)"
+
+
+def test_a_peer_that_fails_is_left_out_and_named(compare: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = compare.Peer("broken", ("sh", "-c", "echo 'no such library' >&2; exit 3", "sh"), ())
+    comparison = compare.Comparison("some", compare.EFFORTS["tiny"], 0)
+    comparison.run([(broken, 2, ["case"])])
+    assert not comparison.samples
+    assert "no such library" in comparison.failures[0]
+    assert "broken, 2 ranks: exit code 3" in capfd.readouterr().err
+
+
+def test_the_page_has_every_section_once(compare: Any, publish: Any) -> None:
+    module = importlib.import_module("run")
+    page = publish.PAGE.read_text()
+    for name in ("machine", *module.COMPARISONS, "bound", *module.PLAIN):
+        renewed = publish.renew(page, name, "| new |")
+        assert f"<!-- begin {name} -->\n| new |\n<!-- end {name} -->" in renewed
+        assert publish.renew(renewed, name, "| new |") == renewed
+    with pytest.raises(ValueError, match="0 sections"):
+        publish.renew(page, "unknown", "")
+
+
+def test_startup_has_a_row_for_every_job() -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD")}
+    words = [sys.executable, BENCH / "startup.py", "1"]
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    jobs = ["`horovodrun -np 2 true`", *(f"`hvd.init()`, {ranks} ranks" for ranks in (2, 8, 32))]
+    assert [row[0] for row in rows] == jobs, done.stdout + done.stderr
+    assert all(float(cell) > 0 for row in rows for cell in row[1:])

@@ -1,0 +1,194 @@
+"""docs/compatibility.md says the truth: the names, options and variables of its tables."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Launcher
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
+STATES = ("works", "better", "later", "left out")
+
+# What stands for a value in the table of options, and a value.
+VALUES = {
+    "N": "2",
+    "X": "2.5",
+    "NOISE": "0.5",
+    "PORT": "22",
+    "FILE": "some.file",
+    "FOLDER": "folder",
+    "LIST": "lo",
+    "CORES": "0,0",
+    "TEXT": "-x A",
+    "LEVEL": "INFO",
+    "HOSTS": "localhost:2",
+    "HOSTFILE": "hosts",
+    "CONFIG": "run.yaml",
+}
+
+
+def tables() -> Iterator[tuple[str, str, list[str]]]:
+    """Heading, title of the first column and cells of every row of the page."""
+    heading = first = ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        if not line.startswith("|"):
+            first = ""
+        elif not first:
+            first = line.strip("| ").split("|")[0].strip()
+        elif not line.startswith("|---"):
+            yield heading, first, [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def rows(heading: str, first: str) -> list[list[str]]:
+    found = [cells for under, title, cells in tables() if under == heading and title == first]
+    assert found, f"{PAGE.name} has no table of {first} under {heading}"
+    return found
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+MODULES = {
+    "`horovod` and `horovod.torch`": ["horovod", "horovod.torch"],
+    "`horovod.common`": ["horovod.common"],
+    "`horovod.torch`": ["horovod.torch"],
+    "`horovod.run`": [""],
+}
+NAMES = [
+    pytest.param(module, name, *cells[1:3], id=f"{module}.{name}".strip("."))
+    for heading, modules in MODULES.items()
+    for cells in rows(heading, "name")
+    for name in quoted(cells[0])
+    for module in modules
+]
+
+
+def find(module: str, name: str) -> Any:
+    """The object, or None; modules on the way are imported."""
+    path = f"{module}.{name}".strip(".").split(".")
+    found = importlib.import_module(path[0])
+    for depth, part in enumerate(path[1:], 2):
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(".".join(path[:depth]))
+            except ImportError:
+                return None
+        found = getattr(found, part, None)
+    return found
+
+
+def spelled(parameter: inspect.Parameter) -> str:
+    """As the page writes it."""
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    name = stars + parameter.name
+    if parameter.default is parameter.empty:
+        return name
+    known = {"process_set": "global_process_set", "compression": "Compression.none"}
+    if parameter.name == "op" and parameter.default == 0:
+        return "op=Average"
+    if parameter.name in known and parameter.default is not None:
+        return f"{name}={known[parameter.name]}"
+    return f"{name}={parameter.default!r}"
+
+
+def check_parameters(expected: list[str], found: list[inspect.Parameter]) -> None:
+    for wanted, parameter in zip(expected, found, strict=False):
+        assert wanted in (spelled(parameter), spelled(parameter).partition("=")[0])
+    assert len(found) >= len(expected)
+    assert all(parameter.default is not parameter.empty for parameter in found[len(expected) :])
+
+
+@pytest.mark.parametrize(("module", "name", "parameters", "state"), NAMES)
+def test_names(module: str, name: str, parameters: str, state: str) -> None:
+    assert state in STATES
+    found = find(module, name)
+    assert (found is None) == (state in ("later", "left out"))
+    if parameters.isdigit():
+        assert found == int(parameters)
+    for signature in quoted(parameters):
+        if signature.startswith("("):
+            expected = [word for word in re.split(r", (?![^(]*\)\))", signature[1:-1]) if word]
+            check_parameters(expected, list(inspect.signature(found).parameters.values()))
+
+
+OPTIONS = [
+    pytest.param(option, cells[1], cells[2], id=option)
+    for cells in rows("Options of `horovodrun`", "option")
+    for option in quoted(cells[0])
+]
+
+
+@pytest.mark.parametrize(("option", "state", "note"), OPTIONS)
+def test_options(launcher: Launcher, option: str, state: str, note: str) -> None:
+    (launcher.folder / "hosts").write_text("localhost slots=2\n")
+    (launcher.folder / "run.yaml").write_text("params: {cycle_time_ms: 1}\n")
+    words = [VALUES.get(word, word) for word in option.split()]
+    result = launcher.run("-np", "2", *words, "true")
+    assert state in STATES
+    if state != "later":
+        assert result.returncode == 0, result.stderr
+        assert "warning" not in result.stderr
+    elif note.startswith("a warning"):
+        assert result.returncode == 0
+        assert result.stderr.startswith("horovodrun: warning: ")
+    else:
+        assert result.returncode == 2
+        assert "later version" in result.stderr
+
+
+VARIABLES = [
+    pytest.param(variable, cells[1], id=variable)
+    for cells in rows("Variables", "variable")
+    for variable in quoted(cells[0])
+]
+
+
+@pytest.mark.parametrize(("variable", "state"), VARIABLES)
+def test_variables(variable: str, state: str) -> None:
+    read = [ROOT / "src/base/settings.def", ROOT / "launch/environment.c"]
+    read += [*(ROOT / "python").rglob("*.py")]
+    if state in ("works", "better"):
+        read.append(ROOT / "launch/foreign.def")
+    known = any(f'"{variable}"' in path.read_text() for path in read)
+    assert state in STATES
+    assert known == (state in ("works", "better"))
+
+
+PROOFS = [
+    pytest.param(proof, id=proof)
+    for first in ("operation", "check")
+    for cells in rows("Operations and their checks", first)
+    for proof in quoted(cells[2])
+]
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_proofs_exist(proof: str) -> None:
+    path, _, name = proof.partition("::")
+    pattern = rf"(cmocka_unit_test|TEST)\({name}\)" if path.endswith(".c") else rf"(?m)^def {name}\("
+    assert re.search(pattern, (ROOT / path).read_text())
+
+
+def test_every_check_has_a_state_and_a_proof() -> None:
+    for first in ("operation", "check"):
+        for _, state, proof in rows("Operations and their checks", first):
+            word = state.split(",")[0]
+            assert word in STATES
+            assert bool(proof) == (word in ("works", "better"))
+
+
+def test_other_packages() -> None:
+    for package, state, _ in rows("Other packages", "package"):
+        assert state in STATES
+        with pytest.raises(ImportError):
+            importlib.import_module(package.strip("`"))

@@ -1,0 +1,212 @@
+"""What Horovod's command line, config file and environment ask for beside our settings."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Launcher
+
+NEEDLESS = [
+    ["--gloo"],
+    ["--mpi"],
+    ["-p", "22"],
+    ["--ssh-port", "22"],
+    ["-i", "key"],
+    ["--ssh-identity-file=key"],
+    ["--disable-cache"],
+    ["--tcp"],
+    ["--mpi-threads-disable"],
+    ["--num-nccl-streams", "4"],
+    ["--hierarchical-allreduce"],
+    ["--hierarchical-allgather"],
+    ["--torus-allreduce"],
+    ["--autotune-log-file", "log.csv"],
+    ["--autotune-warmup-samples", "3"],
+    ["--autotune-steps-per-sample", "10"],
+    ["--autotune-bayes-opt-max-samples", "20"],
+    ["--autotune-gaussian-process-noise", "0.8"],
+    ["--mpi-args=--map-by ppr:2:node"],
+    ["--binding-args", "--bind-to core"],
+]
+SILENT = ["--no-autotune", "--no-hierarchical-allreduce", "--no-torus-allreduce", "--no-mpi-threads-disable"]
+
+
+@pytest.mark.parametrize("words", NEEDLESS, ids=lambda words: words[0])
+def test_taken_and_explained_on_demand(launcher: Launcher, words: list[str]) -> None:
+    assert launcher.run("-np", "1", *words, "echo", "x").stdout == "[0]<stdout>: x\n"
+    assert launcher.run("-np", "1", *words, "true").stderr == ""
+    explained = launcher.run("-np", "1", *words, "--verbose", "true").stderr.splitlines()[0]
+    assert explained.startswith("horovodrun: --")
+    assert len(explained.split(": ", 2)[2]) > 15
+
+
+@pytest.mark.parametrize("word", SILENT)
+def test_nothing_to_say(launcher: Launcher, word: str) -> None:
+    result = launcher.run("-np", "1", word, "--verbose", "true")
+    assert result.returncode == 0
+    assert word.removeprefix("--no-") not in result.stderr.replace(" ".join(result.args), "")
+
+
+def test_tuning_is_warned_of(launcher: Launcher) -> None:
+    result = launcher.run("-np", "1", "--autotune", "true")
+    assert result.returncode == 0
+    assert result.stderr.startswith("horovodrun: warning: --autotune: tuning comes with a later version")
+    assert len(result.stderr.splitlines()) == 1
+
+
+ELASTIC = [
+    ["--min-np", "2"],
+    ["--min-num-proc=2"],
+    ["--max-np", "4"],
+    ["--max-num-proc", "4"],
+    ["--slots-per-host", "2"],
+    ["--elastic-timeout", "600"],
+    ["--reset-limit", "3"],
+    ["--blacklist-cooldown-range", "10", "100"],
+    ["--host-discovery-script", "./find"],
+]
+
+
+@pytest.mark.parametrize("words", ELASTIC, ids=lambda words: words[0])
+def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
+    result = launcher.run("-np", "1", *words, "true")
+    flag = words[0].split("=")[0]
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"horovodrun: {flag}: elastic jobs come with a later version; -np N")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--jsrun"], "--jsrun: jobs under LSF come with a later version"),
+        (["--autotune-warmup-samples", "-1"], "--autotune-warmup-samples=-1 must be >= 0"),
+        (
+            ["--autotune-gaussian-process-noise=1.5"],
+            "--autotune-gaussian-process-noise=1.5 must be in [0, 1]",
+        ),
+        (["--num-nccl-streams", "many"], "--num-nccl-streams=many is not a number"),
+        (["--num-nccl-streams", "4x"], "--num-nccl-streams=4x is not a number"),
+        (["--ssh-port", "70000"], "--ssh-port=70000 must be <= 65535"),
+        (["--reset-limit", "1 2"], "--reset-limit=1 2: there is more than one value"),
+        (["--blacklist-cooldown-range", "10", "x"], "=10 x is not two numbers"),
+        (["--gloo=yes"], "--gloo takes no value"),
+        (["--no-gloo"], "there is no option --no-gloo"),
+    ],
+)
+def test_refused(launcher: Launcher, words: list[str], text: str) -> None:
+    result = launcher.run("-np", "1", *words, "true")
+    assert result.returncode == 2
+    assert text in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_missing_values(launcher: Launcher) -> None:
+    assert "--ssh-port needs a value" in launcher.run("--ssh-port").stderr
+    assert (
+        "--blacklist-cooldown-range needs two values"
+        in launcher.run("--blacklist-cooldown-range", "1").stderr
+    )
+
+
+SHOW = ["bash", "-c", "echo $HOROVOD_START_TIMEOUT $HOROVOD_LOG_HIDE_TIME $HOROVOD_NETWORK_INTERFACE"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--gloo-timeout-seconds", "70"], "70"),
+        (["--gloo-timeout-seconds", "70", "--start-timeout", "80"], "80"),
+        (["--start-timeout", "80", "--gloo-timeout-seconds", "70"], "80"),
+        (["--log-without-timestamp"], "1"),
+        (["--log-with-timestamp"], "0"),
+        (["--network-interfaces", "eth0,eth1"], "eth0,eth1"),
+    ],
+)
+def test_other_names(launcher: Launcher, words: list[str], shown: str) -> None:
+    assert launcher.run("-np", "1", *words, *SHOW).stdout == f"[0]<stdout>: {shown}\n"
+
+
+CONFIG = """
+controller: gloo
+params:
+  fusion_threshold_mb: 32
+  cycle_time_ms: 5
+  cache_capacity: 2048
+  hierarchical_allreduce: true
+  hierarchical_allgather: true
+  torus_allreduce: false
+autotune:
+  enabled: true
+  log_file: log.csv
+  warmup_samples: 5
+  steps_per_sample: 20
+  bayes_opt_max_samples: 50
+  gaussian_process_noise: 0.9
+library_options:
+  mpi_threads_disable: true
+  num_nccl_streams: 2
+  thread_affinity: 0,1
+  gloo_timeout_seconds: 60
+logging:
+  level: INFO
+  with_timestamp: false
+"""
+
+
+def test_every_key_of_the_config_file(launcher: Launcher) -> None:
+    (launcher.folder / "run.yaml").write_text(CONFIG)
+    words = ["-np", "1", "--config-file", "run.yaml"]
+    result = launcher.run(*words, *SHOW)
+    assert (result.returncode, result.stdout) == (0, "[0]<stdout>: 60 1\n")
+    assert result.stderr.startswith("horovodrun: warning: --autotune")
+    assert len(result.stderr.splitlines()) == 1
+    told = launcher.run(*words, "--verbose", "true").stderr
+    for name in ["controller", "--hierarchical-allreduce", "--mpi-threads-disable", "--num-nccl-streams"]:
+        assert f"horovodrun: {name}: " in told
+    assert "--torus-allreduce" not in told
+
+
+def test_the_command_line_wins(launcher: Launcher) -> None:
+    (launcher.folder / "run.yaml").write_text(CONFIG)
+    words = ["--no-autotune", "--config-file", "run.yaml", "--log-with-timestamp"]
+    result = launcher.run("-np", "1", *words, *SHOW, env=launcher.environment(HOROVOD_AUTOTUNE="1"))
+    assert (result.stdout, result.stderr) == ("[0]<stdout>: 60 0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("controller: [a, b]\n", "run.yaml:1: controller must be a single value"),
+        ("autotune:\n  warmup_samples: -3\n", "run.yaml:2: autotune.warmup_samples=-3 must be >= 0"),
+        ("autotune:\n  enabled: maybe\n", "run.yaml:2: autotune.enabled=maybe is not a number"),
+        ("autotune:\n  enabled: 1\n  noise: 1\n", "run.yaml:3: autotune.noise is no setting"),
+    ],
+)
+def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str) -> None:
+    (launcher.folder / "run.yaml").write_text(text)
+    result = launcher.run("-np", "1", "--config-file", "run.yaml", "true")
+    assert result.returncode == 2
+    assert problem in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown", "warning"),
+    [
+        ({"HOROVOD_AUTOTUNE": "1"}, "", "horovodrun: warning: --autotune: "),
+        ({"HOROVOD_AUTOTUNE": "0"}, "", ""),
+        ({"HOROVOD_ELASTIC_TIMEOUT": "600"}, "", ""),
+        ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "90"}, "90", ""),
+        ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "90", "HOROVOD_START_TIMEOUT": "50"}, "50", ""),
+        ({"HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_CONTROLLER": "gloo"}, "", ""),
+    ],
+)
+def test_variables(launcher: Launcher, variables: dict[str, str], shown: str, warning: str) -> None:
+    result = launcher.run("-np", "1", *SHOW, env=launcher.environment(**variables))
+    assert result.stdout == f"[0]<stdout>: {shown}\n"
+    assert result.stderr.startswith(warning)
+    assert bool(result.stderr) == bool(warning)
+
+
+def test_a_variable_that_makes_no_sense(launcher: Launcher) -> None:
+    result = launcher.run("-np", "1", "true", env=launcher.environment(HOROVOD_NUM_NCCL_STREAMS="x"))
+    assert result.returncode == 2
+    assert "HOROVOD_NUM_NCCL_STREAMS=x is not a number" in result.stderr

@@ -1,0 +1,235 @@
+"""horovod.run: a function on some ranks, its results, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Launcher
+
+import horovod
+from horovod.common.exceptions import HorovodInternalError
+
+
+def place(*words: str, last: str = "") -> tuple[Any, ...]:
+    import horovod as hvd
+
+    hvd.init()
+    return hvd.rank(), hvd.size(), *words, last
+
+
+class Sum:
+    """A class that the ranks must find, too, in a module that only this program's path leads to."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def total(value: float) -> Sum:
+    import numpy as np
+
+    import horovod as hvd
+
+    hvd.init()
+    return Sum(float(hvd.allreduce(np.array([value * hvd.rank()]), op=hvd.Sum)[0]))
+
+
+class TwoArgumentsError(Exception):
+    """As many exceptions: pickle can write it, but not read it."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail(kind: str, victim: int) -> None:
+    import numpy as np
+
+    import horovod as hvd
+
+    hvd.init()
+    if hvd.rank() == victim:
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "odd":
+            raise TwoArgumentsError(1, 2)
+        if kind == "exit":
+            sys.exit(0)
+        raise KeyError("the victim's own")
+    hvd.allreduce(np.ones(1))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_results_in_rank_order(ranks: int) -> None:
+    results = horovod.run(place, ("a", "b"), {"last": "c"}, np=ranks)
+    assert results == [(rank, ranks, "a", "b", "c") for rank in range(ranks)]
+    assert horovod.run(place, num_proc=ranks) == [(rank, ranks, "") for rank in range(ranks)]
+
+
+def test_one_rank_unless_the_hosts_say_more() -> None:
+    assert len(horovod.run(place)) == 1
+    assert len(horovod.run(place, hosts="localhost:2")) == 2
+
+
+def test_objects_of_classes_come_back() -> None:
+    assert [result.value for result in horovod.run(total, (2.0,), np=3)] == [6.0] * 3
+
+
+def test_functions_without_a_name() -> None:
+    outside = [1, 2, 3]
+    assert horovod.run(lambda: [2 * each for each in outside], np=2) == [[2, 4, 6]] * 2
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_first_exception_comes_with_its_traceback(victim: int) -> None:
+    with pytest.raises(KeyError, match="the victim's own") as caught:
+        horovod.run(fail, ("throw", victim), np=2)
+    assert f"rank {victim} raised it here:" in str(caught.value.__cause__)
+    assert 'raise KeyError("the victim\'s own")' in str(caught.value.__cause__)
+
+
+def test_exceptions_that_cannot_be_pickled() -> None:
+    with pytest.raises(RuntimeError, match=r"rank 1: .*TwoArgumentsError: 1 and 2"):
+        horovod.run(fail, ("odd", 1), np=2)
+
+
+def test_a_rank_that_is_killed_is_named_by_the_others() -> None:
+    with pytest.raises(HorovodInternalError, match="rank 1"):
+        horovod.run(fail, ("kill", 1), np=2)
+
+
+def test_a_rank_that_dies_alone() -> None:
+    with pytest.raises(RuntimeError, match=r"exit code 137(.|\n)*rank 0 .*was killed by SIGKILL"):
+        horovod.run(fail, ("kill", 0), np=1)
+
+
+def test_a_rank_that_leaves_without_a_result() -> None:
+    with pytest.raises(RuntimeError, match="rank 0: SystemExit: 0"):
+        horovod.run(fail, ("exit", 0), np=1)
+
+
+def test_results_that_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="rank 0 returned a generator, which can't be pickled"):
+        horovod.run(lambda: (each for each in range(3)), np=1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"np": 2, "num_proc": 3}, "num_proc=3 and np=2"),
+        ({"hosts": "localhost:1", "hostfile": "f"}, "hosts and hostfile exclude each other"),
+        ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi exclude each other"),
+        ({"np": 0}, "-np=0 must be a whole number from 1"),
+        ({"hosts": "far.example:2"}, "'far.example' is not this host"),
+        ({"min_num_proc": 2}, "--min-np: elastic jobs come with a later version"),
+        ({"cooldown_range": (1, 2)}, "--blacklist-cooldown-range: elastic jobs come with a later version"),
+        ({"host_discovery_script": "./find"}, "elastic jobs come with a later version"),
+    ],
+)
+def test_refused_parameters(parameters: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        horovod.run(place, **parameters)
+
+
+def test_parameters_that_change_nothing(tmp_path: Path) -> None:
+    results = horovod.run(
+        place, np=2, use_mpi=True, mpi_args="-x A", ssh_port=22, disable_cache=True, start_timeout=20,
+        network_interfaces=["lo"], output_filename=str(tmp_path / "out"), verbose=2,
+        executable=sys.executable,
+    )  # fmt: skip
+    assert [result[0] for result in results] == [0, 1]
+    assert (tmp_path / "out" / "rank.1" / "stdout").exists()
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    modes = horovod.run(lambda: [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()], np=1)
+    assert modes == [[0o700]]
+    with pytest.raises(KeyError):
+        horovod.run(fail, ("throw", 0), np=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_output_goes_through_this_programs_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    horovod.run(lambda: print("as in a notebook"), np=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines) == [f"[{rank}]<stdout>: as in a notebook" for rank in range(2)]
+
+
+SCRIPT = """
+import sys
+{before}
+import horovod
+
+def own_rank(factor):
+    import horovod as hvd
+    hvd.init()
+    return Result(factor * hvd.rank())
+
+class Result:
+    def __init__(self, value):
+        self.value = value
+
+{call}
+"""
+
+
+def script(
+    before: str = "", call: str = "print([each.value for each in horovod.run(own_rank, (5,), np=2)])"
+) -> str:
+    return SCRIPT.format(before=before, call=call)
+
+
+def test_functions_of_main_and_no_guard(launcher: Launcher) -> None:
+    process = launcher.start(*launcher.python(script())[1:], program=sys.executable)
+    out, err = process.communicate(timeout=60)
+    assert out == "[0, 5]\n", err
+
+
+def test_as_typed_into_a_notebook(launcher: Launcher) -> None:
+    """Cells are compiled one by one and run in __main__, of which there is no file."""
+    cells = (
+        f"cells = {script().split(chr(10) * 2)!r}\nfor cell in cells: exec(compile(cell, '<cell>', 'exec'))"
+    )
+    process = launcher.start("-c", cells, program=sys.executable)
+    out, err = process.communicate(timeout=60)
+    assert out == "[0, 5]\n", err
+
+
+def test_without_cloudpickle(launcher: Launcher) -> None:
+    (launcher.folder / "module.py").write_text("def double(x):\n    return 2 * x\n")
+    before = "sys.modules['cloudpickle'] = None"
+    call = "import module\nprint(horovod.run(module.double, (4,), np=2))\nhorovod.run(own_rank, (1,))"
+    process = launcher.start(*launcher.python(script(before, call))[1:], program=sys.executable)
+    out, err = process.communicate(timeout=60)
+    assert out == "[8, 8]\n", err
+    assert "ImportError: horovod.run can't send own_rank" in err.splitlines()[-1]
+    assert "pip install cloudpickle" in err.splitlines()[-1]
+
+
+def test_interrupted(launcher: Launcher) -> None:
+    call = "horovod.run(lambda: (print('ready', flush=True), __import__('time').sleep(60)), np=2)"
+    process = launcher.start(*launcher.python(script(call=call))[1:], program=sys.executable)
+    assert process.stdout and "ready" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)  # to this process only, as a notebook's kernel gets it
+    process.communicate(timeout=60)
+    assert launcher.none_alive()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-np", "1", "true"], ["-np", "x", "true"]])
+def test_the_launcher_as_a_module(launcher: Launcher, words: list[str]) -> None:
+    ours = launcher.start("-m", "horovod.runner.launch", *words, program=sys.executable)
+    out, err = ours.communicate(timeout=60)
+    expected = launcher.run(*words)
+    assert (out, err, ours.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+def test_check_build_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    from horovod.runner.launch import check_build
+
+    check_build()
+    assert capsys.readouterr().out.startswith("Horovod v")

@@ -1,0 +1,68 @@
+/* test_affinity.c - which core the list gives to which rank, and that a thread gets it. */
+#include "engine/affinity.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+
+static void the_list_goes_by_local_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int local_rank, local_size, core;
+    } cases[] = {{"3", 0, 1, 3},     {"0,2,4,6", 2, 4, 4}, {"0,2,4,6", 1, 2, 2},
+                 {"0,2", 0, 3, -1},  {"", 0, 1, -1},       {"a", 0, 1, -1},
+                 {"1,,2", 0, 2, -1}, {"-1", 0, 1, -1},     {"1;2", 0, 1, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(affinity_core(cases[i].list, cases[i].local_rank, cases[i].local_size),
+                         cases[i].core);
+}
+
+/* Returns the number of cores that the thread may use after `argument`, a list for one rank, was applied. */
+static void *count_cores(void *argument)
+{
+    cpu_set_t cores;
+    affinity_apply(argument, 0, 0, 1);
+    return sched_getaffinity(0, sizeof cores, &cores) ? NULL : (void *)(intptr_t)CPU_COUNT(&cores);
+}
+
+static intptr_t cores_of_a_thread_with(char *list)
+{
+    pthread_t thread;
+    void *count;
+    assert_int_equal(pthread_create(&thread, NULL, count_cores, list), 0);
+    assert_int_equal(pthread_join(thread, &count), 0);
+    return (intptr_t)count;
+}
+
+static void a_thread_is_bound(void **state)
+{
+    (void)state;
+    cpu_set_t cores;
+    char list[16];
+    int core = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    while (!CPU_ISSET(core, &cores))
+        core++;
+    snprintf(list, sizeof list, "%d", core);
+    assert_int_equal(cores_of_a_thread_with(list), 1);
+    assert_int_equal(cores_of_a_thread_with(""), CPU_COUNT(&cores));
+    assert_int_equal(cores_of_a_thread_with("nonsense"), CPU_COUNT(&cores));
+    assert_int_equal(cores_of_a_thread_with("100000"), CPU_COUNT(&cores));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_list_goes_by_local_rank),
+        cmocka_unit_test(a_thread_is_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,58 @@
+/* test_identity.c - the identity of every reduction, through the kernels: e op x is x, both ways. */
+#include "base/types.h"
+#include "device/identity.h"
+#include "device/reduce.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ELEMENTS = 37 };
+
+/* Patterns that are a number in every type: bytes 0 or 1, so no NaN and no -0. */
+static void fill_with_numbers(uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i * 7 % 3 == 0);
+}
+
+static void check(hvd_dtype dtype, hvd_reduction reduction)
+{
+    static uint8_t x[ELEMENTS * 16], e[ELEMENTS * 16], result[ELEMENTS * 16];
+    size_t bytes = ELEMENTS * hvd_dtype_size(dtype);
+    if (!reduction_takes(reduction, dtype))
+        return;
+    fill_with_numbers(x, bytes);
+    identity_fill(e, ELEMENTS, dtype, reduction);
+    reduce_combine(dtype, reduction)(result, e, x, ELEMENTS);
+    if (memcmp(result, x, bytes))
+        fail_msg("identity %s x is not x for %s", reduction_name(reduction), hvd_dtype_name(dtype));
+    reduce_combine(dtype, reduction)(result, x, e, ELEMENTS);
+    if (memcmp(result, x, bytes))
+        fail_msg("x %s identity is not x for %s", reduction_name(reduction), hvd_dtype_name(dtype));
+}
+
+static void test_every_pair(void **state)
+{
+    (void)state;
+    static const hvd_dtype dtypes[] = {
+#define DTYPE(name, ...) HVD_##name,
+#include "base/dtypes.def"
+#undef DTYPE
+    };
+    static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT};
+    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
+        for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
+            check(dtypes[t], reductions[r]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pair)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

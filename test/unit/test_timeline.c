@@ -1,0 +1,477 @@
+/* test_timeline.c - the timeline without an engine: the queue between driver and writer, the text that comes
+ * out for any order of events and any name, and files that can't be written. */
+#include "watch/timeline.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "watch/backlog.h"
+#include "watch/text.h"
+#include "watch/trace.h"
+#include "watch/trace_file.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- backlog ----------------------------------------------------------------------------------------- */
+
+static bool put(struct backlog *backlog, const char *word)
+{
+    char *record = backlog_reserve(backlog, strlen(word) + 1);
+    if (!record)
+        return false;
+    strcpy(record, word);
+    backlog_commit(backlog);
+    return true;
+}
+
+static void take(struct backlog *backlog, const char *word)
+{
+    assert_string_equal(backlog_first(backlog), word);
+    backlog_drop(backlog);
+}
+
+static void test_backlog_keeps_the_order_around_its_end(void **state)
+{
+    (void)state;
+    struct backlog backlog;
+    assert_true(backlog_init(&backlog, 128));
+    assert_null(backlog_first(&backlog));
+    for (int round = 0; round < 100; round++) {
+        assert_true(put(&backlog, "a"));
+        assert_true(put(&backlog, "some longer record that fills it"));
+        take(&backlog, "a");
+        assert_true(put(&backlog, "third"));
+        take(&backlog, "some longer record that fills it");
+        take(&backlog, "third");
+        assert_null(backlog_first(&backlog));
+    }
+    assert_int_equal(atomic_load(&backlog.dropped), 0);
+    backlog_fini(&backlog);
+}
+
+static void test_backlog_counts_what_it_drops(void **state)
+{
+    (void)state;
+    struct backlog backlog;
+    assert_true(backlog_init(&backlog, 64));
+    assert_false(backlog_is_half_full(&backlog));
+    for (int i = 0; i < 4; i++)
+        assert_true(put(&backlog, "seven b"));
+    assert_true(backlog_is_half_full(&backlog));
+    assert_false(put(&backlog, "one too many"));
+    assert_false(put(&backlog, "and a record that is longer than all of the memory of this backlog"));
+    assert_int_equal(atomic_load(&backlog.dropped), 2);
+    for (int i = 0; i < 4; i++)
+        take(&backlog, "seven b");
+    assert_true(put(&backlog, "fits again"));
+    take(&backlog, "fits again");
+    backlog_fini(&backlog);
+}
+
+enum { NUMBERS = 200000 };
+
+static void *put_numbers(void *argument)
+{
+    for (uint32_t i = 0; i < NUMBERS;) {
+        size_t words = 1 + i % 9;
+        uint32_t *record = backlog_reserve(argument, words * sizeof *record);
+        if (!record) {
+            sched_yield();
+            continue;
+        }
+        record[0] = record[words - 1] = i++;
+        backlog_commit(argument);
+    }
+    return NULL;
+}
+
+static void test_backlog_between_two_threads(void **state)
+{
+    (void)state;
+    struct backlog backlog;
+    pthread_t thread;
+    assert_true(backlog_init(&backlog, 1024));
+    assert_int_equal(pthread_create(&thread, NULL, put_numbers, &backlog), 0);
+    int64_t deadline = clock_after(60);
+    for (uint32_t i = 0; i < NUMBERS;) {
+        const uint32_t *record = backlog_first(&backlog);
+        if (!record) {
+            assert_true(clock_now() < deadline);
+            sched_yield();
+            continue;
+        }
+        assert_int_equal(record[0], i);
+        assert_int_equal(record[i % 9], i);
+        backlog_drop(&backlog);
+        i++;
+    }
+    pthread_join(thread, NULL);
+    backlog_fini(&backlog);
+}
+
+/* ---- escapes ----------------------------------------------------------------------------------------- */
+
+static void escapes_to(const char *bytes, size_t length, const char *expected)
+{
+    struct text text = {0};
+    text_add(&text, "%s", ">");
+    text_add_escaped(&text, bytes, length);
+    assert_false(text.failed);
+    assert_string_equal(text.bytes, expected);
+    text_free(&text);
+}
+
+static void test_names_are_escaped(void **state)
+{
+    (void)state;
+    escapes_to("plain", 5, ">plain");
+    escapes_to("", 0, ">");
+    escapes_to("a\"b\\c", 5, ">a\\\"b\\\\c");
+    escapes_to("\n\t\x01\x7f\0", 5, ">\\u000a\\u0009\\u0001\\u007f\\u0000");
+    escapes_to("gr\xc3\xb6\xc3\x9f", 6, ">gr\xc3\xb6\xc3\x9f");
+    escapes_to("\xe2\x82\xac\xf0\x9f\x98\x80", 7, ">\xe2\x82\xac\xf0\x9f\x98\x80");
+    escapes_to("\xff\x80", 2, ">\\ufffd\\ufffd");
+    escapes_to("\xc3", 1, ">\\ufffd");                                  /* cut off */
+    escapes_to("\xc0\xaf", 2, ">\\ufffd\\ufffd");                       /* overlong */
+    escapes_to("\xed\xa0\x80", 3, ">\\ufffd\\ufffd\\ufffd");            /* a surrogate */
+    escapes_to("\xf4\x90\x80\x80", 4, ">\\ufffd\\ufffd\\ufffd\\ufffd"); /* beyond Unicode */
+}
+
+/* ---- traces ------------------------------------------------------------------------------------------ */
+
+static struct record *record_of(enum event_kind kind, const char *name, int64_t time)
+{
+    static union {
+        struct record record;
+        char room[4096];
+    } memory;
+    memset(&memory, 0, sizeof memory);
+    memory.record = (struct record){.kind = kind,
+                                    .time = time,
+                                    .dtype = -1,
+                                    .operation = "allreduce",
+                                    .batch = {7, 2, 24, "ring", "shm"},
+                                    .name_length = (uint32_t)strlen(name)};
+    strcpy(memory.record.texts, name);
+    return &memory.record;
+}
+
+/* Without the names of tensors: "B ", "X ", "E " and "i ". */
+static void phases(const struct trace *trace, char *text)
+{
+    *text = '\0';
+    for (const char *at = trace->out.bytes; at && (at = strstr(at, "{\"ph\":\"")); at += 7)
+        sprintf(text + strlen(text), "%c", at[7]);
+}
+
+static void add(struct trace *trace, enum event_kind kind, int64_t time)
+{
+    trace_add(trace, record_of(kind, "allreduce.x", time));
+}
+
+static void expect(const struct trace *trace, const char *expected)
+{
+    char text[256];
+    phases(trace, text);
+    assert_string_equal(text, expected);
+}
+
+static void test_the_way_of_a_tensor(void **state)
+{
+    (void)state;
+    struct trace trace;
+    trace_init(&trace, 1000);
+    add(&trace, EVENT_SUBMITTED, 2000);
+    add(&trace, EVENT_READY, 3000);
+    add(&trace, EVENT_DISPATCHED, 4000);
+    add(&trace, EVENT_PHASE, 5000);
+    struct record *record = record_of(EVENT_FINISHED, "allreduce.x", 6789);
+    record->dtype = HVD_FLOAT32;
+    strcpy(record->texts + record->name_length, "[2, 3]");
+    record->detail_length = 6;
+    trace_add(&trace, record);
+    expect(&trace, "BXXEBBEBEE");
+    static const char *const parts[] = {
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"allreduce.x\"}}",
+        "{\"ph\":\"B\",\"ts\":1.000,\"pid\":1,\"name\":\"NEGOTIATE_ALLREDUCE\"}",
+        "{\"ph\":\"X\",\"ts\":2.000,\"pid\":1,\"dur\":0,\"name\":\"0\"}",
+        "{\"ph\":\"B\",\"ts\":3.000,\"pid\":1,\"name\":\"ALLREDUCE\"}",
+        "{\"ph\":\"B\",\"ts\":3.000,\"pid\":1,\"name\":\"QUEUE\",\"args\":{\"batch\":7,\"tensors\":2,"
+        "\"bytes\":24}}",
+        "\"name\":\"SHM_RING\"",
+        "{\"ph\":\"E\",\"ts\":5.789,\"pid\":1,\"args\":{\"dtype\":\"float32\",\"shape\":\"[2, 3]\"}}",
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_non_null(strstr(trace.out.bytes, parts[i]));
+    trace_finish(&trace, 7000, 0);
+    expect(&trace, "BXXEBBEBEE");
+    trace_free(&trace);
+}
+
+static void test_a_rank_that_is_ahead_waits_for_the_end(void **state)
+{
+    (void)state;
+    struct trace trace;
+    trace_init(&trace, 0);
+    add(&trace, EVENT_SUBMITTED, 1000);
+    add(&trace, EVENT_DISPATCHED, 2000);
+    add(&trace, EVENT_READY, 3000);
+    expect(&trace, "BXEBB");
+    add(&trace, EVENT_FINISHED, 4000);
+    expect(&trace, "BXEBBEEBX");
+    assert_null(strstr(trace.out.bytes, "\"ts\":3.000")); /* time never goes back */
+    trace_free(&trace);
+}
+
+static void test_whatever_is_missing_begin_and_end_match(void **state)
+{
+    (void)state;
+    static const enum event_kind kinds[] = {EVENT_SUBMITTED, EVENT_READY, EVENT_DISPATCHED, EVENT_PHASE,
+                                            EVENT_FINISHED};
+    for (unsigned seed = 0; seed < 500; seed++) {
+        struct trace trace;
+        char text[4096];
+        unsigned random = seed;
+        trace_init(&trace, 0);
+        for (int i = 0; i < 60; i++) {
+            random = random * 1103515245u + 12345u;
+            add(&trace, kinds[random >> 16 & 7 ? (random >> 19) % 5 : 4], 1000 * i);
+        }
+        trace_finish(&trace, 60000, 3);
+        phases(&trace, text);
+        int depth = 0;
+        for (const char *at = text; *at; at++) {
+            depth += (*at == 'B') - (*at == 'E');
+            assert_true(depth >= 0 && depth <= 2);
+        }
+        assert_int_equal(depth, 0);
+        assert_non_null(
+            strstr(trace.out.bytes, "\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":3}}"));
+        trace_free(&trace);
+    }
+}
+
+static void test_unnamed_requests_leave_no_memory_behind(void **state)
+{
+    (void)state;
+    struct trace trace;
+    trace_init(&trace, 0);
+    for (int i = 0; i < 50; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "barrier.noname.%d", i);
+        trace_add(&trace, record_of(EVENT_SUBMITTED, name, i));
+        trace_add(&trace, record_of(EVENT_FINISHED, name, i));
+    }
+    assert_int_equal(trace.tensors.count, 0);
+    assert_int_equal(trace.last_pid, 50);
+    trace_free(&trace);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------- */
+
+static char folder[] = "/tmp/test_timeline.XXXXXX";
+static char path[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/trace.json", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static char *content(void)
+{
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static void ends_in_bracket(const char *text)
+{
+    size_t length = strlen(text);
+    assert_true(length > 5 && strncmp(text, "[\n", 2) == 0);
+    assert_string_equal(text + length - 4, "}\n]\n");
+}
+
+static void test_every_write_leaves_a_whole_array(void **state)
+{
+    (void)state;
+    struct trace_file file;
+    hvd_status status;
+    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    assert_string_equal(content(), "[\n{\"a\":1}\n]\n");
+    assert_int_equal(trace_file_append(&file, ",\n{\"b\":2}", 9), 0);
+    assert_string_equal(content(), "[\n{\"a\":1},\n{\"b\":2}\n]\n");
+    assert_int_equal(trace_file_append(&file, ",\n{\"c\":3}", 9), 0);
+    assert_string_equal(content(), "[\n{\"a\":1},\n{\"b\":2},\n{\"c\":3}\n]\n");
+    trace_file_close(&file);
+}
+
+static void test_a_full_disk_leaves_what_was_there(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    struct trace_file file;
+    hvd_status status;
+    static char long_text[4096];
+    memset(long_text, ' ', sizeof long_text);
+    memcpy(long_text, ",{}", 3);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){2000, before.rlim_max};
+    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int error = trace_file_append(&file, long_text, sizeof long_text);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_not_equal(error, 0);
+    assert_string_equal(content(), "[\n{\"a\":1}\n]\n");
+    trace_file_close(&file);
+}
+
+/* ---- the timeline ------------------------------------------------------------------------------------ */
+
+static void tell(struct timeline *timeline, enum event_kind kind, const char *name)
+{
+    hvd_status ok = {.code = HVD_OK};
+    int64_t shape[] = {2, 3};
+    hvd_tensor tensor = {.shape = shape, .ndim = 2, .dtype = HVD_FLOAT32};
+    hvd_request request = {.count = 1, .inputs = &tensor};
+    struct event_batch batch = {1, 1, 24, "ring", "shm"};
+    struct event event = {.kind = kind,
+                          .time = clock_now(),
+                          .name = name,
+                          .request = &request,
+                          .batch = kind == EVENT_DISPATCHED || kind == EVENT_PHASE ? &batch : NULL,
+                          .status = kind == EVENT_FINISHED ? &ok : NULL};
+    timeline_notice(timeline, &event);
+}
+
+static struct timeline *made(void)
+{
+    struct timeline *timeline;
+    hvd_status status;
+    assert_int_equal(timeline_create(0, &timeline, &status), HVD_OK);
+    return timeline;
+}
+
+static void start(struct timeline *timeline)
+{
+    hvd_status status;
+    assert_int_equal(timeline_start(timeline, path, false, &status), HVD_OK);
+}
+
+static void test_start_and_stop_again(void **state)
+{
+    (void)state;
+    struct timeline *timeline = made();
+    tell(timeline, EVENT_SUBMITTED, "before");
+    timeline_stop(timeline);
+    for (int round = 0; round < 20; round++) {
+        char name[16];
+        snprintf(name, sizeof name, "round%d", round);
+        start(timeline);
+        tell(timeline, EVENT_SUBMITTED, name);
+        tell(timeline, EVENT_FINISHED, name);
+        if (round % 2) /* else the next start does it */
+            timeline_stop(timeline);
+        tell(timeline, EVENT_SUBMITTED, "between");
+    }
+    timeline_stop(timeline);
+    char *text = content();
+    ends_in_bracket(text);
+    assert_non_null(strstr(text, "round19"));
+    assert_null(strstr(text, "round18"));
+    assert_null(strstr(text, "between"));
+    assert_null(strstr(text, "before"));
+    timeline_destroy(timeline);
+}
+
+static void test_a_burst_is_written_or_counted(void **state)
+{
+    (void)state;
+    enum { EVENTS = 100000 };
+    struct timeline *timeline = made();
+    start(timeline);
+    for (int i = 0; i < EVENTS; i++)
+        tell(timeline, EVENT_READY, "allreduce.burst");
+    timeline_stop(timeline);
+    timeline_destroy(timeline);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    char *text = malloc((size_t)info.st_size + 1);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, (size_t)info.st_size, file)] = '\0';
+    fclose(file);
+    ends_in_bracket(text);
+    int written = 0;
+    for (const char *at = text; (at = strstr(at, "\"ph\":\"X\"")); at++)
+        written++;
+    const char *note = strstr(text, "\"count\":");
+    assert_int_equal(written + (note ? atoi(note + 8) : 0), EVENTS);
+    free(text);
+}
+
+static void refuses(const char *where, const char *what)
+{
+    hvd_status status;
+    struct timeline *timeline = made();
+    assert_int_equal(timeline_start(timeline, where, false, &status), HVD_SYSTEM);
+    assert_non_null(strstr(status.text, where));
+    assert_non_null(strstr(status.text, what));
+    tell(timeline, EVENT_SUBMITTED, "nobody writes this");
+    start(timeline); /* another file works */
+    timeline_destroy(timeline);
+    ends_in_bracket(content());
+}
+
+static void test_a_file_that_cannot_be_made(void **state)
+{
+    (void)state;
+    refuses("/no/such/folder/trace.json", "No such file or directory");
+    refuses("/", "Is a directory");
+    refuses("/dev/full", "No space left on device");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backlog_keeps_the_order_around_its_end),
+        cmocka_unit_test(test_backlog_counts_what_it_drops),
+        cmocka_unit_test(test_backlog_between_two_threads),
+        cmocka_unit_test(test_names_are_escaped),
+        cmocka_unit_test(test_the_way_of_a_tensor),
+        cmocka_unit_test(test_a_rank_that_is_ahead_waits_for_the_end),
+        cmocka_unit_test(test_whatever_is_missing_begin_and_end_match),
+        cmocka_unit_test(test_unnamed_requests_leave_no_memory_behind),
+        cmocka_unit_test(test_every_write_leaves_a_whole_array),
+        cmocka_unit_test(test_a_full_disk_leaves_what_was_there),
+        cmocka_unit_test(test_start_and_stop_again),
+        cmocka_unit_test(test_a_burst_is_written_or_counted),
+        cmocka_unit_test(test_a_file_that_cannot_be_made),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

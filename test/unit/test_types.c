@@ -1,0 +1,77 @@
+/* test_types.c - the tables of element types: sizes, names, and which type knows which reduction. */
+#include "base/types.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Numbers on the wire stay what they are. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        int number;
+        const char *name;
+        size_t size;
+    } rows[] = {{0, "uint8", 1},   {1, "int8", 1},       {2, "uint16", 2},      {3, "int16", 2},
+                {4, "int32", 4},   {5, "int64", 8},      {6, "float16", 2},     {7, "float32", 4},
+                {8, "float64", 8}, {9, "bool", 1},       {10, "bfloat16", 2},   {11, "uint32", 4},
+                {12, "uint64", 8}, {13, "complex64", 8}, {14, "complex128", 16}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(dtype_known(rows[i].number));
+        assert_string_equal(hvd_dtype_name((hvd_dtype)rows[i].number), rows[i].name);
+        assert_int_equal(hvd_dtype_size((hvd_dtype)rows[i].number), rows[i].size);
+    }
+    assert_false(dtype_known(15));
+    assert_false(dtype_known(-1));
+    assert_string_equal(hvd_dtype_name((hvd_dtype)255), "unknown");
+}
+
+static void check_refused(hvd_dtype dtype, hvd_reduction reduction, bool scaled, const char *words)
+{
+    hvd_status status;
+    assert_int_equal(types_check_reduction(HVD_ALLREDUCE, dtype, reduction, scaled, &status),
+                     HVD_INVALID_ARGUMENT);
+    if (!strstr(status.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", status.text, words);
+}
+
+static void test_reductions_of_types(void **state)
+{
+    (void)state;
+    check_refused(HVD_BOOL, HVD_AVERAGE, false, "no average of bool; what it has: sum, min, max, product");
+    check_refused(HVD_BOOL, HVD_SUM, true, "bool can't be multiplied");
+    check_refused(HVD_COMPLEX64, HVD_MIN, false, "no min of complex64; what it has: average, sum, product");
+    check_refused(HVD_INT32, HVD_ADASUM, false, "no adasum of int32");
+    check_refused(HVD_COMPLEX128, HVD_MAX, true, "no max of complex128");
+    int allowed = 0;
+#define DTYPE(dtype, ...)                                                                                    \
+    for (int r = 0; r < 16; r++)                                                                             \
+        allowed += types_check_reduction(HVD_ALLREDUCE, HVD_##dtype, (hvd_reduction)r, false, NULL) == HVD_OK;
+#include "base/dtypes.def"
+#undef DTYPE
+    assert_int_equal(allowed, 12 * 5 + 4 + 2 * 3 + 4); /* the last: Adasum of floats */
+    assert_int_equal(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, true, NULL), HVD_OK);
+}
+
+/* A refusal names only what the operation does. */
+static void test_reductions_of_reducescatter(void **state)
+{
+    (void)state;
+    hvd_status status;
+    types_check_reduction(HVD_REDUCESCATTER, HVD_BOOL, HVD_AVERAGE, false, &status);
+    assert_non_null(strstr(status.text, "what it has: sum."));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_reductions_of_types),
+        cmocka_unit_test(test_reductions_of_reducescatter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
