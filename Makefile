@@ -4,6 +4,8 @@
 # Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
 PYTHON ?= python3
 SOAK   ?= 10
+SEEDS  ?= 1000
+RANKS  ?= 1000
 BENCH_SECONDS ?= 450
 
 BUILD  := build
@@ -16,7 +18,7 @@ KINDS := unit group simulate launch python house lint sanitize
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test soak bench lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test simulate soak bench lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,8 +62,17 @@ $(KINDS:%=test-%): test-%:
 
 lint: test-lint ## clang-format, ruff and mypy
 
-soak: build ## the group and simulator tests over and over (SOAK=10 times), until one fails
+simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
+	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
+
+soak: build install ## for hours: SOAK=10 rounds of group tests, 10,000 seeds, 2,000 random jobs, 1,000 lives, long fuzzing
+	@$(BUILD)/test/simulate --seeds 10000
+	@HOROVOD_TEST_SAMPLES=2000 $(BUILD)/test/group_test_sample
+	@HOROVOD_TEST_LIVES=1000 $(BUILD)/test/group_test_life
+	@for n in 2 3 4; do HOROVOD_TEST_LIVES=1000 horovodrun -np $$n python -m pytest -q -p no:cacheprovider \
+	  test/python/test_life.py -k many_lives || exit 1; done
 	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
+	@$(MAKE) fuzz
 
 bench: build install ## measure beside the peers (BENCH_SECONDS=450, or QUICK=1) and renew docs/performance.md
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"

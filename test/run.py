@@ -90,7 +90,7 @@ def read_junit(result: Result, path: Path, prefix: str = "") -> None:
         elif case.find("skipped") is not None:
             outcome = "skipped"
         programs = case.findtext("system-out") or ""
-        cases = re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\w+)$", programs, re.MULTILINE)
+        cases = re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (.+)$", programs, re.MULTILINE)
         words = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
         for word, each in cases:
             result.add(f"{name}.{each}", words[word])
@@ -133,8 +133,8 @@ def run_house(result: Result) -> None:
 
 
 def run_python(result: Result) -> None:
-    """The same tests as jobs of 1, 2 and 3 ranks; every rank writes a result file of its own."""
-    for size in (1, 2, 3):
+    """The same tests as jobs of 1, 2, 3 and 4 ranks; every rank writes a result file of its own."""
+    for size in (1, 2, 3, 4):
         paths = [result_file(f"python-{size}.{rank}") for rank in range(size)]
         words = " ".join(pytest_words("test/python", RESULTS / f"python-{size}.$HOROVOD_RANK.xml"))
         done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}")
@@ -177,15 +177,16 @@ def run_sanitize(result: Result) -> None:
             result.add(f"{folder.name}: build", "failed")
 
 
-KINDS: dict[str, Callable[[Result], None]] = {
-    "unit": lambda result: ctest(result, BUILD, "unit", "unit"),
-    "group": lambda result: ctest(result, BUILD, "group", "group"),
-    "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate"),
-    "launch": run_launch,
-    "python": run_python,
-    "house": run_house,
-    "lint": run_lint,
-    "sanitize": run_sanitize,
+# What runs a kind, and the minutes that it may take on two quiet cores; more is shown, but no failure.
+KINDS: dict[str, tuple[Callable[[Result], None], float]] = {
+    "unit": (lambda result: ctest(result, BUILD, "unit", "unit"), 1.5),
+    "group": (lambda result: ctest(result, BUILD, "group", "group"), 1.5),
+    "simulate": (lambda result: ctest(result, BUILD, "simulate", "simulate"), 1.5),
+    "launch": (run_launch, 5),
+    "python": (run_python, 5),
+    "house": (run_house, 0.5),
+    "lint": (run_lint, 3),
+    "sanitize": (run_sanitize, 5),
 }
 
 
@@ -193,7 +194,7 @@ def run(kind: str) -> Result:
     print(f"\n== {kind}", flush=True)
     result = Result()
     start = time.monotonic()
-    KINDS[kind](result)
+    KINDS[kind][0](result)
     result.seconds = time.monotonic() - start
     if not result.passed | result.failed:
         result.add(f"{kind}: no test ran", "failed")
@@ -201,10 +202,12 @@ def run(kind: str) -> Result:
 
 
 def table(results: dict[str, Result]) -> str:
-    lines = [f"{'kind':10s} {'passed':>7s} {'failed':>7s} {'skipped':>7s} {'seconds':>8s}"]
+    lines = [f"{'kind':10s} {'passed':>7s} {'failed':>7s} {'skipped':>7s} {'seconds':>8s} {'budget':>7s}"]
     for kind, each in results.items():
         counts = " ".join(f"{len(names):7d}" for names in (each.passed, each.failed, each.skipped))
-        lines.append(f"{kind:10s} {counts} {each.seconds:8.1f}")
+        budget = KINDS[kind][1] * 60
+        over = "  over its budget" if each.seconds > budget else ""
+        lines.append(f"{kind:10s} {counts} {each.seconds:8.1f} {budget:7.0f}{over}")
     lines += [f"FAILED {kind}: {name}" for kind, each in results.items() for name in sorted(each.failed)]
     return "\n".join(lines)
 

@@ -36,10 +36,15 @@ for mutant in "$source"/test/simulate/mutants/*.patch; do
     $cc "$work"/objects/*.o -lm -o "$work/$name"
     if timeout 60 "$work/$name" --seeds "$seeds" --ranks 100 >"$work/$name.log" 2>&1; then
         echo "$name SURVIVED $seeds seeds"
+        echo "[  FAILED  ] $name"
         survivors=$((survivors + 1))
-    else
+    elif grep -q '^VIOLATION' "$work/$name.log"; then
         echo "$name: $(sed -n 's/^VIOLATION in //p' "$work/$name.log" | cut -c1-110)"
-        grep -q '^VIOLATION' "$work/$name.log" || survivors=$((survivors + 1))
+        echo "[       OK ] $name"
+    else
+        echo "$name: no violation, but $(tail -n 1 "$work/$name.log")"
+        echo "[  FAILED  ] $name"
+        survivors=$((survivors + 1))
     fi
     cp "$source/$file" "$work/$file"
     mv "$object.sound" "$object"
