@@ -34,16 +34,18 @@ static void take(struct hvd_context *context, struct hvd_handle *handle)
 
 static bool take_submissions(struct hvd_context *context)
 {
-    if (!atomic_load_explicit(&context->queue, memory_order_relaxed))
-        return false;
-    struct hvd_handle *oldest = handle_reverse(atomic_exchange(&context->queue, NULL));
-    membership_adopt(context); /* a set was added before anything was submitted to it */
+    struct hvd_handle *newest = NULL;
+    if (atomic_load_explicit(&context->queue, memory_order_relaxed))
+        newest = atomic_exchange(&context->queue, NULL);
+    if (atomic_load_explicit(&context->added, memory_order_acquire))
+        membership_adopt(context); /* afterwards: a set is added before anything is submitted to it */
+    struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
         take(context, oldest);
         oldest = next;
     }
-    return true;
+    return newest;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------- */

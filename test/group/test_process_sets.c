@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -258,6 +260,26 @@ TEST(come_and_go, 3)
 TEST(remove_with_pending, 3)
 TEST(leave_with_sets, 3)
 
+static double cpu_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+}
+
+/* Nothing is submitted after the set was added: nobody may poll for ever. */
+static void add_and_idle(struct member *member)
+{
+    static const int32_t ranks[] = {0, 1};
+    add_set(member, ranks, 2);
+    double before = cpu_seconds();
+    usleep(1000000);
+    double used = cpu_seconds() - before;
+    CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
+}
+
+TEST(add_and_idle, 2)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_roots_and_splits),    cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_inquiries),           cmocka_unit_test(test_come_and_go),
         cmocka_unit_test(test_remove_with_pending), cmocka_unit_test(test_leave_with_sets),
+        cmocka_unit_test(test_add_and_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,62 @@
+/* fuzz_edge.c - any bytes as the stream of a link, in pieces of any size: what comes out as messages must be
+ * what went in, and an impossible length ends it. First byte: how the pieces are cut. */
+#include "engine/edge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+struct stream {
+    struct link link;
+    const uint8_t *bytes;
+    size_t length, at;
+    unsigned cut;
+};
+
+static ssize_t receive(struct link *link, const struct iovec *parts, int count)
+{
+    struct stream *stream = (struct stream *)link;
+    (void)count;
+    if (stream->at == stream->length)
+        return -1;
+    stream->cut = stream->cut * 5 + 1;
+    size_t n = stream->cut % 7;
+    n = n < parts[0].iov_len ? n : parts[0].iov_len;
+    n = n < stream->length - stream->at ? n : stream->length - stream->at;
+    memcpy(parts[0].iov_base, stream->bytes + stream->at, n);
+    stream->at += n;
+    return (ssize_t)n;
+}
+
+/* The next message, read straight from the bytes. */
+static void check_message(const uint8_t *bytes, size_t *at, const uint8_t *message, size_t length)
+{
+    const uint8_t *header = bytes + *at;
+    size_t announced = header[0] | (size_t)header[1] << 8 | (size_t)header[2] << 16 | (size_t)header[3] << 24;
+    if (announced != length || (length && memcmp(header + 4, message, length) != 0))
+        abort();
+    *at += 4 + length;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    static const struct link_operations operations = {.receive = receive};
+    struct edge edge;
+    size_t checked = 0;
+    if (!length)
+        return 0;
+    struct stream stream = {{&operations, 1, 0, false, false}, bytes + 1, length - 1, 0, bytes[0]};
+    edge_init(&edge, 1, &stream.link);
+    while (!edge.deaf) {
+        const uint8_t *message;
+        size_t message_length;
+        enum edge_event event = edge_next(&edge, &message, &message_length);
+        if (event == EDGE_MESSAGE)
+            check_message(bytes + 1, &checked, message, message_length);
+        if (event == EDGE_GARBAGE && !edge.deaf)
+            abort();
+    }
+    edge_fini(&edge);
+    return 0;
+}

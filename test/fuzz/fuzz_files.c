@@ -1,0 +1,88 @@
+/* fuzz_files.c - any text where people write: -H, the host file, the configuration file, HOROVOD_HOST_SIZES,
+ * and the value of a setting. First byte: which of them. */
+#include "base/settings.h"
+#include "coordinate/tree.h"
+#include "launch/config_file.h"
+#include "launch/hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+enum { HOSTS, HOST_FILE, CONFIG_FILE, HOST_SIZES, SETTING, MODES };
+
+static void read_hosts(const char *text, const char *path)
+{
+    hvd_status status;
+    int ranks;
+    struct hosts hosts = {0};
+    hvd_code code = path ? hosts_read_file(&hosts, path, &status) : hosts_parse(&hosts, text, &status);
+    if (!code && hosts.slots < 1)
+        abort();
+    if (!code && !hosts_count_ranks(&hosts, 0, &ranks, &status) && ranks < 1)
+        abort();
+}
+
+static void read_config_file(const char *path)
+{
+    hvd_status status;
+    struct options options = {0};
+    config_file_read(&options, path, &status);
+    options_free(&options);
+}
+
+static void read_host_sizes(const char *text)
+{
+    hvd_status status;
+    int *sizes, hosts, sum = 0, size = text[0] ? text[0] % 64 + 1 : 1;
+    if (host_sizes_parse(text + (text[0] != '\0'), size, &sizes, &hosts, &status))
+        return;
+    for (int i = 0; i < hosts; i++)
+        sum += sizes[i];
+    if (sum != size)
+        abort();
+    free(sizes);
+}
+
+static void give_setting(const char *text)
+{
+    hvd_status status;
+    struct settings settings;
+    if (settings_init(&settings, &status))
+        abort();
+    if (text[0]) {
+        const struct setting *setting = &setting_table[(unsigned char)text[0] % setting_count];
+        settings_set(&settings, setting, text + 1, "a fuzzer", &status);
+    }
+    settings_free(&settings);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    char path[64];
+    if (!length)
+        return 0;
+    char *text = malloc(length);
+    int file = memfd_create("input", MFD_CLOEXEC);
+    if (!text || file < 0 || write(file, bytes + 1, length - 1) != (ssize_t)length - 1)
+        abort();
+    memcpy(text, bytes + 1, length - 1);
+    text[length - 1] = '\0';
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int mode = bytes[0] % MODES;
+    if (mode == HOSTS || mode == HOST_FILE)
+        read_hosts(text, mode == HOST_FILE ? path : NULL);
+    else if (mode == CONFIG_FILE)
+        read_config_file(path);
+    else if (mode == HOST_SIZES)
+        read_host_sizes(text);
+    else
+        give_setting(text);
+    close(file);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* fuzz_signature.c - any bytes as two signatures: what is well-formed can be kept, compared, and told apart
+ * in words that fit. First two bytes: the size of the set, the length of the first signature. */
+#include "coordinate/form.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+enum { WORDS = 48 };
+
+static void check_words(const char *words)
+{
+    if (!memchr(words, '\0', WORDS))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    hvd_status status;
+    struct form *a = NULL, *b = NULL;
+    if (length < 2)
+        return 0;
+    int size = bytes[0] % 8 + 1;
+    size_t cut = bytes[1] < length - 2 ? bytes[1] : length - 2;
+    struct signature first = {(uint8_t *)bytes + 2, (uint32_t)cut};
+    struct signature second = {(uint8_t *)bytes + 2 + cut, (uint32_t)(length - 2 - cut)};
+    bool two = !form_create(&first, size, &a, &status) & !form_create(&second, size, &b, &status);
+    if (two) {
+        char what[WORDS], says_a[WORDS], says_b[WORDS];
+        memset(what, 'x', sizeof what);
+        memset(says_a, 'x', sizeof says_a);
+        memset(says_b, 'x', sizeof says_b);
+        if (!form_equal(a, b)) {
+            signature_difference(&a->signature, &b->signature, what, says_a, says_b, WORDS);
+            check_words(what);
+            check_words(says_a);
+            check_words(says_b);
+        }
+    }
+    form_release(a);
+    form_release(b);
+    return 0;
+}
