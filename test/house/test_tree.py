@@ -194,6 +194,7 @@ EARLIER = {
     "transport: rendezvous, handshake, shm and tcp links",
     "house: architecture, contributing, tests of the tree",
     "python: join, init of some ranks, names; a page on PyTorch",
+    "base: a yes in the config file is a 1 for the ranks",
 }
 
 
