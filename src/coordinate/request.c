@@ -134,7 +134,7 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
         return code;
     size_t extents = (size_t)input->ndim * sizeof *input->shape;
     if (input->ndim != output->ndim || input->dtype != output->dtype ||
-        (extents && memcmp(input->shape, output->shape, extents)))
+        (extents && memcmp(input->shape, output->shape, extents) != 0))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: output %d differs from its input in type or shape",
                           operation_name(request->operation), index);

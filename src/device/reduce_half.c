@@ -16,12 +16,12 @@ INLINE float product(float a, float b)
 
 INLINE float min(float a, float b)
 {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
 }
 
 INLINE float max(float a, float b)
 {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
 }
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */

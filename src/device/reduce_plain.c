@@ -76,8 +76,8 @@
 
 #define KERNELS_real(name, type, compute)                                                                    \
     COMBINE(sum_##name, type, ONE_NAN(a + b))                                                                \
-    COMBINE(min_##name, type, (a < b) | (a != a) ? a : b)                                                    \
-    COMBINE(max_##name, type, (a > b) | (a != a) ? a : b)                                                    \
+    COMBINE(min_##name, type, ((a < b) | (a != a)) ? a : b)                                                  \
+    COMBINE(max_##name, type, ((a > b) | (a != a)) ? a : b)                                                  \
     COMBINE(product_##name, type, ONE_NAN(a *b))                                                             \
     SCALE_REAL(scale_##name, type)                                                                           \
     TABLE(name)

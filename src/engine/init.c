@@ -130,7 +130,7 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
         code = subset_apply(settings, status);
     if (!code)
         code = check_secret(settings, status);
-    if (!code && strcmp(settings->join, "all") && strcmp(settings->join, "reduce"))
+    if (!code && strcmp(settings->join, "all") != 0 && strcmp(settings->join, "reduce") != 0)
         code =
             status_set(status, HVD_INVALID_ARGUMENT,
                        "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "

@@ -1,5 +1,5 @@
 /* fuzz_files.c - any text where people write: -H, the host file, the configuration file, HOROVOD_HOST_SIZES,
- * and the value of a setting. First byte: which of them. */
+ * the value of a setting, and horovodrun's options. First byte: which of them. */
 #include "base/settings.h"
 #include "coordinate/tree.h"
 #include "launch/config_file.h"
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 
-enum { HOSTS, HOST_FILE, CONFIG_FILE, HOST_SIZES, SETTING, MODES };
+enum { HOSTS, HOST_FILE, CONFIG_FILE, HOST_SIZES, SETTING, OPTIONS, MODES };
 
 static void read_hosts(const char *text, const char *path)
 {
@@ -30,8 +30,25 @@ static void read_hosts(const char *text, const char *path)
 static void read_config_file(const char *path)
 {
     hvd_status status;
-    struct options options = {0};
-    config_file_read(&options, path, &status);
+    struct options options;
+    char *nothing[] = {"horovodrun", NULL};
+    if (!options_parse(&options, nothing, &status))
+        config_file_read(&options, path, &status);
+    options_free(&options);
+}
+
+/* Every line is a word. */
+static void parse_options(char *text)
+{
+    enum { WORDS = 64 };
+    hvd_status status;
+    struct options options;
+    char *words[WORDS + 2] = {"horovodrun"}, *rest;
+    int count = 1;
+    for (char *word = strtok_r(text, "\n", &rest); word && count <= WORDS; word = strtok_r(NULL, "\n", &rest))
+        words[count++] = word;
+    if (!options_parse(&options, words, &status) && options.command > words + count)
+        abort();
     options_free(&options);
 }
 
@@ -80,8 +97,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         read_config_file(path);
     else if (mode == HOST_SIZES)
         read_host_sizes(text);
-    else
+    else if (mode == SETTING)
         give_setting(text);
+    else
+        parse_options(text);
     close(file);
     free(text);
     return 0;

@@ -54,6 +54,30 @@ static bool knows(hvd_dtype dtype, hvd_reduction reduction)
     return reduction != HVD_ADASUM && reduction_takes(reduction, dtype);
 }
 
+/* Every count in place and not, for every type and reduction. */
+static void allreduce_full_product(struct member *member)
+{
+    for (int t = 0; t < TYPES; t++) {
+        for (int r = 0; r < REDUCTIONS; r++) {
+            for (int c = 0; c < 2 * COUNTS && knows(types[t].dtype, reductions[r]); c++)
+                allreduce_case(member, &types[t], reductions[r], counts[c / 2], c % 2);
+        }
+    }
+}
+
+/* Cases that nobody thought of: any count, of any type, by any reduction. */
+static void allreduce_sample(struct member *member)
+{
+    uint64_t state = test_seed() * 16 + (uint64_t)member->size;
+    for (int i = 0; i < 24; i++) {
+        uint64_t random = random_next(&state);
+        int t = (int)(random % TYPES), r = (int)(random / TYPES % REDUCTIONS);
+        size_t count = (random >> 32) % (random >> 20 & 1 ? 20000 : 300);
+        if (knows(types[t].dtype, reductions[r]))
+            allreduce_case(member, &types[t], reductions[r], count, random >> 21 & 1);
+    }
+}
+
 /* Two counts for each type and reduction, so that every pair of the three occurs; the largest for a few. */
 static void allreduce_product(struct member *member)
 {
@@ -204,7 +228,11 @@ static void groups(struct member *member)
 
 static void all_cases(struct member *member)
 {
-    allreduce_product(member);
+    if (test_full())
+        allreduce_full_product(member);
+    else
+        allreduce_product(member);
+    allreduce_sample(member);
     factors(member);
     broadcast_product(member);
     allgather_product(member);

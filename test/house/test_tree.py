@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
 }
 # Lists of public names, without code: for every folder.
 TABLES = {"base/dtypes.def"}
-SKIPPED = {".git", "build", "out", "dist", ".venv", "__pycache__"}
+SKIPPED = {"corpus", ".git", "build", "out", "dist", ".venv", "__pycache__"}
 TEXTS = {
     ".c",
     ".h",
