@@ -28,10 +28,11 @@ void close_begin(struct coordinator *c, int leaver)
     c->state = STATE_CLOSING;
     int rank = rank_name(&c->config, leaver);
     if (c->config.process_set)
-        status_set(&c->cause, HVD_SHUT_DOWN,
-                   "process set %d has ended: rank %d removed it, or left the job; operations that had not "
-                   "started on all its ranks by then can't run any more",
-                   c->config.process_set, rank);
+        status_set(
+            &c->cause, HVD_SHUT_DOWN,
+            "process set %d was removed (or rank %d has left the job); operations that had not started on "
+            "all its ranks by then can't run any more",
+            c->config.process_set, rank);
     else
         status_set(
             &c->cause, HVD_SHUT_DOWN,

@@ -29,6 +29,34 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
     return missing;
 }
 
+/* Whether a rank of this subtree is left out; one further down told so itself. */
+static bool is_left_out(const struct coordinator *c, const struct entry *entry, int rank)
+{
+    const struct tree_node *tree = &c->config.tree;
+    if (rank == tree->rank)
+        return !entry->round.own;
+    for (int i = 0; i < tree->child_count; i++) {
+        if (tree->children[i] <= rank && rank <= tree_child_last(tree, i))
+            return !round_has_child(entry, i);
+    }
+    return false;
+}
+
+void join_note_absent(const struct coordinator *c, struct entry *entry)
+{
+    struct round *round = &entry->round;
+    const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
+    round->partial = true;
+    if (summary && summary->operation == HVD_BROADCAST)
+        round->rootless |= is_left_out(c, entry, summary->root);
+}
+
+void join_count_absent(struct entry *entry, const struct report *report)
+{
+    entry->round.partial |= report->partial;
+    entry->round.rootless |= report->rootless;
+}
+
 /* Rounds that waited for this reporter only are complete now. */
 static hvd_code note_absent(struct coordinator *c, hvd_status *status)
 {
@@ -54,7 +82,7 @@ static bool mark_joined(struct coordinator *c, int rank)
     return true;
 }
 
-static bool has_joined(const struct coordinator *c, int rank)
+bool join_has(const struct coordinator *c, int rank)
 {
     return c->root.joined && (c->root.joined[rank / BITS] >> (rank % BITS) & 1);
 }
@@ -96,7 +124,7 @@ hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *
 
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
 {
-    if (child_is_absent(c, child) || has_joined(c, rank))
+    if (child_is_absent(c, child) || join_has(c, rank))
         return status_set(status, HVD_REFUSED, "a second join");
     hvd_code code = pass_on(c, rank, status);
     if (code)
@@ -112,7 +140,7 @@ static void joined_text(const struct coordinator *c, char *text, size_t capacity
 {
     struct rank_set ranks = {0};
     for (int rank = 0; rank < c->config.size; rank++) {
-        if (has_joined(c, rank))
+        if (join_has(c, rank))
             rank_set_add(&ranks, rank_name(&c->config, rank), rank_name(&c->config, rank));
     }
     rank_set_text(&ranks, text, capacity);
@@ -122,14 +150,13 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
 {
     const struct signature_summary *summary = &entry->round.common->summary;
     enum absence absence = operation_absence(summary->operation);
-    bool rootless = summary->operation == HVD_BROADCAST && has_joined(c, summary->root);
     if (!entry->round.partial || absence == ABSENCE_always ||
-        (absence == ABSENCE_asked && c->config.join_all && !rootless))
+        (absence == ABSENCE_asked && c->config.join_all && !entry->round.rootless))
         return true;
     char ranks[256];
     joined_text(c, ranks, sizeof ranks);
     const char *advice = absence == ABSENCE_never ? "it needs all ranks"
-                         : rootless && c->config.join_all
+                         : entry->round.rootless && c->config.join_all
                              ? "its root is one of them"
                              : "only allreduce and barrier run meanwhile, unless HOROVOD_JOIN=all is set";
     snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",

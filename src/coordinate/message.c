@@ -30,7 +30,8 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
-    wire_put_u8(writer, (uint8_t)(kind | (entry->round.partial ? REPORT_PARTIAL : 0)));
+    int flags = (entry->round.partial ? REPORT_PARTIAL : 0) | (entry->round.rootless ? REPORT_ROOTLESS : 0);
+    wire_put_u8(writer, (uint8_t)(kind | flags));
 }
 
 void report_put_agreed(struct wire_writer *writer, const struct entry *entry)
@@ -130,8 +131,9 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
 {
     uint8_t kind = wire_get_u8(reader);
-    report->kind = kind & ~REPORT_PARTIAL;
+    report->kind = kind & ~(REPORT_PARTIAL | REPORT_ROOTLESS);
     report->partial = kind & REPORT_PARTIAL;
+    report->rootless = kind & REPORT_ROOTLESS;
     switch (report->kind) {
     case REPORT_AGREED:
         report->id = wire_get_u64(reader);
@@ -149,17 +151,19 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
     return false;
 }
 
-void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
+void stall_put(struct wire_writer *writer, uint64_t seen, const struct entry *entry, int64_t waited,
                const struct rank_set *missing)
 {
+    wire_put_u64(writer, seen);
     put_name(writer, entry);
     wire_put_u64(writer, (uint64_t)waited);
     put_ranks(writer, missing);
 }
 
-bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
-               int64_t *waited, struct rank_set *missing)
+bool stall_get(struct wire_reader *reader, int first, int last, uint64_t *seen, const char **name,
+               uint32_t *length, int64_t *waited, struct rank_set *missing)
 {
+    *seen = wire_get_u64(reader);
     bool named = get_name(reader, name, length);
     uint64_t nanoseconds = wire_get_u64(reader);
     *waited = (int64_t)nanoseconds;

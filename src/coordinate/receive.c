@@ -13,7 +13,8 @@ hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status
     if (round->noted || round->missing == c->table.reporters || join_missing(c, entry))
         return HVD_OK;
     round->noted = true;
-    round->partial |= round->missing > 0;
+    if (round->missing)
+        join_note_absent(c, entry);
     if (!entry_list_push(&c->complete, entry))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of complete requests");
     return HVD_OK;
@@ -23,6 +24,7 @@ void end_round(struct coordinator *c, struct entry *entry)
 {
     c->open -= round_is_open(c, entry);
     stall_forget(entry, -1);
+    entry->ended = c->seen;
     round_reset(entry, c->table.reporters);
     table_tidy(&c->table, entry);
 }
@@ -55,7 +57,7 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     if (code)
         return code;
-    entry->round.partial |= report->partial;
+    join_count_absent(entry, report);
     tell_ready(c, child, entry);
     return note_if_complete(c, entry, status);
 }
@@ -131,7 +133,7 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         code = count_variants(c, child, entry, report, status);
     if (code)
         return code;
-    entry->round.partial |= report->partial;
+    join_count_absent(entry, report);
     tell_ready(c, child, entry);
     return note_if_complete(c, entry, status);
 }

@@ -33,7 +33,8 @@ void round_reset(struct entry *entry, int reporters)
 {
     round_clear(&entry->round);
     entry->round.missing = reporters;
-    entry->round.own = entry->round.partial = entry->round.noted = false;
+    entry->round.own = entry->round.noted = false;
+    entry->round.partial = entry->round.rootless = false;
     entry->round.since = entry->round.told = 0;
     memset(entry->reported, 0, ((size_t)reporters + 63) / 64 * sizeof(uint64_t));
 }

@@ -1,5 +1,6 @@
-/* stall.c - see stall.h. Every node looks at its open rounds a few times per stall_time. One that waits tells
- * its parent after half of it, so that the root knows the details when it tells the owner. */
+/* stall.c - see stall.h. Every node looks at its open rounds some times per period. One that waits tells its
+ * parent after half of it, and again every quarter, so that the root knows the details when it tells the
+ * owner. */
 #include "coordinate/stall.h"
 
 #include "base/status.h"
@@ -7,17 +8,26 @@
 
 #include <stdlib.h>
 
-#define LOOKS_PER_STALL_TIME 4
+#define LOOKS_PER_PERIOD 8
 
-static int64_t patience(const struct coordinator *c)
+/* The shorter of the two times that are given; 0: none. */
+static int64_t period(const struct coordinator *c)
 {
-    return is_root(c) ? c->config.stall_time : c->config.stall_time / 2;
+    int64_t warning = c->config.stall_time, end = c->config.stall_shutdown_time;
+    return !end || (warning && warning < end) ? warning : end;
+}
+
+/* How long a name waits before it is told of, and then until it is told of again. */
+static int64_t patience(const struct coordinator *c, bool told)
+{
+    if (is_root(c))
+        return c->config.stall_time ? c->config.stall_time : INT64_MAX;
+    return period(c) / (told ? 4 : 2);
 }
 
 int64_t stall_next(const struct coordinator *c)
 {
-    return c->open && c->config.stall_time ? c->stall_looked + c->config.stall_time / LOOKS_PER_STALL_TIME
-                                           : INT64_MAX;
+    return c->open && period(c) ? c->stall_looked + period(c) / LOOKS_PER_PERIOD : INT64_MAX;
 }
 
 void stall_forget(struct entry *entry, int child)
@@ -41,13 +51,15 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     struct stall_note *note = calloc(1, sizeof *note);
     const char *name;
     uint32_t length;
+    uint64_t seen;
     if (!note)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request");
     note->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
-    bool good = stall_get(reader, first, last, &name, &length, &note->waited, &note->missing);
+    bool good = stall_get(reader, first, last, &seen, &name, &length, &note->waited, &note->missing);
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
-    if (!entry || round_has_child(entry, child)) { /* it has asked since */
+    /* It has asked since, or was told of a round that has ended. */
+    if (!entry || round_has_child(entry, child) || seen < entry->ended) {
         free(note);
         return good ? HVD_OK : status_set(status, HVD_REFUSED, "a malformed stall");
     }
@@ -57,6 +69,10 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     note->at = c->stall_looked;
     note->next = entry->round.notes;
     entry->round.notes = note;
+    if (!is_root(c)) { /* passed on at once, or each level would add its own delay */
+        entry->round.told = 0;
+        c->stall_news = true;
+    }
     return HVD_OK;
 }
 
@@ -66,7 +82,7 @@ static void expire_notes(struct coordinator *c, struct entry *entry, int64_t now
     struct stall_note *note = entry->round.notes;
     while (note) {
         int child = note->child;
-        bool old = now - note->at > 2 * c->config.stall_time;
+        bool old = now - note->at > 2 * period(c);
         note = note->next;
         if (old)
             stall_forget(entry, child);
@@ -101,6 +117,19 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
     return missing;
 }
 
+/* At the root, in the words of the user: a child that is silent may have ranks that have joined. */
+static struct rank_set name_missing(const struct coordinator *c, const struct rank_set *missing)
+{
+    struct rank_set named = {.others = missing->others};
+    for (int i = 0; i < missing->count; i++) {
+        for (int rank = missing->ranges[i].first; rank <= missing->ranges[i].last; rank++) {
+            if (!join_has(c, rank))
+                rank_set_add(&named, rank_name(&c->config, rank), rank_name(&c->config, rank));
+        }
+    }
+    return named;
+}
+
 static int64_t waited_for(const struct entry *entry, int64_t now)
 {
     int64_t waited = now - entry->round.since;
@@ -131,11 +160,11 @@ static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hv
     if (!is_root(c)) {
         c->out.length = 0;
         wire_put_u8(&c->out, MESSAGE_STALLED);
-        stall_put(&c->out, entry, waited, &missing);
+        stall_put(&c->out, c->seen, entry, waited, &missing);
         return send_out(c, c->config.tree.parent, status);
     }
     const struct coordinator_output *output = &c->config.output;
-    struct rank_set named = rank_set_named(&missing, c->config.names);
+    struct rank_set named = name_missing(c, &missing);
     if (c->config.stall_shutdown_time && waited >= c->config.stall_shutdown_time)
         give_up(c, entry, waited, &named);
     else
@@ -146,11 +175,10 @@ static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hv
 static bool is_due(const struct coordinator *c, const struct entry *entry, int64_t now)
 {
     const struct round *round = &entry->round;
-    int64_t limit = patience(c);
-    bool waits = waited_for(entry, now) >= limit;
-    bool over = is_root(c) && c->config.stall_shutdown_time &&
-                waited_for(entry, now) >= c->config.stall_shutdown_time;
-    return waits && (!round->told || now - round->told >= limit || over);
+    int64_t waited = waited_for(entry, now), end = c->config.stall_shutdown_time;
+    if (is_root(c) && end && waited >= end)
+        return true;
+    return waited >= patience(c, false) && (!round->told || now - round->told >= patience(c, true));
 }
 
 static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
@@ -169,8 +197,9 @@ static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now,
 
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
 {
-    if (now < stall_next(c) || c->state != STATE_OPEN)
+    if ((now < stall_next(c) && !c->stall_news) || c->state != STATE_OPEN)
         return HVD_OK;
+    c->stall_news = false;
     size_t cursor = 0;
     struct entry *entry;
     hvd_code code = HVD_OK;

@@ -63,6 +63,7 @@ struct coordinator {
     int running;                     /* batches of this rank */
     int evictions_unseen;            /* carried out since the last report */
     int open;                        /* rounds that have begun and not ended */
+    bool stall_news;                 /* a child has told of its part since */
     int64_t stall_looked;            /* when the open rounds were looked at */
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
     struct pending *join;            /* this rank has joined; NULL: it has not */

@@ -45,6 +45,7 @@ struct round {
     int missing;               /* of the reporters */
     bool own;                  /* this rank is not missing */
     bool partial;              /* some rank is left out because it has joined */
+    bool rootless;             /* the root of this broadcast is one of them */
     bool noted;                /* the whole subtree has asked */
     int64_t since, told;       /* stall.c: when it was first seen to wait, and last told of; 0: not yet */
     struct stall_note *notes;  /* what children told of their part */
@@ -58,6 +59,7 @@ struct entry {
     struct pending *mine;
     struct entry *previous, *next; /* those with `mine`, oldest first */
     struct round round;
+    uint64_t ended; /* number of the decision that ended the last round */
     uint64_t order; /* at the root: when it became ready everywhere, as a number, and in time */
     int64_t ready_since;
     uint64_t *reported; /* a bit per child */

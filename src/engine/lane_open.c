@@ -151,13 +151,6 @@ static hvd_code open_edges(struct lane *lane, hvd_status *status)
     return HVD_OK;
 }
 
-/* Without a warning the coordinator looks out for the end of patience alone. */
-static double shortest_stall(const struct settings *settings)
-{
-    return settings->stall_warning_seconds > 0 ? settings->stall_warning_seconds
-                                               : settings->stall_shutdown_seconds;
-}
-
 /* Takes the tree over when it succeeds. */
 static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_status *status)
 {
@@ -172,7 +165,7 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
         .groups_alone = settings->disable_group_fusion,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
-        .stall_time = (int64_t)(shortest_stall(settings) * CLOCK_SECOND),
+        .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
         .stall_shutdown_time = (int64_t)(settings->stall_shutdown_seconds * CLOCK_SECOND),
         .join_all = strcmp(settings->join, "all") == 0,
         .output = lane_output(lane),

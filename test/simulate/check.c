@@ -2,146 +2,350 @@
 #include "coordinate/request.h"
 #include "world.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- one name in one round ----------------------------------------------------------------------------- */
+
+static int epoch_of(const struct set *set, int code)
+{
+    int epoch = 0;
+    while (code % set->program.rounds >= set->program.starts[epoch + 1])
+        epoch++;
+    return epoch;
+}
+
+/* Every rank had asked or joined by that time, and long waits were told. */
+static void check_ready(struct set *set, int code, int64_t time)
+{
+    const struct program *program = &set->program;
+    const struct asked *asked = &set->asked[code];
+    int name = code / program->rounds, round = code % program->rounds, epoch = epoch_of(set, code);
+    if (asked->count != program->plans[code].askers || asked->last > time)
+        violation(set->world, "set %d: name %d of round %d is decided when %d of %d ranks have asked for it",
+                  set->id, name, round, asked->count, program->plans[code].askers);
+    for (int m = 0; m < set->size; m++) {
+        int64_t joined = set->join_times[epoch * set->size + m];
+        if (!program_asks(program, m, epoch, round) && (!joined || joined > time + 1))
+            violation(set->world, "set %d: name %d of round %d is decided before member %d asks or joins",
+                      set->id, name, round, m);
+    }
+    int64_t limit = 3 * set->world->scenario.stall_time;
+    if (limit && asked->last - asked->first > limit && !asked->told)
+        violation(set->world, "set %d: nobody was told that name %d of round %d waited for %" PRId64, set->id,
+                  name, round, asked->last - asked->first);
+}
+
 /* ---- one batch ----------------------------------------------------------------------------------------- */
 
-static int code_of(const struct world *world, const struct slot *slot)
+static uint64_t hash(const struct signature *signature)
 {
-    return slot->name * world->scenario.rounds + slot->round;
+    uint64_t value = UINT64_C(14695981039346656037);
+    for (uint32_t i = 0; i < signature->length; i++)
+        value = (value ^ signature->bytes[i]) * UINT64_C(1099511628211);
+    return value;
 }
 
-static void check_readiness(struct virtual_rank *rank, const struct batch *batch)
+static void check_fusion(struct virtual_rank *member, const struct batch *batch)
 {
-    struct world *world = rank->world;
-    for (int i = 0; i < batch->count; i++) {
-        const struct slot *slot = batch->requests[i]->owner;
-        if (world->asked[code_of(world, slot)] != world->scenario.size)
-            violation(world, "rank %d runs \"%s\" of round %d, which %d of %d ranks have submitted",
-                      rank->number, slot->text, slot->round, world->asked[code_of(world, slot)],
-                      world->scenario.size);
-        if (scenario_mismatch(&world->scenario, slot->name, slot->round))
-            violation(world, "rank %d runs \"%s\" of round %d, on which the ranks differ", rank->number,
-                      slot->text, slot->round);
-    }
-}
-
-static void check_fusion(struct virtual_rank *rank, const struct batch *batch)
-{
-    struct world *world = rank->world;
+    struct world *world = member->set->world;
     struct signature_summary first = {0}, summary;
     uint64_t bytes = 0;
     for (int i = 0; i < batch->count; i++) {
-        signature_summarize(&batch->requests[i]->signature, &summary);
+        signature_summarize(batch->members[i].signature, &summary);
         first = i ? first : summary;
         bytes += summary.bytes;
         if (batch->count > 1 &&
             (!summary.may_fuse || memcmp(first.fusion_key, summary.fusion_key, FUSION_KEY_LENGTH)))
-            violation(world, "rank %d runs requests together that may not share a batch", rank->number);
+            violation(world, "rank %d runs requests together that may not share a batch", member->rank);
     }
     if (batch->count > 1 && bytes > world->scenario.fusion_threshold)
-        violation(world, "rank %d runs a batch of %llu bytes", rank->number, (unsigned long long)bytes);
+        violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);
     world->tally->batches++;
+    world->tally->set_ran += member->set->id > 0;
     world->tally->fused += batch->count > 1;
-    world->tally->full += world->ranks[0].running == 1;
+    world->tally->full += member->running == 1;
 }
 
-/* The first rank that runs a batch sets what all others must run. */
-static void record(struct virtual_rank *rank, const struct batch *batch)
+/* The first member that has a request of its own says what it is. */
+static void resolve(struct virtual_rank *member, struct decided *decided, int index, int code)
 {
-    struct world *world = rank->world;
-    if (rank->number != 0)
-        violation(world, "rank %d runs batch %d before the root", rank->number, rank->batches);
-    check_readiness(rank, batch);
-    check_fusion(rank, batch);
-    struct decided *decided = &world->decided[world->decided_count++];
-    *decided = (struct decided){batch->sequence, batch->algorithm, world->member_count, batch->count};
-    for (int i = 0; i < batch->count; i++)
-        world->members[world->member_count++] = code_of(world, batch->requests[i]->owner);
+    struct set *set = member->set;
+    enum outcome outcome = set->program.plans[code].outcome;
+    set->codes[decided->first + index] = code;
+    check_ready(set, code, decided->time);
+    if (outcome != OUTCOME_RUNS)
+        violation(set->world, "rank %d runs name %d of round %d, which must fail as case %d", member->rank,
+                  code / set->program.rounds, code % set->program.rounds, (int)outcome);
 }
 
-static void compare(struct virtual_rank *rank, const struct batch *batch)
+/* The first member that runs a batch sets what all others must run. */
+static void record(struct virtual_rank *member, const struct batch *batch)
 {
-    struct world *world = rank->world;
-    const struct decided *decided = &world->decided[rank->batches];
+    struct set *set = member->set;
+    if (member->number != 0)
+        violation(set->world, "rank %d runs batch %d before the root", member->rank, member->batches);
+    check_fusion(member, batch);
+    struct decided *decided = &set->decided[set->decided_count++];
+    *decided = (struct decided){.sequence = batch->sequence,
+                                .time = set->world->now,
+                                .algorithm = batch->algorithm,
+                                .first = set->member_count,
+                                .count = batch->count};
+    for (int i = 0; i < batch->count; i++) {
+        set->hashes[decided->first + i] = hash(batch->members[i].signature);
+        set->codes[decided->first + i] = -1;
+    }
+    set->member_count += batch->count;
+}
+
+static void compare(struct virtual_rank *member, const struct batch *batch)
+{
+    struct set *set = member->set;
+    struct decided *decided = &set->decided[member->batches];
     if (batch->sequence != decided->sequence || batch->count != decided->count ||
         batch->algorithm != decided->algorithm) {
-        violation(world, "rank %d: batch %d is decision %llu, not %llu", rank->number, rank->batches,
-                  (unsigned long long)batch->sequence, (unsigned long long)decided->sequence);
+        violation(set->world, "rank %d: batch %d of set %d is decision %llu, not %llu", member->rank,
+                  member->batches, set->id, (unsigned long long)batch->sequence,
+                  (unsigned long long)decided->sequence);
         return;
     }
     for (int i = 0; i < batch->count; i++) {
-        const struct slot *slot = batch->requests[i]->owner;
-        if (code_of(world, slot) != world->members[decided->first + i])
-            violation(world, "rank %d: member %d of batch %d is \"%s\" of round %d", rank->number, i,
-                      rank->batches, slot->text, slot->round);
+        const struct slot *slot = batch->requests[i] ? batch->requests[i]->owner : NULL;
+        int known = set->codes[decided->first + i];
+        if (hash(batch->members[i].signature) != set->hashes[decided->first + i] ||
+            (slot && known >= 0 && code_of(slot) != known))
+            violation(set->world, "rank %d: member %d of batch %d is \"%s\" of round %d", member->rank, i,
+                      member->batches, slot ? slot->text : "?", slot ? slot->round : 0);
+        else if (slot && known < 0)
+            resolve(member, decided, i, code_of(slot));
     }
 }
 
-void check_batch(struct virtual_rank *rank, const struct batch *batch)
+void check_batch(struct virtual_rank *member, const struct batch *batch)
 {
-    struct world *world = rank->world;
-    int most = world->scenario.names * world->scenario.rounds;
+    struct set *set = member->set;
+    int most = set->program.names * set->program.rounds;
     for (int i = 0; i < batch->count; i++) {
-        const struct slot *slot = batch->requests[i]->owner;
-        if (slot->rank != rank || slot->state != SLOT_ASKED || rank->closed) {
-            violation(world, "rank %d runs \"%s\", which is not in flight", rank->number, slot->text);
+        const struct slot *slot = batch->requests[i] ? batch->requests[i]->owner : NULL;
+        bool sound = slot ? slot->member == member && slot->state == SLOT_ASKED : member->joined;
+        if (!sound || member->closed) {
+            violation(set->world, "rank %d runs \"%s\", which is not in flight", member->rank,
+                      slot ? slot->text : "?");
             return;
         }
+        if (slot && !signature_equal(&slot->pending.signature, batch->members[i].signature))
+            violation(set->world, "rank %d runs \"%s\" in a form that it did not ask for", member->rank,
+                      slot->text);
     }
-    if (rank->batches == world->decided_count && world->member_count + batch->count <= most)
-        record(rank, batch);
-    else if (rank->batches < world->decided_count)
-        compare(rank, batch);
+    if (member->batches == set->decided_count && set->member_count + batch->count <= most)
+        record(member, batch);
+    if (member->batches < set->decided_count)
+        compare(member, batch);
     else
-        violation(world, "rank %d runs more than was ever asked for", rank->number);
+        violation(set->world, "rank %d runs more than was ever asked for", member->rank);
+}
+
+/* ---- the end of a request ------------------------------------------------------------------------------ */
+
+static bool check_mismatch(struct slot *slot, const hvd_status *status)
+{
+    struct set *set = slot->member->set;
+    struct tally *tally = set->world->tally;
+    enum outcome outcome = set->program.plans[code_of(slot)].outcome;
+    check_ready(set, code_of(slot), set->world->now);
+    tally->mismatches += outcome == OUTCOME_MISMATCH;
+    tally->obstacles += outcome == OUTCOME_JOINED;
+    return (outcome == OUTCOME_MISMATCH && strstr(status->text, "the ranks disagree")) ||
+           (outcome == OUTCOME_JOINED && strstr(status->text, "joined"));
+}
+
+static bool check_leave(const struct slot *slot, const hvd_status *status)
+{
+    const struct set *set = slot->member->set;
+    char removal[40];
+    snprintf(removal, sizeof removal, "process set %d was removed", set->id);
+    set->world->tally->removals += set->id > 0;
+    set->world->tally->shut_down += set->id == 0;
+    return strstr(status->text, set->id ? removal : " has left the job");
+}
+
+void check_finish(struct slot *slot, const hvd_status *status)
+{
+    const struct set *set = slot->member->set;
+    struct world *world = set->world;
+    const struct scenario *scenario = &world->scenario;
+    bool sound = false;
+    if (status->code == HVD_MISMATCH)
+        sound = check_mismatch(slot, status);
+    else if (status->code == HVD_SHUT_DOWN)
+        sound = check_leave(slot, status);
+    else if (status->code == HVD_PEER_LOST)
+        sound = scenario->cuts + scenario->losses && strncmp(status->text, "lost: ", 6) == 0;
+    else if (status->code == HVD_REFUSED)
+        sound = scenario->garbage && strstr(status->text, " sent rank ");
+    else if (status->code == HVD_TIMED_OUT)
+        sound = scenario->mute && strstr(status->text, " has waited ");
+    world->tally->failed += status->code != HVD_MISMATCH && status->code != HVD_SHUT_DOWN;
+    if (!sound)
+        violation(world, "rank %d: \"%s\" of set %d in round %d ended with %s: %s", slot->member->rank,
+                  slot->text, set->id, slot->round, hvd_code_name(status->code), status->text);
+}
+
+void check_joined(struct virtual_rank *member, int last_rank)
+{
+    struct set *set = member->set;
+    struct world *world = set->world;
+    int *agreed = &set->last_joined[member->epoch];
+    if (set->joined[member->epoch] != set->size)
+        violation(world, "rank %d: its join is done when %d of %d ranks have joined", member->rank,
+                  set->joined[member->epoch], set->size);
+    *agreed = *agreed ? *agreed : last_rank + 1;
+    if (last_rank < 0 || last_rank >= set->size || *agreed != last_rank + 1)
+        violation(world, "rank %d hears that rank %d joined last, others that rank %d did", member->rank,
+                  last_rank, *agreed - 1);
+    if (coordinator_pending_count(member->coordinator))
+        violation(world, "rank %d: its join is done, and %d requests are left", member->rank,
+                  coordinator_pending_count(member->coordinator));
+}
+
+/* ---- stalls -------------------------------------------------------------------------------------------- */
+
+static bool has_rank(const struct rank_set *ranks, int rank)
+{
+    for (int i = 0; i < ranks->count; i++) {
+        if (ranks->ranges[i].first <= rank && rank <= ranks->ranges[i].last)
+            return true;
+    }
+    return false;
+}
+
+/* When a member asked or joined; never: -1. */
+static int64_t ready_since(const struct virtual_rank *member, int name, int round)
+{
+    const struct slot *slot = &member->slots[name];
+    if (slot->state == SLOT_ASKED && slot->round == round)
+        return slot->asked_at;
+    return member->joined ? member->set->join_times[member->epoch * member->set->size + member->number] - 1
+                          : -1;
+}
+
+static int find_name(const struct set *set, const char *name)
+{
+    char text[48];
+    for (int n = 0; n < set->program.names; n++) {
+        int round = set->latest[n];
+        if (n == set->program.unnamed)
+            snprintf(text, sizeof text, "noname.%llu", (unsigned long long)set->numbers[round] - 1);
+        else
+            program_name(&set->program, n, round, text, sizeof text);
+        if (strcmp(text, name) == 0)
+            return n;
+    }
+    return -1;
+}
+
+static void check_member_of_stall(const struct virtual_rank *member, int name, const struct stall *stall)
+{
+    const struct set *set = member->set;
+    struct world *world = set->world;
+    if (member->left || coordinator_health(member->coordinator, NULL))
+        return; /* its requests have ended, which the root need not know yet */
+    int64_t since = ready_since(member, name, set->latest[name]);
+    bool missing = has_rank(stall->missing, member->rank);
+    if (missing && since >= 0 && since <= world->now - world->scenario.stall_time)
+        violation(world, "\"%s\" is said to wait for rank %d, which is ready since %" PRId64, stall->name,
+                  member->rank, since);
+    if (!missing && since < 0 && !stall->missing->others)
+        violation(world, "\"%s\" is not said to wait for rank %d", stall->name, member->rank);
+}
+
+void check_stall(struct virtual_rank *member, const struct stall *stall)
+{
+    struct set *set = member->set;
+    struct world *world = set->world;
+    int name = find_name(set, stall->name);
+    if (member->number != 0 || name < 0) {
+        violation(world, "rank %d tells of the stall of \"%s\"", member->rank, stall->name);
+        return;
+    }
+    struct asked *asked = &set->asked[name * set->program.rounds + set->latest[name]];
+    asked->told = true;
+    world->tally->stalls++;
+    if (stall->waited < world->scenario.stall_time || stall->waited > world->now - asked->first)
+        violation(world, "\"%s\" is said to have waited %" PRId64 ", it was %" PRId64, stall->name,
+                  stall->waited, world->now - asked->first);
+    for (int m = 0; m < set->size; m++)
+        check_member_of_stall(&set->members[m], name, stall);
 }
 
 /* ---- the end of a run ---------------------------------------------------------------------------------- */
 
-static bool has_failed(const struct virtual_rank *rank)
+static bool has_failed(const struct virtual_rank *member)
 {
-    hvd_code health = coordinator_health(rank->coordinator, NULL);
-    return health == HVD_PEER_LOST || health == HVD_REFUSED;
+    hvd_code health = member->coordinator ? coordinator_health(member->coordinator, NULL) : HVD_OK;
+    return health != HVD_OK && health != HVD_SHUT_DOWN;
 }
 
-/* Without faults all ranks run the same, and either everything or until somebody left. */
-static void check_orderly_end(struct world *world, struct virtual_rank *rank, bool closing)
+/* Without faults all members run the same, and either everything or until somebody left. */
+static void check_orderly_end(struct virtual_rank *member, bool closing)
 {
-    const struct scenario *scenario = &world->scenario;
-    if (rank->batches != world->decided_count)
-        violation(world, "rank %d ran %d of %d batches", rank->number, rank->batches, world->decided_count);
-    if (closing != rank->closed)
-        violation(world, "rank %d is %s at the end", rank->number, closing ? "not closed" : "closed");
-    if (scenario->leavers == 0 && rank->finished_names != scenario->names)
-        violation(world, "rank %d is through with %d of %d names at the end", rank->number,
-                  rank->finished_names, scenario->names);
+    struct set *set = member->set;
+    struct world *world = set->world;
+    if (member->batches != set->decided_count)
+        violation(world, "rank %d ran %d of %d batches of set %d", member->rank, member->batches,
+                  set->decided_count, set->id);
+    if (member->running)
+        violation(world, "rank %d: %d batches of set %d never end", member->rank, member->running, set->id);
+    if (closing != member->closed)
+        violation(world, "rank %d: set %d is %s at the end", member->rank, set->id,
+                  closing ? "not closed" : "closed");
+    if (!closing && !member->through)
+        violation(world, "rank %d is not through with set %d", member->rank, set->id);
+}
+
+static void check_member_end(struct virtual_rank *member, bool failed, bool closing)
+{
+    struct set *set = member->set;
+    struct world *world = set->world;
+    if (!member->coordinator) {
+        if (!failed)
+            violation(world, "rank %d never got set %d", member->rank, set->id);
+        return;
+    }
+    if (coordinator_pending_count(member->coordinator))
+        violation(world, "rank %d has %d requests of set %d that never end", member->rank,
+                  coordinator_pending_count(member->coordinator), set->id);
+    for (int n = 0; n < set->program.names; n++) {
+        if (member->slots[n].state == SLOT_ASKED)
+            violation(world, "rank %d: \"%s\" of round %d never ended", member->rank, member->slots[n].text,
+                      member->slots[n].round);
+    }
+    if (!failed)
+        check_orderly_end(member, closing);
+    else if (!has_failed(member) && !member->closed)
+        violation(world, "rank %d does not know in set %d that the job failed", member->rank, set->id);
 }
 
 void check_end(struct world *world)
 {
     bool failed = false;
-    bool closing = false;
-    for (int r = 0; r < world->scenario.size; r++) {
-        failed |= has_failed(&world->ranks[r]);
-        closing |= world->ranks[r].left;
+    bool closing[SETS_LIMIT + 1] = {false};
+    for (int s = 0; s <= SETS_LIMIT; s++) {
+        for (int m = 0; world->sets[s] && m < world->sets[s]->size; m++) {
+            failed |= has_failed(&world->sets[s]->members[m]);
+            closing[s] |= world->sets[s]->members[m].left;
+        }
     }
     world->tally->aborts += failed;
-    world->tally->closes += closing && !failed;
-    for (int r = 0; r < world->scenario.size && !world->violated; r++) {
-        struct virtual_rank *rank = &world->ranks[r];
-        if (coordinator_pending_count(rank->coordinator))
-            violation(world, "rank %d has %d requests that never end", r,
-                      coordinator_pending_count(rank->coordinator));
-        for (int n = 0; n < world->scenario.names; n++) {
-            if (rank->slots[n].state != SLOT_IDLE)
-                violation(world, "rank %d: \"%s\" of round %d never ended", r, rank->slots[n].text,
-                          rank->slots[n].round);
-        }
-        if (!failed)
-            check_orderly_end(world, rank, closing);
-        else if (!has_failed(rank) && !rank->closed)
-            violation(world, "rank %d does not know that the job failed", r);
+    world->tally->closes += closing[0] && !failed;
+    world->tally->deadlines += failed && world->scenario.mute;
+    if (!failed && world->scenario.mute)
+        violation(world, "a rank never asks, and the job does not end");
+    for (int s = 0; s <= SETS_LIMIT; s++) {
+        for (int m = 0; world->sets[s] && m < world->sets[s]->size && !world->violated; m++)
+            check_member_end(&world->sets[s]->members[m], failed, closing[s]);
     }
 }

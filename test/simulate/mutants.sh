@@ -4,7 +4,7 @@
 #
 # usage: mutants.sh SOURCE_TREE WORK_FOLDER [SEEDS]      (CC: the compiler; needs patch)
 set -eu
-source=$1 work=$2 seeds=${3:-100}
+source=$1 work=$2 seeds=${3:-1000}
 cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$work/src -I$work/simulate"
 
 rm -rf "$work"

@@ -7,14 +7,15 @@
 #include <stdint.h>
 
 enum event_kind {
-    EVENT_SUBMIT,  /* rank, name */
-    EVENT_TURN,    /* rank: flush */
-    EVENT_TIMER,   /* rank: flush, as the coordinator asked */
-    EVENT_DELIVER, /* rank, peer (sender), message */
-    EVENT_DONE,    /* rank, batch */
-    EVENT_LEAVE,   /* rank */
-    EVENT_CUT,     /* rank (a child): its edge to its parent */
-    EVENT_LOST     /* rank, peer */
+    EVENT_SUBMIT,  /* name */
+    EVENT_JOIN,    /* the member joins */
+    EVENT_TURN,    /* flush */
+    EVENT_TIMER,   /* flush, as the coordinator asked */
+    EVENT_DELIVER, /* peer (sender), message */
+    EVENT_DONE,    /* batch */
+    EVENT_LEAVE,   /* the rank (of the job) */
+    EVENT_CUT,     /* some edge of some set */
+    EVENT_LOST     /* the rank (of the job) loses peer (of the job) */
 };
 
 struct message {
@@ -26,8 +27,8 @@ struct event {
     int64_t time;
     uint64_t number;
     enum event_kind kind;
-    int rank;
-    int argument; /* name, peer, batch */
+    int set, rank; /* the member; rank of the set */
+    int argument;  /* name, peer, batch */
     struct message *message;
 };
 

@@ -1,41 +1,93 @@
 /* scenario.h - what happens in one run, drawn from its seed: the tree, the settings, what every rank asks
- * for, and what goes wrong. */
+ * for in each process set, and what goes wrong. */
 #ifndef SIMULATE_SCENARIO_H
 #define SIMULATE_SCENARIO_H
 
 #include "coordinate/request.h"
 
+#define SETS_LIMIT 6 /* added in one run */
+
+/* What becomes of one name in one round. It does not depend on who is quick. */
+enum outcome {
+    OUTCOME_NONE,     /* nobody asks */
+    OUTCOME_RUNS,     /* all ask or have joined */
+    OUTCOME_MISMATCH, /* they ask for different things */
+    OUTCOME_JOINED    /* it can't run without the ranks that have joined */
+};
+
+enum set_change { CHANGE_NONE, CHANGE_ADD, CHANGE_REMOVE };
+
 struct plan {          /* of one name in one round */
     uint64_t form;     /* what shape and priority are made from */
     uint64_t mismatch; /* 0: all ranks ask for the same */
+    enum outcome outcome;
+    int askers;
+    enum set_change change; /* of process set `set` */
+    int set;
+};
+
+/* What the members of one process set do. An epoch is some rounds, of which each rank takes part in the first
+ * few, and then joins. */
+struct program {
+    uint64_t seed;
+    int size;
+    int names, rounds;
+    int unnamed;   /* this name is left to the coordinator's numbering; -1: none */
+    int changes;   /* the name under which sets are added and removed; -1: none */
+    bool lockstep; /* a round starts when all names of the one before are done; else each name by itself */
+    int fresh_percent; /* names that are new in each round */
+    int variants;      /* different forms in a mismatch */
+    bool joins, join_all;
+    int epochs;
+    int *starts;        /* [epochs + 1] rounds */
+    int *lengths;       /* [epochs][size] */
+    struct plan *plans; /* [names][rounds] */
+};
+
+/* The members of a set that is added while the job runs. */
+struct set_plan {
+    int size;
+    int *ranks; /* of the job, ascending */
 };
 
 struct scenario {
     uint64_t seed;
     int size, hosts, fanout;
     int *host_sizes;
-    int names, rounds;
-    bool lockstep; /* a round starts when all names of the one before are done; else each name by itself */
-    int fresh_percent; /* names that are new in each round, as those of unnamed tensors */
-    int variants;      /* different forms in a mismatch */
+    struct program program;               /* of all ranks */
+    int set_count;                        /* added, or at least asked for */
+    struct set_plan sets[SETS_LIMIT + 1]; /* by id */
     uint64_t fusion_threshold;
-    int64_t cycle_time;
+    int64_t cycle_time, stall_time, stall_shutdown_time;
     uint32_t cache_capacity;
     int64_t spread, delay, think, execution; /* longest times: between submissions, on an edge, ... */
     int duplicate_percent;
-    int garbage_percent; /* of the runs' messages, times 1000 */
-    bool finale;         /* every rank leaves when it is through */
+    int sleep_percent; /* submissions that come several stall times too late, times 100 */
+    bool mute;         /* one rank never asks for the last round of name 0 */
+    bool finale;       /* every rank leaves when it is through */
     int leavers, cuts, losses, garbage;
-    int64_t trouble;    /* about when they come */
-    struct plan *plans; /* [names][rounds] */
+    int64_t trouble; /* about when they come */
 };
 
 void scenario_init(struct scenario *scenario, uint64_t seed, int ranks);
 void scenario_free(struct scenario *scenario);
 
+/* Of a set that was added. */
+void program_init_small(struct program *program, const struct scenario *scenario, int set);
+void program_free(struct program *program);
+
+static inline struct plan *plan_of(const struct program *program, int name, int round)
+{
+    return &program->plans[name * program->rounds + round];
+}
+
+/* Whether a rank takes part in a round of an epoch. */
+bool program_asks(const struct program *program, int rank, int epoch, int round);
+
 /* Name and signature of a rank's request. The bytes are malloc'd. */
-void scenario_name(const struct scenario *scenario, int name, int round, char *text, size_t capacity);
-struct signature scenario_signature(const struct scenario *scenario, int name, int round, int rank);
-bool scenario_mismatch(const struct scenario *scenario, int name, int round);
+void program_name(const struct program *program, int name, int round, char *text, size_t capacity);
+struct signature program_signature(const struct program *program, const struct scenario *scenario, int name,
+                                   int round, int rank);
+struct signature join_signature(void);
 
 #endif

@@ -1,11 +1,18 @@
-/* world.h - one run: virtual ranks, each a coordinator of the product, on edges with delays, in virtual time.
- * One thread. */
+/* world.h - one run: virtual ranks, each with a coordinator of the product per process set, on edges with
+ * delays, in virtual time. One thread. */
 #ifndef SIMULATE_WORLD_H
 #define SIMULATE_WORLD_H
 
 #include "coordinate/coordinator.h"
 #include "queue.h"
 #include "scenario.h"
+
+/* What the root has told of a name that waits. */
+struct stall {
+    const char *name;
+    int64_t waited;
+    const struct rank_set *missing; /* ranks of the job */
+};
 
 struct tally {
 #define TALLY(field, text) uint64_t field;
@@ -15,39 +22,74 @@ struct tally {
 
 enum slot_state { SLOT_IDLE, SLOT_ASKED, SLOT_RUNS };
 
-/* A name on a rank. */
+/* A name on a member. */
 struct slot {
     struct pending pending;
-    struct virtual_rank *rank;
-    char text[40];
+    struct virtual_rank *member;
+    char text[48];
     int name, round;
     enum slot_state state;
+    int64_t asked_at;
 };
 
+/* A rank in a process set. */
 struct virtual_rank {
-    struct world *world;
-    int number;
+    struct set *set;
+    int number; /* in the set */
+    int rank;   /* in the job */
     struct tree_node tree;
-    struct coordinator *coordinator;
-    struct slot *slots; /* [names] */
-    int batches;        /* run so far: all ranks run the same ones in the same order */
+    struct coordinator *coordinator; /* NULL: not there yet */
+    struct slot *slots;              /* [names] */
+    struct pending join;
+    int batches; /* run so far: all members run the same ones in the same order */
     int running;
-    int idle_names;     /* in lockstep: done in this round */
-    int finished_names; /* through all rounds */
+    int epoch, to_submit, to_finish; /* in this epoch */
+    int idle_names;                  /* in lockstep: done in this round */
+    bool eager;                      /* joins while its last requests are in flight */
+    bool join_planned, joined, started, through;
+    bool back;     /* the join is done, but some batches of that epoch still run */
+    int64_t timer; /* the next one that is set */
     bool turn_planned, left, stopped, closed;
 };
 
-/* The edge between a rank and its parent. */
-struct link {
-    int64_t last[2]; /* arrival of the last message upward, downward */
-    bool cut;
-};
-
-/* A batch as the first rank ran it. */
+/* A batch as the first member ran it. */
 struct decided {
     uint64_t sequence;
+    int64_t time;
     uint16_t algorithm;
-    int first, count; /* in `members` */
+    int first, count; /* in `codes` */
+    int started;      /* members that run it */
+};
+
+/* A name in a round: what has happened. */
+struct asked {
+    int count;
+    int64_t first, last; /* times */
+    bool told;           /* as a stall */
+};
+
+struct link {
+    int64_t last[2]; /* arrival of the last message upward, downward */
+};
+
+struct set {
+    struct world *world;
+    int id, size, hosts;
+    int *ranks; /* of the job */
+    int *host_sizes;
+    struct program program;
+    struct virtual_rank *members;
+    struct link *links;  /* by child */
+    struct asked *asked; /* [names][rounds] */
+    int64_t *join_times; /* [epochs][size] and one; 0: not yet */
+    int *joined;         /* [epochs] */
+    int *last_joined;    /* [epochs] */
+    int *latest;         /* [names] the last round that somebody asked for */
+    uint64_t *numbers;   /* [rounds] of the unnamed */
+    struct decided *decided;
+    int *codes;       /* of all batches: name * rounds + round; -1: not known yet */
+    uint64_t *hashes; /* of the agreed forms */
+    int decided_count, member_count;
 };
 
 #define TRACE_LENGTH 40
@@ -55,7 +97,7 @@ struct decided {
 struct trace {
     int64_t time;
     const char *what;
-    int rank, argument;
+    int set, rank, argument;
     int64_t detail;
 };
 
@@ -64,12 +106,9 @@ struct world {
     uint64_t random;
     int64_t now;
     struct queue queue;
-    struct virtual_rank *ranks;
-    struct link *links; /* by child */
-    struct decided *decided;
-    int *members; /* name * rounds + round */
-    int decided_count, member_count;
-    int *asked; /* [names][rounds]: ranks that submitted it */
+    struct set *sets[SETS_LIMIT + 1]; /* by id; NULL: not there yet */
+    int cuts[8][2];                   /* ranks of the job */
+    int cut_count;
     int garbage_left;
     struct tally *tally;
     struct trace trace[TRACE_LENGTH];
@@ -81,29 +120,55 @@ struct options {
     uint64_t seeds, first;
     int ranks;
     bool verbose;
-    bool corrupt; /* flip bytes of messages at random: a run then ends, quietly, at the first violation */
+    bool corrupt; /* flip bits of messages at random: a run then ends, quietly, at the first violation */
 };
 
 /* Runs one seed to the end of its virtual time. False when a check failed; the reason and the last events are
  * printed. `digest` is the same for the same run. */
 bool world_run(uint64_t seed, const struct options *options, struct tally *tally, uint64_t *digest);
 
-/* world.c, for check.c and rank.c */
-void world_trace(struct world *world, const char *what, int rank, int argument, int64_t detail);
+/* world.c */
+void world_trace(struct world *world, const char *what, const struct virtual_rank *member, int argument,
+                 int64_t detail);
 void violation(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int64_t later(struct world *world, int64_t longest);
-void plan_turn(struct virtual_rank *rank);
+void plan_event(struct virtual_rank *member, enum event_kind kind, int64_t longest, int argument);
+void plan_turn(struct virtual_rank *member);
 
-/* rank.c: a rank's own doings, and what its coordinator asks for */
-void rank_start(struct virtual_rank *rank);
-void rank_submit(struct virtual_rank *rank, int name);
-void rank_batch_done(struct virtual_rank *rank, int batch);
-void rank_leave(struct virtual_rank *rank);
-void rank_lost(struct virtual_rank *rank, int peer);
-struct coordinator_output rank_output(struct virtual_rank *rank);
+/* set.c: process sets as a whole, and what reaches all sets of a rank */
+struct set *set_create(struct world *world, int id, const int *ranks, int size);
+void set_free(struct set *set);
+void member_open(struct virtual_rank *member);
+struct virtual_rank *find_member(struct set *set, int rank); /* of the job; NULL: none */
+void change_sets(struct virtual_rank *member, const struct plan *plan);
+/* What has happened to one coordinator of a rank concerns all others of it. */
+void spread(struct virtual_rank *member);
+void rank_leave(struct world *world, int rank);
+void rank_lost(struct world *world, int rank, int peer);
+void cut_some_edge(struct world *world);
+
+/* member.c: a member's own doings, and what its coordinator asks for */
+void member_start(struct virtual_rank *member);
+void member_submit(struct virtual_rank *member, int name);
+void member_join(struct virtual_rank *member);
+void member_batch_done(struct virtual_rank *member, int batch);
+struct coordinator_output member_output(struct virtual_rank *member);
+
+/* network.c */
+void network_send(void *owner, int to, const uint8_t *bytes, size_t length);
+void network_flood(void *owner, int except, const uint8_t *bytes, size_t length);
+bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
+void network_deliver(struct world *world, const struct event *event);
 
 /* check.c */
-void check_batch(struct virtual_rank *rank, const struct batch *batch);
+static inline int code_of(const struct slot *slot)
+{
+    return slot->name * slot->member->set->program.rounds + slot->round;
+}
+void check_batch(struct virtual_rank *member, const struct batch *batch);
+void check_finish(struct slot *slot, const hvd_status *status);
+void check_joined(struct virtual_rank *member, int last_rank);
+void check_stall(struct virtual_rank *member, const struct stall *stall);
 void check_end(struct world *world);
 
 #endif

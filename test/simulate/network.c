@@ -1,0 +1,151 @@
+/* network.c - messages on their way: delays, cut edges, spoiled and corrupted bytes; what they were. */
+#include "coordinate/message.h"
+#include "coordinate/state.h"
+#include "random.h"
+#include "world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sending ------------------------------------------------------------------------------------------- */
+
+/* Spoils a message beyond doubt: no kind, no header, or something behind it. */
+static void spoil(struct world *world, struct message *message)
+{
+    switch (random_below(&world->random, 3)) {
+    case 0:
+        message->bytes[0] = 0xee;
+        break;
+    case 1:
+        message->length = message->length > 4 ? 4 : 0;
+        break;
+    default:
+        message->bytes[message->length++] = 0xee;
+    }
+    world->tally->garbage++;
+    world->garbage_left--;
+}
+
+/* A peer gone mad: what it says may still be well-formed. */
+static void corrupt(struct world *world, struct message *message)
+{
+    for (int i = 0; i < 3; i++)
+        message->bytes[random_below(&world->random, (int64_t)message->length)] ^=
+            (uint8_t)(1 << random_below(&world->random, 8));
+}
+
+bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank)
+{
+    for (int i = 0; i < world->cut_count; i++) {
+        const int *ends = world->cuts[i];
+        if ((ends[0] == a->rank && ends[1] == rank) || (ends[1] == a->rank && ends[0] == rank))
+            return true;
+    }
+    return false;
+}
+
+void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
+{
+    struct virtual_rank *member = owner;
+    struct set *set = member->set;
+    struct world *world = set->world;
+    bool upward = to == member->tree.parent;
+    if (member->closed || to < 0 || to >= set->size ||
+        (!upward && set->members[to].tree.parent != member->number)) {
+        violation(world, "rank %d of the set sent to rank %d%s", member->number, to,
+                  member->closed ? " after the end" : "");
+        return;
+    }
+    if (network_is_cut(world, member, set->members[to].rank))
+        return;
+    struct link *link = &set->links[upward ? member->number : to];
+    struct message *message = malloc(sizeof *message + length + 1);
+    message->length = length;
+    memcpy(message->bytes, bytes, length);
+    if (world->garbage_left && world->now > world->scenario.trouble)
+        spoil(world, message);
+    if (world->corrupt && random_chance(&world->random, 2))
+        corrupt(world, message);
+    int64_t time = later(world, world->scenario.delay);
+    if (time < link->last[upward])
+        time = link->last[upward];
+    link->last[upward] = time;
+    queue_push(&world->queue, (struct event){.time = time,
+                                             .kind = EVENT_DELIVER,
+                                             .set = set->id,
+                                             .rank = to,
+                                             .argument = member->number,
+                                             .message = message});
+}
+
+/* The connections of a virtual rank are its edges of the tree. */
+void network_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+{
+    const struct virtual_rank *member = owner;
+    if (member->tree.parent >= 0 && member->tree.parent != except)
+        network_send(owner, member->tree.parent, bytes, length);
+    for (int i = 0; i < member->tree.child_count; i++) {
+        if (member->tree.children[i] != except)
+            network_send(owner, member->tree.children[i], bytes, length);
+    }
+}
+
+/* ---- receiving ----------------------------------------------------------------------------------------- */
+
+static void tally_reports(struct world *world, struct wire_reader *reader, const struct virtual_rank *to)
+{
+    struct report report;
+    wire_get_u64(reader);
+    while (!wire_done(reader) && report_get(reader, 0, to->set->size, &report)) {
+        world->tally->agreed += report.kind == REPORT_AGREED;
+        world->tally->common += report.kind == REPORT_COMMON;
+        world->tally->variants += report.kind == REPORT_VARIANTS;
+        world->tally->partly += report.partial;
+        world->tally->told += report.kind == REPORT_JOINED;
+        if (report.kind == REPORT_AGREED) {
+            const struct agreement *agreement = table_agreement(&to->coordinator->table, report.id);
+            world->tally->crossed += agreement && agreement->evicted;
+        }
+    }
+}
+
+static void tally_decisions(struct world *world, struct wire_reader *reader)
+{
+    struct decision decision;
+    wire_get_u64(reader);
+    while (!wire_done(reader) && decision_get(reader, &decision)) {
+        world->tally->assigned += decision.kind == DECISION_ASSIGN;
+        world->tally->evicted += decision.kind == DECISION_EVICT;
+        world->tally->returns += decision.kind == DECISION_JOINED;
+    }
+}
+
+static void tally_message(struct world *world, const struct message *message, const struct virtual_rank *to)
+{
+    struct wire_reader reader = wire_reader_of(message->bytes, message->length);
+    uint8_t kind = wire_get_u8(&reader);
+    if (kind == MESSAGE_REPORT)
+        tally_reports(world, &reader, to);
+    else if (kind == MESSAGE_DECISIONS && to->number == 1) /* rank 1 stands for all */
+        tally_decisions(world, &reader);
+    world->tally->notes += kind == MESSAGE_STALLED;
+}
+
+void network_deliver(struct world *world, const struct event *event)
+{
+    struct set *set = world->sets[event->set];
+    struct virtual_rank *member = &set->members[event->rank];
+    struct message *message = event->message;
+    if (!member->coordinator) {
+        const struct virtual_rank *in_world = &world->sets[0]->members[member->rank];
+        if (coordinator_health(in_world->coordinator, NULL) == HVD_OK)
+            violation(world, "rank %d got a message of a set that it does not have", member->rank);
+    }
+    if (member->coordinator && !network_is_cut(world, member, set->members[event->argument].rank)) {
+        world_trace(world, "receives", member, event->argument, (int64_t)message->length);
+        tally_message(world, message, member);
+        coordinator_receive(member->coordinator, event->argument, message->bytes, message->length);
+        plan_turn(member);
+    }
+    free(message);
+}
