@@ -5,6 +5,8 @@
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
+SEEDS  ?= 1000
+RANKS  ?= 1000
 BENCH_SECONDS ?= 450
 
 BUILD  := build
@@ -17,7 +19,7 @@ KINDS := unit group simulate launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test soak fuzz bench lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test simulate soak fuzz bench lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +63,9 @@ $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
+
+simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
+	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
 
 fuzz: deps ## every decoder against inputs that follow its code, FUZZ_SECONDS=60 each
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) test/run.py fuzz

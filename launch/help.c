@@ -109,8 +109,8 @@ void help_print(void)
             print_section(i);
     }
     print_foreign("Other names", FOREIGN_SAME, FOREIGN_OPPOSITE);
-    print_foreign("Taken from Horovod's command line, and not needed", FOREIGN_NEEDLESS, FOREIGN_NEEDLESS);
-    print_foreign("Taken with a warning", FOREIGN_WARNED, FOREIGN_WARNED);
+    print_foreign("Accepted for compatibility", FOREIGN_NEEDLESS, FOREIGN_NEEDLESS);
+    print_foreign("Accepted with a warning", FOREIGN_WARNED, FOREIGN_WARNED);
     print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
 }
 

@@ -6,20 +6,46 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+/* Only an address of this host can be bound to. */
+static bool is_own_address(const char *text)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *address;
+    if (getaddrinfo(text, NULL, &hints, &address))
+        return false;
+    int file = socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool own = file >= 0 && bind(file, address->ai_addr, address->ai_addrlen) == 0;
+    if (file >= 0)
+        close(file);
+    freeaddrinfo(address);
+    return own;
+}
+
+static bool is_full_name(const char *name, const char *here)
+{
+    struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_DGRAM}, *found;
+    if (getaddrinfo(here, NULL, &hints, &found))
+        return false;
+    bool same = found->ai_canonname && strcasecmp(name, found->ai_canonname) == 0;
+    freeaddrinfo(found);
+    return same;
+}
+
+/* Names that are not this host's own are not looked up: that may take long, and ends in an error anyway. */
 static bool is_this_host(const char *name)
 {
-    char here[256] = "";
+    char here[256] = "", shorter[256];
     gethostname(here, sizeof here - 1);
-    if (strcasecmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0 || strcasecmp(name, here) == 0)
-        return true;
-    here[strcspn(here, ".")] = '\0';
-    return strcasecmp(name, here) == 0;
+    snprintf(shorter, sizeof shorter, "%.*s", (int)strcspn(here, "."), here);
+    return strcasecmp(name, "localhost") == 0 || strcasecmp(name, here) == 0 ||
+           strcasecmp(name, shorter) == 0 || is_own_address(name) || is_full_name(name, here);
 }
 
 static hvd_code add_host(struct hosts *hosts, const char *name, const char *slots, const char *source,

@@ -85,6 +85,8 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
         return code;
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (job->options->with_parent)
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
     sink_open(&job->sinks[0], &job->loop, STDOUT_FILENO);
     sink_open(&job->sinks[1], &job->loop, STDERR_FILENO);
     job->out = &job->sinks[0];

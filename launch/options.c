@@ -21,6 +21,8 @@ const struct option option_table[] = {
      "The same from a file with one 'host slots=N' per line"},
     {GROUP_RANKS, "", "config-file", "FILE", OPTION_TEXT, FIELD(config),
      "Settings in YAML; the command line wins over it"},
+    {GROUP_RANKS, "", "end-with-parent", "", OPTION_SWITCH, FIELD(with_parent),
+     "End the job when the program that started horovodrun has ended, however it did"},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
      "Also keep what the ranks print, in FOLDER/rank.<rank>/stdout and stderr"},
     {GROUP_OUTPUT, "prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),

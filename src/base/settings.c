@@ -190,14 +190,14 @@ hvd_code settings_load_environment(struct settings *settings, hvd_status *status
 hvd_code setting_value_from_flag(const struct setting *setting, const char *value, const char *source,
                                  char *text, size_t capacity, hvd_status *status)
 {
-    if (setting->kind == SETTING_BOOLEAN && setting->flag_unit < 0) {
+    if (setting->kind == SETTING_BOOLEAN) { /* programs that read the variable expect a number */
         bool yes;
         hvd_code code = parse_boolean(setting, value, source, &yes, status);
         if (!code)
-            snprintf(text, capacity, "%d", !yes);
+            snprintf(text, capacity, "%d", yes == (setting->flag_unit > 0));
         return code;
     }
-    if (setting->kind == SETTING_TEXT || setting->kind == SETTING_BOOLEAN) {
+    if (setting->kind == SETTING_TEXT) {
         snprintf(text, capacity, "%s", value);
         return HVD_OK;
     }

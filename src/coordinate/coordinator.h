@@ -75,6 +75,7 @@ struct coordinator_config {
     const int *names;          /* ranks of the job of the set's members, for texts; NULL: the same numbers */
     struct tree_node tree;     /* taken over and freed by coordinator_destroy */
     uint64_t fusion_threshold; /* bytes; the root's counts */
+    bool groups_alone;         /* a group never shares a batch; the root's counts */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
     int64_t stall_time;        /* ns after which a name that waits is told of; 0: never */

@@ -93,8 +93,11 @@ static int compare_ready(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-static bool may_share(const struct signature_summary *a, const struct signature_summary *b)
+static bool may_share(const struct coordinator *c, const struct signature_summary *a,
+                      const struct signature_summary *b)
 {
+    if (c->config.groups_alone && (a->grouped || b->grouped))
+        return false;
     return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
 }
 
@@ -112,7 +115,7 @@ static bool pick_members(struct coordinator *c, uint64_t *bytes)
         const struct signature_summary *summary = summary_of(entry);
         bool fits = i == 0 || (root->members.count < BATCH_LIMIT && *bytes <= c->config.fusion_threshold &&
                                summary->bytes <= c->config.fusion_threshold - *bytes &&
-                               c->config.fusion_threshold && may_share(head, summary));
+                               c->config.fusion_threshold && may_share(c, head, summary));
         if (!fits) {
             root->ready.items[kept++] = entry;
             continue;

@@ -292,6 +292,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
     *summary = (struct signature_summary){.operation = head.operation,
                                           .reduction = head.reduction,
                                           .may_fuse = head.may_fuse,
+                                          .grouped = head.grouped,
                                           .fusion_key = signature->bytes,
                                           .priority = head.priority,
                                           .root = head.root};

@@ -193,6 +193,8 @@ def test_nothing_is_left_to_do_later() -> None:
 EARLIER = {
     "transport: rendezvous, handshake, shm and tcp links",
     "house: architecture, contributing, tests of the tree",
+    "python: join, init of some ranks, names; a page on PyTorch",
+    "base: a yes in the config file is a 1 for the ranks",
 }
 
 

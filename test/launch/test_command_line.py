@@ -45,6 +45,8 @@ def test_help_lists_options_and_settings(launcher: Launcher) -> None:
         "\nInformation:\n",
         "\nparams:\n",
         "--[no-]hierarchical-allreduce ",
+        "\nAccepted for compatibility:\n",
+        "\nAccepted with a warning:\n",
         "\nRefused by this version:\n",
         "[HOROVOD_FUSION_THRESHOLD, default 128]",
     ):
@@ -129,6 +131,28 @@ def test_number_of_ranks(launcher: Launcher, arguments: list[str], ranks: int) -
     result = launcher.run(*arguments, "bash", "-c", "echo $HOROVOD_RANK/$HOROVOD_SIZE")
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {i}/{ranks}" for i in range(ranks)]
     assert result.returncode == 0
+
+
+def own_names() -> list[str]:
+    here = socket.gethostname()
+    full = socket.getaddrinfo(here, None, flags=socket.AI_CANONNAME)[0][3]
+    return [here.upper(), here.partition(".")[0], full, "LOCALHOST", "127.0.0.2"]
+
+
+@pytest.mark.parametrize("name", own_names())
+def test_names_of_this_host(launcher: Launcher, name: str) -> None:
+    (launcher.folder / "hosts").write_text(f"{name} slots=1\n")
+    for words in (["-H", f"{name}:1"], ["--hostfile", "hosts"]):
+        assert launcher.run(*words, "echo", "x").stdout == "[0]<stdout>: x\n"
+
+
+@pytest.mark.parametrize("name", ["203.0.113.9", "far.example", f"{socket.gethostname()}.far.example", "-"])
+def test_names_of_other_hosts(launcher: Launcher, name: str) -> None:
+    (launcher.folder / "hosts").write_text(f"\n{name} slots=1\n")
+    for words, source in ((["-H", f"{name}:1"], "--hosts"), (["--hostfile", "hosts"], "hosts:2")):
+        result = launcher.run(*words, "echo", "x")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert f"horovodrun: {source}: '{name}' is not this host" in result.stderr
 
 
 def test_host_file(launcher: Launcher) -> None:

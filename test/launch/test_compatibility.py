@@ -187,6 +187,61 @@ def test_every_check_has_a_state_and_a_proof() -> None:
             assert bool(proof) == (word in ("works", "better"))
 
 
+# All that Horovod has, so that no row of the page gets lost.
+HOROVOD_NAMES = """
+init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous
+start_timeline stop_timeline mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built ddl_built
+ccl_built cuda_built rocm_built nccl_built ProcessSet global_process_set add_process_set remove_process_set
+Average Sum Adasum Min Max Product Compression HorovodInternalError exceptions.HostsUpdatedInterrupt
+exceptions.HorovodVersionMismatchError util.extension_available util.gpu_available util.mpi_built
+util.gloo_built util.nccl_built util.ddl_built util.ccl_built util.check_extension util.get_ext_suffix
+util.get_extension_full_path util.env util.split_list util.num_rank_is_power_2 util.is_iterable
+util.is_version_greater_equal_than util._cache util.get_average_backwards_compatibility_fun
+util.check_installed_version allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce
+grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ sparse_allreduce_async allgather
+allgather_async grouped_allgather grouped_allgather_async broadcast broadcast_ broadcast_async
+broadcast_async_ alltoall alltoall_async reducescatter reducescatter_async grouped_reducescatter
+grouped_reducescatter_async poll synchronize join barrier broadcast_parameters broadcast_optimizer_state
+broadcast_object allgather_object DistributedOptimizer SyncBatchNorm elastic horovod.run
+"""
+HOROVOD_OPTIONS = """
+-v --version -cb --check-build -np --num-proc -H --hosts -hostfile --hostfile --host-discovery-script --gloo
+--mpi --jsrun -p --ssh-port -i --ssh-identity-file --network-interfaces --network-interface --start-timeout
+--disable-cache --output-filename --verbose --config-file --fusion-threshold-mb --cycle-time-ms
+--cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather
+--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce --autotune --no-autotune
+--autotune-log-file --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+--autotune-gaussian-process-noise --min-np --min-num-proc --max-np --max-num-proc --slots-per-host
+--elastic-timeout --reset-limit --blacklist-cooldown-range --timeline-filename --timeline-mark-cycles
+--no-timeline-mark-cycles --stall-check --no-stall-check --stall-check-warning-time-seconds
+--stall-check-shutdown-time-seconds --mpi-threads-disable --no-mpi-threads-disable --mpi-args --tcp
+--binding-args --num-nccl-streams --thread-affinity --gloo-timeout-seconds --log-level --log-with-timestamp
+--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp -prefix-timestamp
+--prefix-output-with-timestamp
+"""
+HOROVOD_VARIABLES = """
+RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME GLOO_RENDEZVOUS_ADDR GLOO_RENDEZVOUS_PORT
+GLOO_IFACE GLOO_TIMEOUT_SECONDS CONTROLLER CPU_OPERATIONS FUSION_THRESHOLD CYCLE_TIME CACHE_CAPACITY
+HIERARCHICAL_ALLREDUCE HIERARCHICAL_ALLGATHER TORUS_ALLREDUCE AUTOTUNE AUTOTUNE_LOG AUTOTUNE_WARMUP_SAMPLES
+AUTOTUNE_STEPS_PER_SAMPLE AUTOTUNE_BAYES_OPT_MAX_SAMPLES AUTOTUNE_GAUSSIAN_PROCESS_NOISE TIMELINE
+TIMELINE_MARK_CYCLES STALL_CHECK_DISABLE STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS LOG_LEVEL
+LOG_HIDE_TIME MPI_THREADS_DISABLE NUM_NCCL_STREAMS BATCH_D2D_MEMCOPIES DISABLE_GROUP_FUSION
+ENABLE_ASYNC_COMPLETION ENABLE_XLA_OPS DISABLE_NVTX_RANGES DYNAMIC_PROCESS_SETS ELASTIC THREAD_AFFINITY
+ADASUM_MPI_CHUNK_SIZE CCL_CACHE START_TIMEOUT ELASTIC_TIMEOUT SPARK_START_TIMEOUT SPARK_WORK_DIR
+SPARK_PYTHONPATH SPARK_USE_LOCAL_RANK_GPU_INDEX TEST_GPU MIXED_INSTALL
+"""
+
+
+def test_no_row_is_missing() -> None:
+    names = {name for heading in MODULES for cells in rows(heading, "name") for name in quoted(cells[0])}
+    options = {option.values[0].split()[0] for option in OPTIONS}
+    assert set(HOROVOD_NAMES.split()) - names == set()
+    assert set(HOROVOD_OPTIONS.split()) - options == set()
+    assert {f"HOROVOD_{name}" for name in HOROVOD_VARIABLES.split()} - {
+        row.values[0] for row in VARIABLES
+    } == set()
+
+
 def test_other_packages() -> None:
     for package, state, _ in rows("Other packages", "package"):
         assert state in STATES

@@ -211,12 +211,13 @@ def test_without_cloudpickle(launcher: Launcher) -> None:
     assert "pip install cloudpickle" in err.splitlines()[-1]
 
 
-def test_interrupted(launcher: Launcher) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_caller_is_stopped(launcher: Launcher, number: signal.Signals) -> None:
     call = "horovod.run(lambda: (print('ready', flush=True), __import__('time').sleep(60)), np=2)"
-    process = launcher.start(*launcher.python(script(call=call))[1:], program=sys.executable)
+    own = launcher.environment(TMPDIR=str(launcher.folder))  # SIGKILL leaves the files of the run there
+    process = launcher.start(*launcher.python(script(call=call))[1:], program=sys.executable, env=own)
     assert process.stdout and "ready" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)  # to this process only, as a notebook's kernel gets it
-    process.communicate(timeout=60)
+    process.send_signal(number)  # to this process only, as a notebook's kernel gets it
     assert launcher.none_alive()
 
 

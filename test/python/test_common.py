@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 import pytest
 
 import horovod
-from horovod.common import exceptions, util
+from horovod.common import exceptions
 
 COMMON = """init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous
     mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built ddl_built ccl_built cuda_built
@@ -83,25 +82,3 @@ def test_exceptions() -> None:
     assert issubclass(exceptions.HorovodInternalError, RuntimeError)
     assert exceptions.HostsUpdatedInterrupt(skip_sync=True).skip_sync
     assert issubclass(exceptions.HorovodVersionMismatchError, ImportError)
-
-
-def test_util(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HVD_TEST_A", "1")
-    with util.env(HVD_TEST_A=None, HVD_TEST_B="2"):
-        assert "HVD_TEST_A" not in os.environ and os.environ["HVD_TEST_B"] == "2"
-    assert os.environ["HVD_TEST_A"] == "1" and "HVD_TEST_B" not in os.environ
-    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
-    assert [n for n in range(10) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
-    assert util.is_version_greater_equal_than("2.13.0+cpu", "2.4.1")
-    assert not util.is_version_greater_equal_than("1.9", "1.10.0")
-    with pytest.raises(ValueError, match="three numbers"):
-        util.is_version_greater_equal_than("1.9", "1.10")
-    assert util.is_iterable([]) and not util.is_iterable(3)
-    assert os.path.exists(util.get_extension_full_path(__file__)) and util.get_ext_suffix().endswith(".so")
-    assert not util.extension_available("no_such_framework")
-    with pytest.raises(ImportError, match="no_such_framework"):
-        util.check_extension("horovod.no_such_framework")
-    op_of = util.get_average_backwards_compatibility_fun(horovod)
-    assert op_of(None, None) == horovod.Average and op_of(horovod.Max, None) == horovod.Max
-    with pytest.warns(DeprecationWarning):
-        assert op_of(None, False) == horovod.Sum

@@ -396,6 +396,32 @@ static void ready_requests_pile_up_and_fuse(void **state)
     check_log("a+c b+d ");
 }
 
+static void submit_group(int rank, const char *name)
+{
+    int64_t elements = 3;
+    hvd_tensor tensor = {&tensor, &elements, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = {
+        .struct_size = sizeof request, .count = 1, .grouped = 1, .inputs = &tensor, .reduction = HVD_SUM};
+    assert_int_equal(submit_request(rank, name, &request, NULL), HVD_OK);
+}
+
+static void groups_may_stay_alone(void **state)
+{
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        struct coordinator_config config = settings;
+        config.groups_alone = alone;
+        open_ranks("", 2, config);
+        submit_everywhere("a", 3);
+        for (int r = 0; r < 2; r++)
+            submit_group(r, "g");
+        submit_everywhere("b", 3);
+        run_all();
+        check_log(alone ? "a+b g " : "a+g+b ");
+        close_ranks(state);
+    }
+}
+
 static void one_too_large_runs_by_itself(void **state)
 {
     (void)state;
@@ -937,6 +963,7 @@ int main(void)
         TEST(a_second_time_costs_an_id),
         TEST(long_messages_are_split),
         TEST(ready_requests_pile_up_and_fuse),
+        TEST(groups_may_stay_alone),
         TEST(one_too_large_runs_by_itself),
         TEST(without_fusion_all_run_alone),
         TEST(what_is_urgent_runs_first),

@@ -119,7 +119,7 @@ def _launch(words: Sequence[str]) -> tuple[int, str]:
     """
     last: deque[str] = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
-        [horovodrun(), *words],
+        [horovodrun(), "--end-with-parent", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 
 
 def horovodrun() -> str:
     """The path of the program that was installed together with this package."""
+    import importlib.metadata  # takes longer than all else that `import horovod` needs of the runner
+
     try:
         files = importlib.metadata.files("horovod") or []
     except importlib.metadata.PackageNotFoundError:
