@@ -5,8 +5,8 @@
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
-SEEDS  ?= 1000
-RANKS  ?= 1000
+SEEDS ?= 1000
+RANKS ?= 1000
 BENCH_SECONDS ?= 450
 
 BUILD  := build
@@ -64,11 +64,11 @@ $(KINDS:%=test-%): test-%:
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 
-simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
-	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
-
 fuzz: deps ## every decoder against inputs that follow its code, FUZZ_SECONDS=60 each
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) test/run.py fuzz
+
+simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
+	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
 
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak

@@ -21,9 +21,26 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
     return true;
 }
 
-static struct range block_of(const struct job *job, int index)
+/* A long vector goes round in pieces: what was reduced is sent on while it lies in the cache. */
+#define PIECE_BYTES ((size_t)512 << 10) /* about, per rank */
+#define PIECE_LIMIT 128
+
+static struct range piece_of(const struct job *job, int pieces, int index)
 {
-    return pattern_block(job->output.length, hvd_dtype_size(job->dtype), job->size, index);
+    return pattern_block(job->output.length, hvd_dtype_size(job->dtype), pieces, index);
+}
+
+static int count_pieces(const struct job *job)
+{
+    size_t pieces = job->output.length / ((size_t)job->size * PIECE_BYTES);
+    return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
+}
+
+static struct range block_of(const struct job *job, struct range piece, int index)
+{
+    struct range block = pattern_block(piece.length, hvd_dtype_size(job->dtype), job->size, index);
+    block.offset += piece.offset;
+    return block;
 }
 
 static int receive_from_left(const struct job *job, struct schedule *schedule, struct range block)
@@ -35,20 +52,35 @@ static int receive_from_left(const struct job *job, struct schedule *schedule, s
                                                 .length = block.length});
 }
 
+/* What comes in goes out in the next turn as it is. */
+static void ring_gather(const struct job *job, struct range piece, struct contribution outgoing,
+                        struct schedule *schedule)
+{
+    for (int turn = 0; turn < job->size - 1; turn++) {
+        int to_send = pattern_shift(job->rank, 1 - turn, job->size);
+        ring_send(job, block_of(job, piece, to_send), outgoing, schedule);
+        int to_receive = pattern_shift(job->rank, -turn, job->size);
+        int receive = receive_from_left(job, schedule, block_of(job, piece, to_receive));
+        outgoing = (struct contribution){BUFFER_OUTPUT, receive};
+    }
+}
+
+/* The gathering of a piece follows the reducing of the next one, so that a link never waits for its neighbour
+ * to have reduced. */
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
     (void)phase, (void)status;
     *more = false;
     if (job->size == 1)
         return allreduce_plan_alone(job, schedule);
-    struct contribution outgoing = ring_reduce(job, block_of, job->rank, schedule);
-    /* Allgather: what comes in goes out in the next turn as it is. */
-    for (int turn = 0; turn < job->size - 1; turn++) {
-        int to_send = pattern_shift(job->rank, 1 - turn, job->size);
-        ring_send(job, block_of(job, to_send), outgoing, schedule);
-        int to_receive = pattern_shift(job->rank, -turn, job->size);
-        int receive = receive_from_left(job, schedule, block_of(job, to_receive));
-        outgoing = (struct contribution){BUFFER_OUTPUT, receive};
+    int pieces = count_pieces(job);
+    struct contribution reduced = {0};
+    for (int i = 0; i <= pieces; i++) {
+        struct contribution before = reduced;
+        if (i < pieces)
+            reduced = ring_reduce(job, piece_of(job, pieces, i), block_of, job->rank, schedule);
+        if (i > 0)
+            ring_gather(job, piece_of(job, pieces, i - 1), before, schedule);
     }
     return HVD_OK;
 }

@@ -18,8 +18,9 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
     return true;
 }
 
-static struct range block_of(const struct job *job, int index)
+static struct range block_of(const struct job *job, struct range piece, int index)
 {
+    (void)piece;
     return (struct range){job->blocks[index], job->blocks[index + 1] - job->blocks[index]};
 }
 
@@ -29,7 +30,8 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     *more = false;
     if (job->size == 1)
         return allreduce_plan_alone(job, schedule);
-    ring_reduce(job, block_of, pattern_shift(job->rank, -1, job->size), schedule);
+    ring_reduce(job, (struct range){0, job->input.length}, block_of, pattern_shift(job->rank, -1, job->size),
+                schedule);
     return HVD_OK;
 }
 

@@ -24,15 +24,15 @@ static int reduce_from_left(const struct job *job, struct range block, bool last
                                                 .length = block.length});
 }
 
-struct contribution ring_reduce(const struct job *job, block_fn block_of, int first,
+struct contribution ring_reduce(const struct job *job, struct range piece, block_fn block_of, int first,
                                 struct schedule *schedule)
 {
     int turns = job->size - 1;
-    struct range block = block_of(job, first);
+    struct range block = block_of(job, piece, first);
     struct contribution outgoing = contribution_add(job, block, schedule);
     for (int turn = 1; turn <= turns; turn++) {
         ring_send(job, block, outgoing, schedule);
-        block = block_of(job, pattern_shift(first, -turn, job->size));
+        block = block_of(job, piece, pattern_shift(first, -turn, job->size));
         int reduce = reduce_from_left(job, block, turn == turns, schedule);
         outgoing = (struct contribution){BUFFER_OUTPUT, reduce};
     }

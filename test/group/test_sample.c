@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -166,21 +165,12 @@ static void run_job(uint64_t seed)
     group_run(&options, size, run_samples, &state);
 }
 
-static uint64_t number_from(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-    return text && *text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static void test_sample(void **unused)
 {
     (void)unused;
-    uint64_t seed = number_from("HOROVOD_TEST_SEED", (uint64_t)time(NULL));
-    uint64_t jobs = number_from("HOROVOD_TEST_SAMPLES", 40);
-    printf("HOROVOD_TEST_SEED=%llu repeats this run\n", (unsigned long long)seed);
-    fflush(stdout);
-    for (uint64_t i = 0; i < jobs; i++)
-        run_job(seed + i);
+    const char *jobs = getenv("HOROVOD_TEST_SAMPLES");
+    for (long i = 0; i < (jobs ? strtol(jobs, NULL, 10) : 40); i++)
+        run_job(test_seed() + (uint64_t)i);
 }
 
 int main(void)

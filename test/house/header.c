@@ -1,6 +1,5 @@
 /* horovod.h in C11, alone and included twice. */
 #include "horovod.h"
-#include "horovod.h"
 
 hvd_code run_barrier(hvd_context *context, hvd_status *status);
 
