@@ -151,6 +151,12 @@ void check_allreduce_works(struct member *member, const char *name)
     CHECK(value == expected, "rank %d: %s gave %g, not %g", member->rank, name, value, expected);
 }
 
+uint64_t test_seed(void)
+{
+    const char *seed = getenv("HOROVOD_TEST_SEED");
+    return seed ? strtoull(seed, NULL, 10) : 1;
+}
+
 bool test_full(void)
 {
     return getenv("HOROVOD_TEST_FULL");

@@ -52,6 +52,9 @@ hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim
 /* A float32 sum of one element over all ranks, in place: does the job still work? */
 void check_allreduce_works(struct member *member, const char *name);
 
+/* HOROVOD_TEST_SEED, or 1: the same random sample of cases again. */
+uint64_t test_seed(void);
+
 /* HOROVOD_TEST_FULL: whole products instead of what covers every pair. */
 bool test_full(void);
 
