@@ -65,19 +65,6 @@ static void allreduce_full_product(struct member *member)
     }
 }
 
-/* Cases that nobody thought of: any count, of any type, by any reduction. */
-static void allreduce_sample(struct member *member)
-{
-    uint64_t state = test_seed() * 16 + (uint64_t)member->size;
-    for (int i = 0; i < 24; i++) {
-        uint64_t random = random_next(&state);
-        int t = (int)(random % TYPES), r = (int)(random / TYPES % REDUCTIONS);
-        size_t count = (random >> 32) % (random >> 20 & 1 ? 20000 : 300);
-        if (knows(types[t].dtype, reductions[r]))
-            allreduce_case(member, &types[t], reductions[r], count, random >> 21 & 1);
-    }
-}
-
 /* Two counts for each type and reduction, so that every pair of the three occurs; the largest for a few. */
 static void allreduce_product(struct member *member)
 {
@@ -232,7 +219,6 @@ static void all_cases(struct member *member)
         allreduce_full_product(member);
     else
         allreduce_product(member);
-    allreduce_sample(member);
     factors(member);
     broadcast_product(member);
     allgather_product(member);

@@ -1,5 +1,4 @@
-/* horovod.h in C11, alone and included twice. */
-#include "horovod.h"
+/* horovod.h in C11, with nothing before it. */
 #include "horovod.h"
 
 hvd_code run_barrier(hvd_context *context, hvd_status *status);
