@@ -1,5 +1,5 @@
 /* stall.c - see stall.h. Every node looks at its open rounds some times per period. One that waits tells its
- * parent after half of it, and again every quarter, so that the root knows the details when it tells the
+ * parent after a quarter of it, and every quarter again, so that the root knows the details when it tells the
  * owner. */
 #include "coordinate/stall.h"
 
@@ -17,12 +17,12 @@ static int64_t period(const struct coordinator *c)
     return !end || (warning && warning < end) ? warning : end;
 }
 
-/* How long a name waits before it is told of, and then until it is told of again. */
-static int64_t patience(const struct coordinator *c, bool told)
+/* How long a name waits before it is told of, and again. */
+static int64_t patience(const struct coordinator *c)
 {
     if (is_root(c))
         return c->config.stall_time ? c->config.stall_time : INT64_MAX;
-    return period(c) / (told ? 4 : 2);
+    return period(c) / 4;
 }
 
 int64_t stall_next(const struct coordinator *c)
@@ -178,7 +178,7 @@ static bool is_due(const struct coordinator *c, const struct entry *entry, int64
     int64_t waited = waited_for(entry, now), end = c->config.stall_shutdown_time;
     if (is_root(c) && end && waited >= end)
         return true;
-    return waited >= patience(c, false) && (!round->told || now - round->told >= patience(c, true));
+    return waited >= patience(c) && (!round->told || now - round->told >= patience(c));
 }
 
 static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)

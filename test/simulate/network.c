@@ -131,16 +131,20 @@ static void tally_message(struct world *world, const struct message *message, co
     world->tally->notes += kind == MESSAGE_STALLED;
 }
 
+/* Whoever has heard of a fault tells the members of a set that others may never get. */
+static bool knows_the_end(const struct world *world, int rank)
+{
+    return coordinator_health(world->sets[0]->members[rank].coordinator, NULL) != HVD_OK;
+}
+
 void network_deliver(struct world *world, const struct event *event)
 {
     struct set *set = world->sets[event->set];
     struct virtual_rank *member = &set->members[event->rank];
     struct message *message = event->message;
-    if (!member->coordinator) {
-        const struct virtual_rank *in_world = &world->sets[0]->members[member->rank];
-        if (coordinator_health(in_world->coordinator, NULL) == HVD_OK)
-            violation(world, "rank %d got a message of a set that it does not have", member->rank);
-    }
+    if (!member->coordinator && !knows_the_end(world, member->rank) &&
+        !knows_the_end(world, set->members[event->argument].rank))
+        violation(world, "rank %d got a message of a set that it does not have", member->rank);
     if (member->coordinator && !network_is_cut(world, member, set->members[event->argument].rank)) {
         world_trace(world, "receives", member, event->argument, (int64_t)message->length);
         tally_message(world, message, member);
