@@ -131,10 +131,20 @@ static void tally_message(struct world *world, const struct message *message, co
     world->tally->notes += kind == MESSAGE_STALLED;
 }
 
-/* Whoever has heard of a fault tells the members of a set that others may never get. */
-static bool knows_the_end(const struct world *world, int rank)
+/* Of a fault some hear in a set that others have not got yet. */
+static bool has_failed(const struct virtual_rank *member)
 {
-    return coordinator_health(world->sets[0]->members[rank].coordinator, NULL) != HVD_OK;
+    hvd_code health = coordinator_health(member->coordinator, NULL);
+    return health != HVD_OK && health != HVD_SHUT_DOWN;
+}
+
+static bool any_has_failed(const struct set *set)
+{
+    for (int m = 0; m < set->size; m++) {
+        if (has_failed(&set->world->sets[0]->members[set->ranks[m]]))
+            return true;
+    }
+    return false;
 }
 
 void network_deliver(struct world *world, const struct event *event)
@@ -142,8 +152,7 @@ void network_deliver(struct world *world, const struct event *event)
     struct set *set = world->sets[event->set];
     struct virtual_rank *member = &set->members[event->rank];
     struct message *message = event->message;
-    if (!member->coordinator && !knows_the_end(world, member->rank) &&
-        !knows_the_end(world, set->members[event->argument].rank))
+    if (!member->coordinator && !any_has_failed(set))
         violation(world, "rank %d got a message of a set that it does not have", member->rank);
     if (member->coordinator && !network_is_cut(world, member, set->members[event->argument].rank)) {
         world_trace(world, "receives", member, event->argument, (int64_t)message->length);

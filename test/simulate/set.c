@@ -137,9 +137,22 @@ struct virtual_rank *find_member(struct set *set, int rank)
 
 /* ---- changes ------------------------------------------------------------------------------------------- */
 
+/* The engine's ranks agree that all are connected before any of them uses a set. */
+static bool all_have(const struct set *set)
+{
+    for (int m = 0; m < set->size; m++) {
+        if (!set->members[m].coordinator)
+            return false;
+    }
+    return true;
+}
+
 static void leave_set(struct virtual_rank *member)
 {
     if (member->left)
+        return;
+    member->leaves_late = !all_have(member->set);
+    if (member->leaves_late)
         return;
     member->left = true;
     coordinator_leave(member->coordinator);
@@ -161,6 +174,10 @@ static void add_set(struct virtual_rank *member, int id)
         member_open(new);
     if (new && member->left) /* it left while this batch was on its way */
         leave_set(new);
+    for (int m = 0; new &&all_have(new->set) && m < new->set->size; m++) {
+        if (new->set->members[m].leaves_late)
+            leave_set(&new->set->members[m]);
+    }
 }
 
 /* The batch of a change starts on a rank of the job. */

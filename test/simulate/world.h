@@ -50,6 +50,7 @@ struct virtual_rank {
     bool back;     /* the join is done, but some batches of that epoch still run */
     int64_t timer; /* the next one that is set */
     bool turn_planned, left, stopped, closed;
+    bool leaves_late; /* once all members have the set, as the engine does */
 };
 
 /* A batch as the first member ran it. */
