@@ -2,6 +2,7 @@
 #include "coordinate/request.h"
 #include "world.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,16 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     set->member_count += batch->count;
 }
 
+/* A batch has no request of this member only if it did not ask. */
+static void check_absent(const struct virtual_rank *member, int code)
+{
+    const struct set *set = member->set;
+    int round = code % set->program.rounds;
+    if (program_asks(&set->program, member->number, epoch_of(set, code), round))
+        violation(set->world, "rank %d is left out of name %d of round %d, for which it asked", member->rank,
+                  code / set->program.rounds, round);
+}
+
 static void compare(struct virtual_rank *member, const struct batch *batch)
 {
     struct set *set = member->set;
@@ -121,6 +132,8 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
                       member->batches, slot ? slot->text : "?", slot ? slot->round : 0);
         else if (slot && known < 0)
             resolve(member, decided, i, code_of(slot));
+        else if (!slot && known >= 0)
+            check_absent(member, known);
     }
 }
 
@@ -150,9 +163,36 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
 
 /* ---- the end of a request ------------------------------------------------------------------------------ */
 
+static bool are_members(struct set *set, long first, long last)
+{
+    for (long rank = first; rank <= last; rank++) {
+        if (rank >= set->world->scenario.size || !find_member(set, (int)rank))
+            return false;
+    }
+    return first <= last;
+}
+
+/* What follows "rank" or "ranks" in a text, as in "ranks 0-2, 5", are ranks of the job in the set. */
+static void check_names(struct set *set, const char *text)
+{
+    for (const char *at = strstr(text, "rank"); at; at = strstr(at, "rank")) {
+        at += strlen("rank");
+        at += *at == 's';
+        while (*at == ' ' && isdigit((unsigned char)at[1])) {
+            char *end;
+            long first = strtol(at + 1, &end, 10);
+            long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+            if (*end && !are_members(set, first, last)) /* else it may be cut */
+                violation(set->world, "set %d has no ranks %ld-%ld: %s", set->id, first, last, text);
+            at = end + (*end == ',');
+        }
+    }
+}
+
 static bool check_mismatch(struct slot *slot, const hvd_status *status)
 {
     struct set *set = slot->member->set;
+    check_names(set, status->text);
     struct tally *tally = set->world->tally;
     enum outcome outcome = set->program.plans[code_of(slot)].outcome;
     check_ready(set, code_of(slot), set->world->now);
@@ -164,8 +204,9 @@ static bool check_mismatch(struct slot *slot, const hvd_status *status)
 
 static bool check_leave(const struct slot *slot, const hvd_status *status)
 {
-    const struct set *set = slot->member->set;
+    struct set *set = slot->member->set;
     char removal[40];
+    check_names(set, status->text);
     snprintf(removal, sizeof removal, "process set %d was removed", set->id);
     set->world->tally->removals += set->id > 0;
     set->world->tally->shut_down += set->id == 0;
@@ -202,6 +243,9 @@ void check_joined(struct virtual_rank *member, int last_rank)
     if (set->joined[member->epoch] != set->size)
         violation(world, "rank %d: its join is done when %d of %d ranks have joined", member->rank,
                   set->joined[member->epoch], set->size);
+    if (!*agreed && last_rank != set->last_heard)
+        violation(world, "member %d of set %d is said to have joined last; the root heard last of member %d",
+                  last_rank, set->id, set->last_heard);
     *agreed = *agreed ? *agreed : last_rank + 1;
     if (last_rank < 0 || last_rank >= set->size || *agreed != last_rank + 1)
         violation(world, "rank %d hears that rank %d joined last, others that rank %d did", member->rank,
@@ -251,7 +295,7 @@ static void check_member_of_stall(const struct virtual_rank *member, int name, c
 {
     const struct set *set = member->set;
     struct world *world = set->world;
-    if (member->left || coordinator_health(member->coordinator, NULL))
+    if (member->left || (member->coordinator && coordinator_health(member->coordinator, NULL)))
         return; /* its requests have ended, which the root need not know yet */
     int64_t since = ready_since(member, name, set->latest[name]);
     bool missing = has_rank(stall->missing, member->rank);

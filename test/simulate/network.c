@@ -102,6 +102,8 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->variants += report.kind == REPORT_VARIANTS;
         world->tally->partly += report.partial;
         world->tally->told += report.kind == REPORT_JOINED;
+        if (report.kind == REPORT_JOINED && to->number == 0)
+            to->set->last_heard = report.rank;
         if (report.kind == REPORT_AGREED) {
             const struct agreement *agreement = table_agreement(&to->coordinator->table, report.id);
             world->tally->crossed += agreement && agreement->evicted;
@@ -131,10 +133,13 @@ static void tally_message(struct world *world, const struct message *message, co
     world->tally->notes += kind == MESSAGE_STALLED;
 }
 
-/* Whoever has heard of a fault tells the members of a set that others may never get. */
-static bool knows_the_end(const struct world *world, int rank)
+static void receive(struct virtual_rank *member, int from, const struct message *message)
 {
-    return coordinator_health(world->sets[0]->members[rank].coordinator, NULL) != HVD_OK;
+    struct world *world = member->set->world;
+    world_trace(world, "receives", member, from, (int64_t)message->length);
+    tally_message(world, message, member);
+    coordinator_receive(member->coordinator, from, message->bytes, message->length);
+    plan_turn(member);
 }
 
 void network_deliver(struct world *world, const struct event *event)
@@ -142,14 +147,33 @@ void network_deliver(struct world *world, const struct event *event)
     struct set *set = world->sets[event->set];
     struct virtual_rank *member = &set->members[event->rank];
     struct message *message = event->message;
-    if (!member->coordinator && !knows_the_end(world, member->rank) &&
-        !knows_the_end(world, set->members[event->argument].rank))
-        violation(world, "rank %d got a message of a set that it does not have", member->rank);
-    if (member->coordinator && !network_is_cut(world, member, set->members[event->argument].rank)) {
-        world_trace(world, "receives", member, event->argument, (int64_t)message->length);
-        tally_message(world, message, member);
-        coordinator_receive(member->coordinator, event->argument, message->bytes, message->length);
-        plan_turn(member);
+    if (network_is_cut(world, member, set->members[event->argument].rank)) {
+        free(message);
+    } else if (member->coordinator) {
+        receive(member, event->argument, message);
+        free(message);
+    } else {
+        struct early *early = malloc(sizeof *early);
+        *early = (struct early){member->early, message, event->argument};
+        member->early = early;
+        world->tally->early++;
     }
-    free(message);
+}
+
+void network_deliver_early(struct virtual_rank *member)
+{
+    struct early *first = NULL;
+    while (member->early) {
+        struct early *early = member->early;
+        member->early = early->previous;
+        early->previous = first;
+        first = early;
+    }
+    while (first) {
+        struct early *next = first->previous;
+        receive(member, first->from, first->message);
+        free(first->message);
+        free(first);
+        first = next;
+    }
 }
