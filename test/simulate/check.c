@@ -41,12 +41,17 @@ static void check_ready(struct set *set, int code, int64_t time)
 
 /* ---- one batch ----------------------------------------------------------------------------------------- */
 
-static uint64_t hash(const struct signature *signature)
+static uint64_t hash(const uint8_t *bytes, size_t length)
 {
     uint64_t value = UINT64_C(14695981039346656037);
-    for (uint32_t i = 0; i < signature->length; i++)
-        value = (value ^ signature->bytes[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < length; i++)
+        value = (value ^ bytes[i]) * UINT64_C(1099511628211);
     return value;
+}
+
+static uint64_t hash_form(const struct signature *signature)
+{
+    return hash(signature->bytes, signature->length);
 }
 
 static void check_fusion(struct virtual_rank *member, const struct batch *batch)
@@ -96,7 +101,7 @@ static void record(struct virtual_rank *member, const struct batch *batch)
                                 .first = set->member_count,
                                 .count = batch->count};
     for (int i = 0; i < batch->count; i++) {
-        set->hashes[decided->first + i] = hash(batch->members[i].signature);
+        set->hashes[decided->first + i] = hash_form(batch->members[i].signature);
         set->codes[decided->first + i] = -1;
     }
     set->member_count += batch->count;
@@ -126,7 +131,7 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     for (int i = 0; i < batch->count; i++) {
         const struct slot *slot = batch->requests[i] ? batch->requests[i]->owner : NULL;
         int known = set->codes[decided->first + i];
-        if (hash(batch->members[i].signature) != set->hashes[decided->first + i] ||
+        if (hash_form(batch->members[i].signature) != set->hashes[decided->first + i] ||
             (slot && known >= 0 && code_of(slot) != known))
             violation(set->world, "rank %d: member %d of batch %d is \"%s\" of round %d", member->rank, i,
                       member->batches, slot ? slot->text : "?", slot ? slot->round : 0);
@@ -163,39 +168,58 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
 
 /* ---- the end of a request ------------------------------------------------------------------------------ */
 
-static bool are_members(struct set *set, long first, long last)
+/* A list of ranks of the job in a text, as " 0-2, 5": members, and who did not ask has joined, of all that
+ * are listed together. Returns its end. */
+static const char *check_list(struct set *set, const char *at, int code)
 {
-    for (long rank = first; rank <= last; rank++) {
-        if (rank >= set->world->scenario.size || !find_member(set, (int)rank))
-            return false;
+    const struct program *program = &set->program;
+    bool asked = true, joined = true;
+    while (*at == ' ' && isdigit((unsigned char)at[1])) {
+        char *end;
+        long first = strtol(at + 1, &end, 10);
+        long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        if (!*end)
+            return end; /* it may be cut */
+        for (long rank = first; rank <= last; rank++) {
+            const struct virtual_rank *member =
+                rank < set->world->scenario.size ? find_member(set, (int)rank) : NULL;
+            if (!member) {
+                violation(set->world, "set %d has no rank %ld", set->id, rank);
+                return end;
+            }
+            int epoch = epoch_of(set, code);
+            asked &= program_asks(program, member->number, epoch, code % program->rounds);
+            joined &= set->join_times[epoch * set->size + member->number] != 0;
+        }
+        at = end + (*end == ',');
     }
-    return first <= last;
+    if (!asked && !joined)
+        violation(set->world, "a text of set %d lists ranks that have not asked", set->id);
+    return at;
 }
 
-/* What follows "rank" or "ranks" in a text, as in "ranks 0-2, 5", are ranks of the job in the set. */
-static void check_names(struct set *set, const char *text)
+/* What follows "rank" or "ranks". All members get the same text. */
+static void check_names(struct set *set, const char *text, int code)
 {
-    for (const char *at = strstr(text, "rank"); at; at = strstr(at, "rank")) {
+    uint64_t value = hash((const uint8_t *)text, strlen(text));
+    if (value == set->text_checked)
+        return;
+    set->text_checked = value;
+    for (const char *at = strstr(text, "rank"); at && !set->world->violated; at = strstr(at, "rank")) {
         at += strlen("rank");
-        at += *at == 's';
-        while (*at == ' ' && isdigit((unsigned char)at[1])) {
-            char *end;
-            long first = strtol(at + 1, &end, 10);
-            long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
-            if (*end && !are_members(set, first, last)) /* else it may be cut */
-                violation(set->world, "set %d has no ranks %ld-%ld: %s", set->id, first, last, text);
-            at = end + (*end == ',');
-        }
+        at = check_list(set, at + (*at == 's'), code);
     }
+    if (set->world->violated && !set->world->corrupt)
+        printf("the text: %s\n", text);
 }
 
 static bool check_mismatch(struct slot *slot, const hvd_status *status)
 {
     struct set *set = slot->member->set;
-    check_names(set, status->text);
     struct tally *tally = set->world->tally;
     enum outcome outcome = set->program.plans[code_of(slot)].outcome;
     check_ready(set, code_of(slot), set->world->now);
+    check_names(set, status->text, code_of(slot));
     tally->mismatches += outcome == OUTCOME_MISMATCH;
     tally->obstacles += outcome == OUTCOME_JOINED;
     return (outcome == OUTCOME_MISMATCH && strstr(status->text, "the ranks disagree")) ||
@@ -204,9 +228,8 @@ static bool check_mismatch(struct slot *slot, const hvd_status *status)
 
 static bool check_leave(const struct slot *slot, const hvd_status *status)
 {
-    struct set *set = slot->member->set;
+    const struct set *set = slot->member->set;
     char removal[40];
-    check_names(set, status->text);
     snprintf(removal, sizeof removal, "process set %d was removed", set->id);
     set->world->tally->removals += set->id > 0;
     set->world->tally->shut_down += set->id == 0;

@@ -98,8 +98,9 @@ struct set {
     int *latest;         /* [names] the last round that somebody asked for */
     uint64_t *numbers;   /* [rounds] of the unnamed */
     struct decided *decided;
-    int *codes;       /* of all batches: name * rounds + round; -1: not known yet */
-    uint64_t *hashes; /* of the agreed forms */
+    int *codes;            /* of all batches: name * rounds + round; -1: not known yet */
+    uint64_t *hashes;      /* of the agreed forms */
+    uint64_t text_checked; /* hash of the last text of a mismatch */
     int decided_count, member_count;
 };
 
