@@ -51,8 +51,10 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
     struct root *root = &c->root;
     uint64_t number;
     char text[HVD_STATUS_TEXT];
-    if (entry->round.variants)
+    if (entry->round.variants) {
+        join_leave_out(c, entry);
         mismatch_text(entry, c->config.names, text, sizeof text);
+    }
     if (entry->round.variants || !join_permits(c, entry, text, sizeof text)) {
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);

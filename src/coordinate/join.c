@@ -164,6 +164,23 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
     return false;
 }
 
+void join_leave_out(const struct coordinator *c, struct entry *entry)
+{
+    struct variants *variants = entry->round.variants;
+    for (int i = 0; entry->round.partial && i < variants->count; i++) {
+        const struct rank_set *counted = &variants->list[i].ranks;
+        struct rank_set asked = {.others = counted->others};
+        for (int r = 0; r < counted->count; r++) {
+            for (int rank = counted->ranges[r].first; rank <= counted->ranges[r].last; rank++) {
+                if (!join_has(c, rank))
+                    rank_set_add(&asked, rank, rank);
+            }
+        }
+        if (asked.count) /* else one of them asked, and joined then */
+            variants->list[i].ranks = asked;
+    }
+}
+
 /* ---- the end --------------------------------------------------------------------------------------- */
 
 bool join_is_over(const struct coordinator *c)

@@ -28,6 +28,10 @@ bool child_is_absent(const struct coordinator *c, int child);
 /* At the root: false when ranks that have joined make this round impossible; `text` says why. */
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
 
+/* At the root, before it tells of a mismatch: a subtree is counted as a whole, but those of its ranks that
+ * have joined are not among those who asked. */
+void join_leave_out(const struct coordinator *c, struct entry *entry);
+
 /* At the root: all ranks have joined and nothing is left to run. */
 bool join_is_over(const struct coordinator *c);
 

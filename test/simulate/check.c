@@ -2,6 +2,7 @@
 #include "coordinate/request.h"
 #include "world.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,12 +41,17 @@ static void check_ready(struct set *set, int code, int64_t time)
 
 /* ---- one batch ----------------------------------------------------------------------------------------- */
 
-static uint64_t hash(const struct signature *signature)
+static uint64_t hash(const uint8_t *bytes, size_t length)
 {
     uint64_t value = UINT64_C(14695981039346656037);
-    for (uint32_t i = 0; i < signature->length; i++)
-        value = (value ^ signature->bytes[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < length; i++)
+        value = (value ^ bytes[i]) * UINT64_C(1099511628211);
     return value;
+}
+
+static uint64_t hash_form(const struct signature *signature)
+{
+    return hash(signature->bytes, signature->length);
 }
 
 static void check_fusion(struct virtual_rank *member, const struct batch *batch)
@@ -95,10 +101,20 @@ static void record(struct virtual_rank *member, const struct batch *batch)
                                 .first = set->member_count,
                                 .count = batch->count};
     for (int i = 0; i < batch->count; i++) {
-        set->hashes[decided->first + i] = hash(batch->members[i].signature);
+        set->hashes[decided->first + i] = hash_form(batch->members[i].signature);
         set->codes[decided->first + i] = -1;
     }
     set->member_count += batch->count;
+}
+
+/* A batch has no request of this member only if it did not ask. */
+static void check_absent(const struct virtual_rank *member, int code)
+{
+    const struct set *set = member->set;
+    int round = code % set->program.rounds;
+    if (program_asks(&set->program, member->number, epoch_of(set, code), round))
+        violation(set->world, "rank %d is left out of name %d of round %d, for which it asked", member->rank,
+                  code / set->program.rounds, round);
 }
 
 static void compare(struct virtual_rank *member, const struct batch *batch)
@@ -115,12 +131,14 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     for (int i = 0; i < batch->count; i++) {
         const struct slot *slot = batch->requests[i] ? batch->requests[i]->owner : NULL;
         int known = set->codes[decided->first + i];
-        if (hash(batch->members[i].signature) != set->hashes[decided->first + i] ||
+        if (hash_form(batch->members[i].signature) != set->hashes[decided->first + i] ||
             (slot && known >= 0 && code_of(slot) != known))
             violation(set->world, "rank %d: member %d of batch %d is \"%s\" of round %d", member->rank, i,
                       member->batches, slot ? slot->text : "?", slot ? slot->round : 0);
         else if (slot && known < 0)
             resolve(member, decided, i, code_of(slot));
+        else if (!slot && known >= 0)
+            check_absent(member, known);
     }
 }
 
@@ -150,12 +168,58 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
 
 /* ---- the end of a request ------------------------------------------------------------------------------ */
 
+/* A list of ranks of the job in a text, as " 0-2, 5": members, and who did not ask has joined, of all that
+ * are listed together. Returns its end. */
+static const char *check_list(struct set *set, const char *at, int code)
+{
+    const struct program *program = &set->program;
+    bool asked = true, joined = true;
+    while (*at == ' ' && isdigit((unsigned char)at[1])) {
+        char *end;
+        long first = strtol(at + 1, &end, 10);
+        long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        if (!*end)
+            return end; /* it may be cut */
+        for (long rank = first; rank <= last; rank++) {
+            const struct virtual_rank *member =
+                rank < set->world->scenario.size ? find_member(set, (int)rank) : NULL;
+            if (!member) {
+                violation(set->world, "set %d has no rank %ld", set->id, rank);
+                return end;
+            }
+            int epoch = epoch_of(set, code);
+            asked &= program_asks(program, member->number, epoch, code % program->rounds);
+            joined &= set->join_times[epoch * set->size + member->number] != 0;
+        }
+        at = end + (*end == ',');
+    }
+    if (!asked && !joined)
+        violation(set->world, "a text of set %d lists ranks that have not asked", set->id);
+    return at;
+}
+
+/* What follows "rank" or "ranks". All members get the same text. */
+static void check_names(struct set *set, const char *text, int code)
+{
+    uint64_t value = hash((const uint8_t *)text, strlen(text));
+    if (value == set->text_checked)
+        return;
+    set->text_checked = value;
+    for (const char *at = strstr(text, "rank"); at && !set->world->violated; at = strstr(at, "rank")) {
+        at += strlen("rank");
+        at = check_list(set, at + (*at == 's'), code);
+    }
+    if (set->world->violated && !set->world->corrupt)
+        printf("the text: %s\n", text);
+}
+
 static bool check_mismatch(struct slot *slot, const hvd_status *status)
 {
     struct set *set = slot->member->set;
     struct tally *tally = set->world->tally;
     enum outcome outcome = set->program.plans[code_of(slot)].outcome;
     check_ready(set, code_of(slot), set->world->now);
+    check_names(set, status->text, code_of(slot));
     tally->mismatches += outcome == OUTCOME_MISMATCH;
     tally->obstacles += outcome == OUTCOME_JOINED;
     return (outcome == OUTCOME_MISMATCH && strstr(status->text, "the ranks disagree")) ||
@@ -202,6 +266,9 @@ void check_joined(struct virtual_rank *member, int last_rank)
     if (set->joined[member->epoch] != set->size)
         violation(world, "rank %d: its join is done when %d of %d ranks have joined", member->rank,
                   set->joined[member->epoch], set->size);
+    if (!*agreed && last_rank != set->last_heard)
+        violation(world, "member %d of set %d is said to have joined last; the root heard last of member %d",
+                  last_rank, set->id, set->last_heard);
     *agreed = *agreed ? *agreed : last_rank + 1;
     if (last_rank < 0 || last_rank >= set->size || *agreed != last_rank + 1)
         violation(world, "rank %d hears that rank %d joined last, others that rank %d did", member->rank,
@@ -251,7 +318,7 @@ static void check_member_of_stall(const struct virtual_rank *member, int name, c
 {
     const struct set *set = member->set;
     struct world *world = set->world;
-    if (member->left || coordinator_health(member->coordinator, NULL))
+    if (member->left || (member->coordinator && coordinator_health(member->coordinator, NULL)))
         return; /* its requests have ended, which the root need not know yet */
     int64_t since = ready_since(member, name, set->latest[name]);
     bool missing = has_rank(stall->missing, member->rank);

@@ -70,7 +70,8 @@ static void start_epoch(struct virtual_rank *member)
 
 void member_start(struct virtual_rank *member)
 {
-    if (member->started)
+    bool usable = member->coordinator && (member->added || member->set->id == 0);
+    if (member->started || !usable || member->left)
         return;
     member->started = true;
     for (int n = 0; n < member->set->program.names; n++)
@@ -200,6 +201,8 @@ void member_join(struct virtual_rank *member)
     member->joined = true;
     set->join_times[member->epoch * set->size + member->number] = world->now + 1;
     set->joined[member->epoch]++;
+    if (member->number == 0)
+        set->last_heard = 0;
     world->tally->joins++;
     if (random_chance(&world->random, 10))
         submit_joined(member);
@@ -257,8 +260,10 @@ void member_batch_done(struct virtual_rank *member, int batch)
             advance(slot);
         struct set *added = plan->change == CHANGE_ADD ? set->world->sets[plan->set] : NULL;
         struct virtual_rank *new = added ? find_member(added, member->rank) : NULL;
-        if (mine && new && !new->left)
-            member_start(new);
+        if (!mine || !new)
+            continue;
+        new->added = true;
+        member_start(new);
     }
     plan_turn(member);
 }

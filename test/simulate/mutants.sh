@@ -1,6 +1,6 @@
 #!/bin/sh
 # mutants.sh - shows that the simulator finds bugs: each patch in mutants/ plants one in a copy of the
-# coordinator, and the simulator must find it within SEEDS seeds.
+# coordinator, and the simulator must find it within SEEDS seeds. Ends with a table of how soon it did.
 #
 # usage: mutants.sh SOURCE_TREE WORK_FOLDER [SEEDS]      (CC: the compiler; needs patch)
 set -eu
@@ -21,6 +21,14 @@ $cc "$work"/objects/*.o -lm -o "$work/sound"
     exit 1
 }
 
+# The row of the table: the seeds it took, counted from 1, and what the violation said.
+row() {
+    sed -n 's/^VIOLATION in seed \([0-9]*\) at time [0-9]*: \(.*\)/\1 \2/p' "$work/$1.log" |
+        while read -r seed text; do
+            printf '| %s | %d | %s |\n' "$1" $((seed + 1)) "$(printf %s "$text" | cut -c1-90)"
+        done
+}
+
 survivors=0
 for mutant in "$source"/test/simulate/mutants/*.patch; do
     name=$(basename "$mutant" .patch)
@@ -39,7 +47,7 @@ for mutant in "$source"/test/simulate/mutants/*.patch; do
         echo "$name survived $seeds seeds"
     elif grep -q '^VIOLATION' "$work/$name.log"; then
         verdict="    OK"
-        echo "$name: $(sed -n 's/^VIOLATION in //p' "$work/$name.log" | cut -c1-110)"
+        row "$name" >>"$work/table"
     else
         verdict=FAILED
         echo "$name ended without a violation; see $work/$name.log"
@@ -49,4 +57,6 @@ for mutant in "$source"/test/simulate/mutants/*.patch; do
     cp "$source/$file" "$work/$file"
     mv "$object.sound" "$object"
 done
+printf '\n| mutant | seeds | found by |\n|---|---|---|\n'
+cat "$work/table"
 test "$survivors" -eq 0

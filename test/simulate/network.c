@@ -102,6 +102,8 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->variants += report.kind == REPORT_VARIANTS;
         world->tally->partly += report.partial;
         world->tally->told += report.kind == REPORT_JOINED;
+        if (report.kind == REPORT_JOINED && to->number == 0)
+            to->set->last_heard = report.rank;
         if (report.kind == REPORT_AGREED) {
             const struct agreement *agreement = table_agreement(&to->coordinator->table, report.id);
             world->tally->crossed += agreement && agreement->evicted;
@@ -131,20 +133,13 @@ static void tally_message(struct world *world, const struct message *message, co
     world->tally->notes += kind == MESSAGE_STALLED;
 }
 
-/* Of a fault some hear in a set that others have not got yet. */
-static bool has_failed(const struct virtual_rank *member)
+static void receive(struct virtual_rank *member, int from, const struct message *message)
 {
-    hvd_code health = coordinator_health(member->coordinator, NULL);
-    return health != HVD_OK && health != HVD_SHUT_DOWN;
-}
-
-static bool any_has_failed(const struct set *set)
-{
-    for (int m = 0; m < set->size; m++) {
-        if (has_failed(&set->world->sets[0]->members[set->ranks[m]]))
-            return true;
-    }
-    return false;
+    struct world *world = member->set->world;
+    world_trace(world, "receives", member, from, (int64_t)message->length);
+    tally_message(world, message, member);
+    coordinator_receive(member->coordinator, from, message->bytes, message->length);
+    plan_turn(member);
 }
 
 void network_deliver(struct world *world, const struct event *event)
@@ -152,13 +147,33 @@ void network_deliver(struct world *world, const struct event *event)
     struct set *set = world->sets[event->set];
     struct virtual_rank *member = &set->members[event->rank];
     struct message *message = event->message;
-    if (!member->coordinator && !any_has_failed(set))
-        violation(world, "rank %d got a message of a set that it does not have", member->rank);
-    if (member->coordinator && !network_is_cut(world, member, set->members[event->argument].rank)) {
-        world_trace(world, "receives", member, event->argument, (int64_t)message->length);
-        tally_message(world, message, member);
-        coordinator_receive(member->coordinator, event->argument, message->bytes, message->length);
-        plan_turn(member);
+    if (network_is_cut(world, member, set->members[event->argument].rank)) {
+        free(message);
+    } else if (member->coordinator) {
+        receive(member, event->argument, message);
+        free(message);
+    } else {
+        struct early *early = malloc(sizeof *early);
+        *early = (struct early){member->early, message, event->argument};
+        member->early = early;
+        world->tally->early++;
     }
-    free(message);
+}
+
+void network_deliver_early(struct virtual_rank *member)
+{
+    struct early *first = NULL;
+    while (member->early) {
+        struct early *early = member->early;
+        member->early = early->previous;
+        early->previous = first;
+        first = early;
+    }
+    while (first) {
+        struct early *next = first->previous;
+        receive(member, first->from, first->message);
+        free(first->message);
+        free(first);
+        first = next;
+    }
 }

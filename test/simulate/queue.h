@@ -13,6 +13,7 @@ enum event_kind {
     EVENT_TIMER,   /* flush, as the coordinator asked */
     EVENT_DELIVER, /* peer (sender), message */
     EVENT_DONE,    /* batch */
+    EVENT_OPEN,    /* the set that was added is connected */
     EVENT_LEAVE,   /* the rank (of the job) */
     EVENT_CUT,     /* some edge of some set */
     EVENT_LOST     /* the rank (of the job) loses peer (of the job) */

@@ -32,6 +32,7 @@ static void draw_settings(struct scenario *s, uint64_t *random)
     s->delay = 1 + random_below(random, random_chance(random, 20) ? 5000 : 300);
     s->think = 1 + random_below(random, 200);
     s->execution = 1 + random_below(random, random_chance(random, 50) ? 100 : 3000);
+    s->opening = 1 + random_below(random, random_chance(random, 50) ? 100 : 10000);
     s->duplicate_percent = random_chance(random, 30) ? 10 : 0;
 }
 
@@ -43,7 +44,7 @@ static void draw_stalls(struct scenario *s, uint64_t *random)
     int depth = 2;
     for (int hosts = s->hosts; hosts > 1; hosts = (hosts - 1 + s->fanout - 1) / s->fanout)
         depth++;
-    s->stall_time = 4 * depth * (s->delay + s->think) + random_below(random, 1000);
+    s->stall_time = 4 * (depth * (s->delay + s->think) + s->opening) + random_below(random, 1000);
     s->sleep_percent = (int)random_below(random, 100);
     s->mute = random_chance(random, 10);
     if (s->mute)

@@ -61,6 +61,7 @@ struct scenario {
     int64_t cycle_time, stall_time, stall_shutdown_time;
     uint32_t cache_capacity;
     int64_t spread, delay, think, execution; /* longest times: between submissions, on an edge, ... */
+    int64_t opening;                         /* ... until a new set is connected */
     int duplicate_percent;
     int sleep_percent; /* submissions that come several stall times too late, times 100 */
     bool mute;         /* one rank never asks for the last round of name 0 */

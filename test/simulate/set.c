@@ -70,6 +70,12 @@ struct set *set_create(struct world *world, int id, const int *ranks, int size)
 
 static void member_close(struct virtual_rank *member)
 {
+    while (member->early) {
+        struct early *early = member->early;
+        member->early = early->previous;
+        free(early->message);
+        free(early);
+    }
     for (int n = 0; n < member->set->program.names; n++) {
         if (member->slots[n].state == SLOT_ASKED)
             free(member->slots[n].pending.signature.bytes);
@@ -137,23 +143,11 @@ struct virtual_rank *find_member(struct set *set, int rank)
 
 /* ---- changes ------------------------------------------------------------------------------------------- */
 
-/* The engine's ranks agree that all are connected before any of them uses a set. */
-static bool all_have(const struct set *set)
-{
-    for (int m = 0; m < set->size; m++) {
-        if (!set->members[m].coordinator)
-            return false;
-    }
-    return true;
-}
-
 static void leave_set(struct virtual_rank *member)
 {
     if (member->left)
         return;
-    member->leaves_late = !all_have(member->set);
-    if (member->leaves_late)
-        return;
+    member_adopt(member);
     member->left = true;
     coordinator_leave(member->coordinator);
     plan_turn(member);
@@ -168,16 +162,25 @@ static void add_set(struct virtual_rank *member, int id)
         world->tally->added++;
     }
     struct virtual_rank *new = find_member(world->sets[id], member->rank);
-    if (new &&new->coordinator)
-        violation(world, "rank %d adds set %d twice", member->rank, id);
-    else if (new)
-        member_open(new);
-    if (new && member->left) /* it left while this batch was on its way */
-        leave_set(new);
-    for (int m = 0; new &&all_have(new->set) && m < new->set->size; m++) {
-        if (new->set->members[m].leaves_late)
-            leave_set(&new->set->members[m]);
-    }
+    if (++member->sets_added != id)
+        violation(world, "rank %d gives the id %d to set %d", member->rank, member->sets_added, id);
+    if (!new)
+        return;
+    new->opening = true;
+    plan_event(new, EVENT_OPEN, world->scenario.opening, 0);
+}
+
+void member_adopt(struct virtual_rank *member)
+{
+    struct virtual_rank *first = &member->set->world->sets[0]->members[member->rank];
+    if (member->coordinator)
+        return;
+    member_open(member);
+    network_deliver_early(member);
+    if (first->left)
+        leave_set(member);
+    spread(first); /* what has happened to the rank meanwhile */
+    member_start(member);
 }
 
 /* The batch of a change starts on a rank of the job. */
@@ -237,8 +240,9 @@ static void lose(struct virtual_rank *member, int peer)
     struct world *world = member->set->world;
     const struct virtual_rank *other = find_member(member->set, peer);
     hvd_status cause;
-    if (!other || !member->coordinator)
+    if (!other || (!member->coordinator && !member->opening))
         return;
+    member_adopt(member);
     status_set(&cause, HVD_PEER_LOST, "lost: rank %d by rank %d", peer, member->rank);
     hvd_code before = coordinator_health(member->coordinator, NULL);
     coordinator_abort(member->coordinator, other->number, &cause);

@@ -179,6 +179,9 @@ static void handle_member(struct virtual_rank *member, const struct event *event
     case EVENT_DONE:
         member_batch_done(member, event->argument);
         break;
+    case EVENT_OPEN:
+        member_adopt(member);
+        break;
     default:
         network_deliver(member->set->world, event);
     }
@@ -188,8 +191,8 @@ static void handle_member(struct virtual_rank *member, const struct event *event
 
 static void handle(struct world *world, const struct event *event)
 {
-    static const char *const names[] = {"submits", "joins",  "turns", "timer", "deliver",
-                                        "done",    "leaves", "cut",   "lost"};
+    static const char *const names[] = {"submits", "joins", "turns",  "timer", "deliver",
+                                        "done",    "opens", "leaves", "cut",   "lost"};
     struct virtual_rank *member = &world->sets[event->set]->members[event->rank];
     if (event->kind != EVENT_DELIVER)
         world_trace(world, names[event->kind], member, event->argument, 0);

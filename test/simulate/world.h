@@ -32,6 +32,13 @@ struct slot {
     int64_t asked_at;
 };
 
+/* A message for a coordinator that is not there yet. */
+struct early {
+    struct early *previous;
+    struct message *message;
+    int from;
+};
+
 /* A rank in a process set. */
 struct virtual_rank {
     struct set *set;
@@ -39,6 +46,7 @@ struct virtual_rank {
     int rank;   /* in the job */
     struct tree_node tree;
     struct coordinator *coordinator; /* NULL: not there yet */
+    struct early *early;             /* what came before it was; the last one first */
     struct slot *slots;              /* [names] */
     struct pending join;
     int batches; /* run so far: all members run the same ones in the same order */
@@ -46,11 +54,12 @@ struct virtual_rank {
     int epoch, to_submit, to_finish; /* in this epoch */
     int idle_names;                  /* in lockstep: done in this round */
     bool eager;                      /* joins while its last requests are in flight */
+    bool opening, added;             /* the batch that adds the set has started here, and is done */
+    int sets_added;                  /* by batches of set 0 */
     bool join_planned, joined, started, through;
     bool back;     /* the join is done, but some batches of that epoch still run */
     int64_t timer; /* the next one that is set */
     bool turn_planned, left, stopped, closed;
-    bool leaves_late; /* once all members have the set, as the engine does */
 };
 
 /* A batch as the first member ran it. */
@@ -85,11 +94,13 @@ struct set {
     int64_t *join_times; /* [epochs][size] and one; 0: not yet */
     int *joined;         /* [epochs] */
     int *last_joined;    /* [epochs] */
+    int last_heard;      /* of whose join the root heard last */
     int *latest;         /* [names] the last round that somebody asked for */
     uint64_t *numbers;   /* [rounds] of the unnamed */
     struct decided *decided;
-    int *codes;       /* of all batches: name * rounds + round; -1: not known yet */
-    uint64_t *hashes; /* of the agreed forms */
+    int *codes;            /* of all batches: name * rounds + round; -1: not known yet */
+    uint64_t *hashes;      /* of the agreed forms */
+    uint64_t text_checked; /* hash of the last text of a mismatch */
     int decided_count, member_count;
 };
 
@@ -140,6 +151,8 @@ void plan_turn(struct virtual_rank *member);
 struct set *set_create(struct world *world, int id, const int *ranks, int size);
 void set_free(struct set *set);
 void member_open(struct virtual_rank *member);
+/* A set that was added gets its coordinator, if it has none, and all that came before it. */
+void member_adopt(struct virtual_rank *member);
 struct virtual_rank *find_member(struct set *set, int rank); /* of the job; NULL: none */
 void change_sets(struct virtual_rank *member, const struct plan *plan);
 /* What has happened to one coordinator of a rank concerns all others of it. */
@@ -149,7 +162,7 @@ void rank_lost(struct world *world, int rank, int peer);
 void cut_some_edge(struct world *world);
 
 /* member.c: a member's own doings, and what its coordinator asks for */
-void member_start(struct virtual_rank *member);
+void member_start(struct virtual_rank *member); /* once there is a coordinator and the set may be used */
 void member_submit(struct virtual_rank *member, int name);
 void member_join(struct virtual_rank *member);
 void member_batch_done(struct virtual_rank *member, int batch);
@@ -160,6 +173,7 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length);
 void network_flood(void *owner, int except, const uint8_t *bytes, size_t length);
 bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
 void network_deliver(struct world *world, const struct event *event);
+void network_deliver_early(struct virtual_rank *member);
 
 /* check.c */
 static inline int code_of(const struct slot *slot)

@@ -755,15 +755,15 @@ static void a_fault_after_a_leave_is_told(void **state)
     assert_int_equal(ranks[2].closed, 0);
 }
 
-static void check_garbage(int to, int from, const char *bytes, size_t length)
+static void check_garbage(int to, int from, const char *bytes, size_t length, const char *why)
 {
     hvd_status status;
-    char who[64];
+    char who[128];
     open_ranks("2,2", 4, settings);
     submit(to, "a", 1);
     coordinator_receive(ranks[to].coordinator, from, (const uint8_t *)bytes, length);
     settle();
-    snprintf(who, sizeof who, "rank %d sent rank %d ", from, to);
+    snprintf(who, sizeof who, "rank %d sent rank %d %s", from, to, why);
     for (int r = 0; r < 4; r++) {
         assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_REFUSED);
         check_text(status.text, who);
@@ -772,36 +772,59 @@ static void check_garbage(int to, int from, const char *bytes, size_t length)
     close_ranks(NULL);
 }
 
+/* Messages begin with their kind, then what was seen, or the number of the first decision. */
+#define BEGIN_REPORT    "\1\0\0\0\0\0\0\0\0"
+#define BEGIN_STALLED   "\4\0\0\0\0\0\0\0\0"
+#define BEGIN_DECISIONS "\5\1\0\0\0\0\0\0\0"
+#define ZEROS_32        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+#define COUNTERS        ZEROS_32 ZEROS_32 ZEROS_32 ZEROS_32 /* of unnamed requests */
+
 static void garbage_names_its_sender(void **state)
 {
     (void)state;
+#define GARBAGE(to, from, bytes, why)                                                                        \
+    {                                                                                                        \
+        to, from, bytes, sizeof(bytes) - 1, why                                                              \
+    }
     static const struct {
         int to, from;
         const char *bytes;
         size_t length;
+        const char *why;
     } cases[] = {
-        {0, 1, "", 0},                                                  /* empty */
-        {0, 3, "\3", 1},                                                /* no neighbour */
-        {0, 1, "\377", 1},                                              /* no kind */
-        {0, 1, "\1\0\0\0", 4},                                          /* cut */
-        {0, 1, "\1\1\0\0\0\0\0\0\0", 9},                                /* has seen more than there is */
-        {0, 1, "\1\0\0\0\0\0\0\0\0\1\5\0\0\0\0\0\0\0", 18},             /* unknown id */
-        {0, 1, "\1\0\0\0\0\0\0\0\0\2\1\0\0\0b\1\0\0\0x", 20},           /* no signature */
-        {0, 1, "\1\0\0\0\0\0\0\0\0\2\377\377\377\377", 14},             /* name beyond its limit */
-        {0, 1, "\2\2\0\0\0", 5},                                        /* leave of another subtree */
-        {0, 1, "\3", 1},                                                /* goodbye out of the blue */
-        {0, 1, "\4\1\0\0\0\0\0\0\0", 9},                                /* a child that decides */
-        {2, 0, "\4\2\0\0\0\0\0\0\0", 9},                                /* a decision too far */
-        {2, 0, "\4\1\0\0\0\0\0\0\0\2\1\0\0\0\0\0\0\0", 18},             /* eviction of nothing */
-        {2, 0, "\4\1\0\0\0\0\0\0\0\3\0\0\1\0\0\0\1\0\0\0\0\0\0\0", 24}, /* batch of nothing */
-        {2, 0, "\4\1\0\0\0\0\0\0\0\4\1\0\0\0a\1\0\0\0x", 20},           /* failure before all asked */
-        {2, 0, "\4\1\0\0\0\0\0\0\0\5\4\0\0\0", 14}, /* a rank that does not exist leaves */
-        {2, 0, "\5", 1},                            /* farewell before the goodbye */
-        {2, 0, "\6\0\0\0\0\0", 6},                  /* abort for no reason */
-        {2, 0, "\6\143\0\0\0\0", 6},                /* abort of no known code */
+        GARBAGE(0, 1, "", "a message of 0 bytes"),
+        GARBAGE(0, 3, "\3", "a message that only neighbours in the tree send"),
+        GARBAGE(0, 1, "\377", "a message that no child sends then"),
+        GARBAGE(0, 1, "\1\0\0\0", "a report out of order"),                      /* cut */
+        GARBAGE(0, 1, "\1\1\0\0\0\0\0\0\0", "a report out of order"),            /* has seen too much */
+        GARBAGE(0, 1, BEGIN_REPORT "\1\5\0\0\0\0\0\0\0", "an unknown id"),       /* */
+        GARBAGE(0, 1, BEGIN_REPORT "\2\1\0\0\0b\1\0\0\0x", ""),                  /* no signature */
+        GARBAGE(0, 1, BEGIN_REPORT "\2\377\377\377\377", "a malformed report"),  /* a name beyond its limit */
+        GARBAGE(0, 1, BEGIN_REPORT "\3\1\0\0\0", "a malformed report"),          /* a join without counters */
+        GARBAGE(0, 1, BEGIN_REPORT "\3\2\0\0\0" COUNTERS, "a malformed report"), /* of another subtree */
+        GARBAGE(0, 1, BEGIN_REPORT "\3\1\0\0\0" COUNTERS "\3\1\0\0\0" COUNTERS, "a second join"),
+        GARBAGE(0, 2, BEGIN_REPORT "\3\2\0\0\0" COUNTERS "\3\2\0\0\0" COUNTERS, "a second join"),
+        GARBAGE(0, 1, "\2\2\0\0\0", "a malformed leave"),          /* of another subtree */
+        GARBAGE(0, 1, "\3", "a message that no child sends then"), /* a goodbye out of the blue */
+        GARBAGE(0, 1, BEGIN_STALLED, "a malformed"),
+        GARBAGE(0, 1, BEGIN_DECISIONS, "a message that no child sends then"),
+        GARBAGE(2, 0, BEGIN_STALLED, "a message that no parent sends then"),
+        GARBAGE(2, 0, "\5\2\0\0\0\0\0\0\0", "decisions out of order"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\2\1\0\0\0\0\0\0\0", "an eviction of the unknown id 1"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\3\0\0\1\0\0\0\1\0\0\0\0\0\0\0", "a batch with the unknown id 1"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0a\1\0\0\0x", "a failure that not every rank asked for"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0b\1\0\0\0x", "a failure that not every rank asked for"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0", "a malformed decision"), /* a join without counters */
+        GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0" COUNTERS, "the end of a join before every rank has"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\6\4\0\0\0", "the leaving of a rank that is not in the set"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\7", "a malformed decision"),
+        GARBAGE(2, 0, "\6", "a message that no parent sends then"), /* a farewell before the goodbye */
+        GARBAGE(2, 0, "\7\0\0\0\0\0", "a malformed abort"),         /* for no reason */
+        GARBAGE(2, 0, "\7\143\0\0\0\0", "a malformed abort"),       /* of no known code */
     };
+#undef GARBAGE
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length);
+        check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length, cases[i].why);
 }
 
 /* ---- ranks that join ------------------------------------------------------------------------------------
@@ -891,6 +914,166 @@ static void a_fault_ends_a_join(void **state)
     assert_int_equal(coordinator_pending_count(ranks[2].coordinator), 0);
 }
 
+static hvd_code submit_gather(int rank, const char *name)
+{
+    int64_t rows = rank;
+    hvd_tensor tensor = {&tensor, &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = {
+        .struct_size = sizeof request, .operation = HVD_ALLGATHER, .count = 1, .inputs = &tensor};
+    return submit_request(rank, name, &request, NULL);
+}
+
+static void a_mismatch_among_those_who_go_on(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    join_rank(3);
+    join_rank(1);
+    submit(0, "a", 3);
+    run_all();
+    check_log("");
+    submit(2, "a", 4);
+    run_all();
+    for (int r = 0; r < 4; r++)
+        assert_string_equal(ranks[r].log, r % 2 ? "" : "!a ");
+    assert_int_equal(ranks[2].end.code, HVD_MISMATCH);
+    check_text(ranks[2].end.text, "rank 0 has [3], rank 2 has [4]");
+    submit(2, "a", 3);
+    submit(0, "a", 3);
+    run_all();
+    assert_string_equal(ranks[0].log, "!a a ");
+    assert_string_equal(ranks[3].log, "- ");
+    assert_int_equal(coordinator_pending_count(ranks[3].coordinator), 1); /* the join */
+}
+
+static void what_needs_all_ranks_names_the_joined(void **state)
+{
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        struct coordinator_config config = settings;
+        config.join_all = all;
+        open_ranks("3", 3, config);
+        join_rank(1);
+        assert_int_equal(submit_gather(0, "g"), HVD_OK);
+        assert_int_equal(submit_gather(2, "g"), HVD_OK);
+        run_all();
+        assert_string_equal(ranks[0].log, all ? "g " : "!g ");
+        assert_string_equal(ranks[1].log, all ? "- " : "");
+        assert_string_equal(ranks[2].log, all ? "g " : "!g ");
+        if (!all)
+            check_text(ranks[2].end.text, "rank 1 did so without it");
+        close_ranks(NULL);
+    }
+}
+
+/* Who asked before it joined is no obstacle. */
+static void a_join_spares_what_was_asked_before(void **state)
+{
+    (void)state;
+    open_ranks("3", 3, settings);
+    assert_int_equal(submit_gather(1, "g"), HVD_OK);
+    join_rank(1);
+    run_all();
+    assert_int_equal(submit_gather(0, "g"), HVD_OK);
+    assert_int_equal(submit_gather(2, "g"), HVD_OK);
+    run_all();
+    check_log("g ");
+}
+
+static void a_leave_ends_a_join(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    join_rank(3);
+    join_rank(0);
+    submit(2, "a", 1);
+    run_all();
+    coordinator_leave(ranks[1].coordinator);
+    run_all();
+    assert_string_equal(ranks[0].log, "!j ");
+    assert_string_equal(ranks[1].log, "");
+    assert_string_equal(ranks[2].log, "!a ");
+    assert_string_equal(ranks[3].log, "!j ");
+    check_text(ranks[3].end.text, "rank 1 has left the job");
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(coordinator_pending_count(ranks[r].coordinator), 0);
+        assert_int_equal(ranks[r].closed, 1);
+    }
+}
+
+static void submit_unnamed(int rank)
+{
+    static const char *const names[] = {"u0", "u1", "u2", "u3"};
+    int64_t elements = 1;
+    hvd_tensor tensor = {&tensor, &elements, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = {.struct_size = sizeof request, .count = 1, .inputs = &tensor};
+    struct pending *pending = calloc(1, sizeof *pending);
+    requests[request_count++] = pending;
+    pending->name = names[coordinator_unnamed(ranks[rank].coordinator, HVD_ALLREDUCE)];
+    pending->unnamed = true;
+    assert_int_equal(signature_encode(&request, &pending->signature, NULL), HVD_OK);
+    assert_int_equal(coordinator_submit(ranks[rank].coordinator, pending, NULL), HVD_OK);
+}
+
+/* Rank 3 of a tree of three levels makes one unnamed request, the others make three. */
+static void unnamed_numbers_agree_after_a_join(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    for (int r = 0; r < 4; r++)
+        submit_unnamed(r);
+    run_all();
+    check_log("u0 ");
+    join_rank(3);
+    for (int i = 1; i < 3; i++) {
+        for (int r = 0; r < 3; r++)
+            submit_unnamed(r);
+        run_all();
+    }
+    assert_string_equal(ranks[2].log, "u1 u2 ");
+    assert_string_equal(ranks[3].log, "- - ");
+    assert_int_equal(coordinator_unnamed(ranks[3].coordinator, HVD_ALLREDUCE), 1);
+    for (int r = 0; r < 3; r++)
+        join_rank(r);
+    run_all();
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(coordinator_unnamed(ranks[r].coordinator, HVD_ALLREDUCE), 3);
+        assert_int_equal(coordinator_unnamed(ranks[r].coordinator, HVD_BARRIER), 0);
+        ranks[r].log[0] = '\0';
+        submit_unnamed(r);
+    }
+    run_all();
+    check_log("u3 ");
+}
+
+/* Of the second join nothing of the first one is left. */
+static void ranks_may_join_again(void **state)
+{
+    (void)state;
+    open_ranks("2,2", 4, settings);
+    for (int round = 0; round < 3; round++) {
+        join_rank(3);
+        join_rank(2);
+        submit(0, "a", 1);
+        run_all();
+        check_log("");
+        submit(1, "a", 1);
+        run_all();
+        assert_string_equal(ranks[0].log, "a ");
+        assert_string_equal(ranks[3].log, "- ");
+        join_rank(0);
+        run_all();
+        for (int r = 0; r < 4; r++)
+            ranks[r].log[0] = '\0';
+        join_rank(1);
+        run_all();
+        check_log("j=1 ");
+        submit_everywhere("b", 1);
+        run_all();
+        check_log("b ");
+    }
+}
+
 /* ---- stalls ----------------------------------------------------------------------------------------------
  */
 
@@ -955,6 +1138,12 @@ int main(void)
         TEST(a_join_follows_what_was_asked_before),
         TEST(joined_ranks_may_not_submit),
         TEST(a_fault_ends_a_join),
+        TEST(a_mismatch_among_those_who_go_on),
+        TEST(what_needs_all_ranks_names_the_joined),
+        TEST(a_join_spares_what_was_asked_before),
+        TEST(a_leave_ends_a_join),
+        TEST(unnamed_numbers_agree_after_a_join),
+        TEST(ranks_may_join_again),
         TEST(the_root_hears_who_is_missing),
         TEST(a_stall_that_ends_is_forgotten),
         TEST(nothing_runs_before_all_asked),
