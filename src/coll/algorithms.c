@@ -41,6 +41,14 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
     return choice < 0 ? 0 : (uint16_t)choice;
 }
 
+uint16_t method_of(uint16_t row, uint64_t piece_bytes)
+{
+    unsigned exponent = PIECE_EXPONENT_LEAST;
+    while (exponent < PIECE_EXPONENT_MOST && (uint64_t)1 << exponent < piece_bytes)
+        exponent++;
+    return (uint16_t)(row | exponent << 8);
+}
+
 /* Adasum has one algorithm: there is nothing to choose. */
 hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status)
 {

@@ -15,6 +15,7 @@ struct job {
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
+    size_t piece_bytes;          /* of the ring allreduce, per rank, about */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;
 
@@ -69,6 +70,24 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
  * row of an operation fits always. 0 for an operation without rows, which moves nothing. */
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
                           const char *forced, uint64_t latency_threshold);
+
+/* What a decision says of how a batch moves: the row, and in pieces of which size. */
+#define PIECE_EXPONENT_LEAST 12
+#define PIECE_EXPONENT_MOST  30
+
+/* Rounds pieces up to a power of two. */
+uint16_t method_of(uint16_t row, uint64_t piece_bytes);
+
+static inline int method_row(uint16_t method)
+{
+    return method & 0xff;
+}
+
+static inline unsigned method_piece_exponent(uint16_t method)
+{
+    return method >> 8;
+}
+
 /* HVD_INVALID_ARGUMENT, listing the names, when there is no choice of this name for the operation. */
 hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status);
 

@@ -225,6 +225,9 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
                             .size = size,
                             .ranks = own_ranks,
                             .channel = DATA_CHANNEL,
+                            .latency_threshold = (uint64_t)context->settings.latency_threshold,
+                            .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
+                            .tuning = id == 0 ? context->tuning : NULL,
                             .next_flush = CLOCK_NEVER};
     hvd_code code = open_parts(opened, deadline, interrupt, status);
     if (code)

@@ -244,6 +244,7 @@ static inline void work_init(struct work *work, hvd_operation operation, const c
                              .rank = rank,
                              .size = size,
                              .channel = 1,
+                             .piece_bytes = 4096,
                              .algorithm = algorithm_named(operation, algorithm),
                              .done = work_done,
                              .owner = work};
