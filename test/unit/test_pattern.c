@@ -273,6 +273,20 @@ static void test_choice(void **state)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
+static void test_method(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        unsigned exponent;
+    } cases[] = {{0, 12}, {4096, 12}, {4097, 13}, {512 << 10, 19}, {1 << 30, 30}, {UINT64_MAX, 30}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint16_t method = method_of((uint16_t)(algorithm_count - 1), cases[i].bytes);
+        assert_int_equal(method_row(method), algorithm_count - 1);
+        assert_int_equal(method_piece_exponent(method), cases[i].exponent);
+    }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -291,7 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks), cmocka_unit_test(test_rows),  cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_tree),   cmocka_unit_test(test_peers), cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_choice), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_names), cmocka_unit_test(test_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
