@@ -29,8 +29,7 @@ double parameter_value(const struct parameter *parameter, double place)
 {
     if (parameter->scale == PARAMETER_SQUARE)
         return round(parameter->most * place * place * 100) / 100;
-    double logarithm = log2(parameter->least) + place * log2(parameter->most / parameter->least);
-    return parameter->scale == PARAMETER_POWER ? exp2(round(logarithm)) : round(exp2(logarithm));
+    return exp2(round(log2(parameter->least) + place * log2(parameter->most / parameter->least)));
 }
 
 double parameter_place(const struct parameter *parameter, double value)

