@@ -1,5 +1,5 @@
-"""Trains a small network, its gradients submitted in an order that changes from rank to rank and from run to run
-(argv[1]); rank 0 prints a hash of the weights."""
+"""Trains a small network, its gradients submitted in an order that changes from rank to rank and run
+to run (argv[1]); rank 0 prints a hash of the weights."""
 
 from __future__ import annotations
 
