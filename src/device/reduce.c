@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-static const struct kernels *kernels_of(hvd_dtype dtype)
+const struct kernels *kernels_of(hvd_dtype dtype)
 {
     const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native(0) : NULL;
     if (native)

@@ -24,6 +24,23 @@ INLINE float max(float a, float b)
     return ((a > b) | (a != a)) ? a : b;
 }
 
+#define CONVERSIONS(name)                                                                                    \
+    KERNEL static void widen_##name(float *result, const uint16_t *halves, size_t elements)                  \
+    {                                                                                                        \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            result[i] = name##_value(halves[i]);                                                             \
+    }                                                                                                        \
+    KERNEL static void narrow_##name(uint16_t *result, const float *values, size_t elements)                 \
+    {                                                                                                        \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            result[i] = name##_of(values[i]);                                                                \
+    }
+
+CONVERSIONS(bfloat16)
+CONVERSIONS(float16)
+
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */
 
 INLINE uint32_t load_pair(const char *from)
@@ -84,8 +101,8 @@ KERNEL static void scale_bfloat16(void *result, const void *source, size_t eleme
         to[i] = bfloat16_of(product(bfloat16_value(from[i]), by));
 }
 
-const struct kernels kernels_BFLOAT16 = {sum_bfloat16, min_bfloat16, max_bfloat16, product_bfloat16,
-                                         scale_bfloat16};
+const struct kernels kernels_BFLOAT16 = {sum_bfloat16,   min_bfloat16,   max_bfloat16,   product_bfloat16,
+                                         scale_bfloat16, widen_bfloat16, narrow_bfloat16};
 
 /* ---- float16 --------------------------------------------------------------------------------------- */
 
@@ -116,5 +133,5 @@ KERNEL static void scale_float16(void *result, const void *source, size_t elemen
         to[i] = float16_of(product(float16_value(from[i]), by));
 }
 
-const struct kernels kernels_FLOAT16 = {sum_float16, min_float16, max_float16, product_float16,
-                                        scale_float16};
+const struct kernels kernels_FLOAT16 = {sum_float16,   min_float16,   max_float16,   product_float16,
+                                        scale_float16, widen_float16, narrow_float16};

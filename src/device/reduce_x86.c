@@ -47,6 +47,33 @@
         }                                                                                                    \
     }
 
+/* The last few of both go through padded registers, too. */
+#define CONVERSIONS(isa, set)                                                                                \
+    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
+                                                         size_t elements)                                    \
+    {                                                                                                        \
+        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
+        uint16_t tail[LANES_##set] = {0};                                                                    \
+        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
+            put_##set(result + i, load_##set(halves + i));                                                   \
+        memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
+        float wide[LANES_##set];                                                                             \
+        put_##set(wide, load_##set(tail));                                                                   \
+        memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
+    }                                                                                                        \
+    __attribute__((target(isa))) static void narrow_##set(uint16_t *result, const float *values,             \
+                                                          size_t elements)                                   \
+    {                                                                                                        \
+        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
+        float wide[LANES_##set] = {0};                                                                       \
+        uint16_t tail[LANES_##set];                                                                          \
+        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
+            store_##set(result + i, get_##set(values + i));                                                  \
+        memcpy(wide, values + whole, rest * sizeof *wide);                                                   \
+        store_##set(tail, get_##set(wide));                                                                  \
+        memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
+    }
+
 #define VERB(isa, type, name, arguments, value)                                                              \
     INLINE(isa) type name arguments                                                                          \
     {                                                                                                        \
@@ -72,7 +99,9 @@
     COMBINE(max, isa, set, larger)                                                                           \
     COMBINE(product, isa, set, multiply)                                                                     \
     SCALE(isa, set)                                                                                          \
-    static const struct kernels kernels_##set = {sum_##set, min_##set, max_##set, product_##set, scale_##set};
+    CONVERSIONS(isa, set)                                                                                    \
+    static const struct kernels kernels_##set = {sum_##set,   min_##set,   max_##set,   product_##set,       \
+                                                 scale_##set, widen_##set, narrow_##set};
 
 /* ---- AVX with F16C: 8 at a time --------------------------------------------------------------------- */
 
@@ -80,6 +109,8 @@
 #define LANES_f16c  8
 #define VECTOR_f16c __m256
 #define min_of_f16c _mm256_min_ps
+#define get_f16c    _mm256_loadu_ps
+#define put_f16c    _mm256_storeu_ps
 #define max_of_f16c _mm256_max_ps
 
 VERB(F16C, __m256, load_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
@@ -100,6 +131,8 @@ KERNELS(F16C, f16c)
 #define LANES_avx512  16
 #define VECTOR_avx512 __m512
 #define min_of_avx512 _mm512_min_ps
+#define get_avx512    _mm512_loadu_ps
+#define put_avx512    _mm512_storeu_ps
 #define max_of_avx512 _mm512_max_ps
 
 VERB(AVX512, __m512, load_avx512, (const uint16_t *from),

@@ -290,7 +290,7 @@ static void test_same_bits_in_every_run(void **state)
 /* Every length around the widths of registers, from any place an element may have. */
 static void check_kernels(int type, size_t count, size_t at)
 {
-    static _Alignas(16) char a[8 * 80], b[8 * 80], result[8 * 80];
+    static _Alignas(16) char a[8 * 140], b[8 * 140], result[8 * 140];
     hvd_dtype dtype = floats[type];
     size_t element = hvd_dtype_size(dtype);
     struct products is = {1, 2, 3}, should = {1, 2, 3};
@@ -318,7 +318,7 @@ static void test_kernels(void **state)
 {
     (void)state;
     for (int type = 0; type < 4; type++)
-        for (size_t count = 0; count < 70; count++)
+        for (size_t count = 0; count <= 130; count++)
             for (size_t at = 0; at < 3; at++)
                 check_kernels(type, count, at);
     assert_null(adasum_kernels(HVD_INT32));
