@@ -314,7 +314,7 @@ static void test_scale(void **state)
 static void test_scale_divides(void **state)
 {
     (void)state;
-    static const int64_t divisors[] = {1, 2, 3, 7, 10, 64, 255, 1000, 4097, 65535, 16777215};
+    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 65535, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
