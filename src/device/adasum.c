@@ -27,9 +27,12 @@ typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
             if (elements < LANES) {                                                                          \
                 n = elements;                                                                                \
                 x = y = (vector){0};                                                                         \
+                memcpy(&x, a, n * sizeof *a);                                                                \
+                memcpy(&y, b, n * sizeof *b);                                                                \
+            } else {                                                                                         \
+                memcpy(&x, a, sizeof x);                                                                     \
+                memcpy(&y, b, sizeof y);                                                                     \
             }                                                                                                \
-            memcpy(&x, a, n == LANES ? sizeof x : n * sizeof *a);                                            \
-            memcpy(&y, b, n == LANES ? sizeof y : n * sizeof *b);                                            \
             lanes p = __builtin_convertvector(x, lanes), q = __builtin_convertvector(y, lanes);              \
             aa += p * p;                                                                                     \
             bb += q * q;                                                                                     \

@@ -35,6 +35,7 @@ typedef void (*narrow_fn)(uint16_t *result, const float *values, size_t elements
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
+    scaled_sum_fn scaled_sum;
     widen_fn widen; /* of the half types; a NaN that is narrowed is ONE_NAN */
     narrow_fn narrow;
 };

@@ -35,6 +35,11 @@ combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction)
     return kernels->sum;
 }
 
+scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction)
+{
+    return reduction == HVD_SUM || reduction == HVD_AVERAGE ? kernels_of(dtype)->scaled_sum : NULL;
+}
+
 scale_fn reduce_scale(hvd_dtype dtype)
 {
     return kernels_of(dtype)->scale;

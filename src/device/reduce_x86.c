@@ -11,20 +11,23 @@
 #define INLINE(isa) static inline __attribute__((always_inline, target(isa)))
 
 /* One set of kernels for vectors of LANES_<set> floats, of type VECTOR_<set>. */
-#define COMBINE(function, isa, set, operation)                                                               \
-    __attribute__((target(isa))) static void function##_##set(void *result, const void *first,               \
-                                                              const void *second, size_t elements)           \
+#define OPERANDS        void *result, const void *first, const void *second, size_t elements
+#define SCALED_OPERANDS OPERANDS, double factor, int64_t divisor
+
+#define COMBINE(function, isa, set, operation, by, parameters)                                               \
+    __attribute__((target(isa))) static void function##_##set(parameters)                                    \
     {                                                                                                        \
+        VECTOR_##set factors = spread_##set((float)(by));                                                    \
         uint16_t *to = result;                                                                               \
         const uint16_t *a = first, *b = second;                                                              \
         size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
         for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i)));                    \
+            store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i), factors));           \
         if (rest) {                                                                                          \
             uint16_t tail_a[LANES_##set] = {0}, tail_b[LANES_##set] = {0};                                   \
             memcpy(tail_a, a + whole, rest * sizeof *a);                                                     \
             memcpy(tail_b, b + whole, rest * sizeof *b);                                                     \
-            store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b)));                  \
+            store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b), factors));         \
             memcpy(to + whole, tail_a, rest * sizeof *to);                                                   \
         }                                                                                                    \
     }
@@ -38,11 +41,11 @@
         VECTOR_##set by = spread_##set((float)(factor / (double)divisor));                                   \
         size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
         for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, multiply_##set(load_##set(from + i), by));                                   \
+            store_##set(to + i, multiply_##set(load_##set(from + i), by, by));                               \
         if (rest) {                                                                                          \
             uint16_t tail[LANES_##set] = {0};                                                                \
             memcpy(tail, from + whole, rest * sizeof *from);                                                 \
-            store_##set(tail, multiply_##set(load_##set(tail), by));                                         \
+            store_##set(tail, multiply_##set(load_##set(tail), by, by));                                     \
             memcpy(to + whole, tail, rest * sizeof *to);                                                     \
         }                                                                                                    \
     }
@@ -74,6 +77,9 @@
         memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
     }
 
+/* Counts in one of the verbs. */
+#define FACTOR __attribute__((unused))
+
 #define VERB(isa, type, name, arguments, value)                                                              \
     INLINE(isa) type name arguments                                                                          \
     {                                                                                                        \
@@ -83,25 +89,28 @@
 /* What `value` is, but `nan` in the lanes where `by` is a NaN: the processor's min and max yield the second
  * operand where one is a NaN, ours yield the NaN; and see ONE_NAN. */
 #define VERBS(isa, set)                                                                                      \
-    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b),                                     \
+    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),         \
          or_nan_##set(a + b, a + b, spread_##set(NAN)))                                                      \
-    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b),                                \
+    VERB(isa, VECTOR_##set, add_scaled_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),  \
+         or_nan_##set((a + b) * factor, (a + b) * factor, spread_##set(NAN)))                                \
+    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),    \
          or_nan_##set(a *b, a *b, spread_##set(NAN)))                                                        \
-    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b),                                 \
+    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),     \
          or_nan_##set(min_of_##set(a, b), a, a))                                                             \
-    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b),                                  \
+    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),      \
          or_nan_##set(max_of_##set(a, b), a, a))
 
 #define KERNELS(isa, set)                                                                                    \
     VERBS(isa, set)                                                                                          \
-    COMBINE(sum, isa, set, add)                                                                              \
-    COMBINE(min, isa, set, smaller)                                                                          \
-    COMBINE(max, isa, set, larger)                                                                           \
-    COMBINE(product, isa, set, multiply)                                                                     \
+    COMBINE(sum, isa, set, add, 1, OPERANDS)                                                                 \
+    COMBINE(min, isa, set, smaller, 1, OPERANDS)                                                             \
+    COMBINE(max, isa, set, larger, 1, OPERANDS)                                                              \
+    COMBINE(product, isa, set, multiply, 1, OPERANDS)                                                        \
+    COMBINE(scaled_sum, isa, set, add_scaled, factor / (double)divisor, SCALED_OPERANDS)                     \
     SCALE(isa, set)                                                                                          \
     CONVERSIONS(isa, set)                                                                                    \
-    static const struct kernels kernels_##set = {sum_##set,   min_##set,   max_##set,   product_##set,       \
-                                                 scale_##set, widen_##set, narrow_##set};
+    static const struct kernels kernels_##set = {sum_##set,   min_##set,        max_##set,   product_##set,  \
+                                                 scale_##set, scaled_sum_##set, widen_##set, narrow_##set};
 
 /* ---- AVX with F16C: 8 at a time --------------------------------------------------------------------- */
 

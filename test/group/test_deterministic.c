@@ -125,21 +125,25 @@ static void check_fold(const struct member *member, const struct sample *sample,
     combine_fn combine = reduce_combine(sample->type->dtype, request->reduction);
     scale_fn scale = reduce_scale(sample->type->dtype);
     int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type->dtype, request->reduction);
+    double factor = request->postscale == 0 ? 1 : request->postscale;
+    bool scales = factor != 1 || divisor != 1;
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
     for (int rank = 0; rank < member->size - sample->joined; rank++) {
         fill(sample, rank, tensor, own);
         for (size_t at = 0; at < elements * element; at += element) {
             if (request->prescale != 0 && request->prescale != 1)
                 scale(own + at, own + at, 1, request->prescale, 1);
-            if (rank)
+            if (rank == member->size - 1 && rank && scales && scaled_sum)
+                scaled_sum(should + at, should + at, own + at, 1, factor, divisor);
+            else if (rank)
                 combine(should + at, should + at, own + at, 1);
             else
                 memcpy(should + at, own + at, element);
         }
     }
-    double factor = request->postscale == 0 ? 1 : request->postscale;
     for (size_t at = 0; at < elements * element; at += element) {
-        if (factor != 1 || divisor != 1)
+        if (scales && (member->size == 1 || sample->joined || !scaled_sum))
             scale(should + at, should + at, 1, factor, divisor);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,

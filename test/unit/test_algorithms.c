@@ -106,7 +106,9 @@ static void fold(const struct work *works, int size, size_t offset, void *result
     size_t element = hvd_dtype_size(job->dtype);
     combine_fn combine = reduce_combine(job->dtype, job->reduction);
     scale_fn scale = reduce_scale(job->dtype);
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(job->dtype, job->reduction);
     int64_t divisor = job->reduction == HVD_AVERAGE ? size : 1;
+    bool scales = job->postscale != 1 || divisor != 1;
     for (int rank = 0; rank < size; rank++) {
         _Alignas(16) char own[16];
         memcpy(own, vector_at(&works[rank].input, offset), element);
@@ -114,10 +116,12 @@ static void fold(const struct work *works, int size, size_t offset, void *result
             scale(own, own, 1, job->prescale, 1);
         if (rank == 0)
             memcpy(result, own, element);
+        else if (rank == size - 1 && scales && scaled_sum)
+            scaled_sum(result, result, own, 1, job->postscale, divisor);
         else
             combine(result, result, own, 1);
     }
-    if (job->postscale != 1 || divisor != 1)
+    if (scales && (size == 1 || !scaled_sum))
         scale(result, result, 1, job->postscale, divisor);
 }
 

@@ -453,6 +453,41 @@ static void check_conversions(hvd_dtype dtype, const struct kernels *kernels)
         assert_int_equal(scaled_all[i], dtype == HVD_BFLOAT16 ? to_BFLOAT16(wide[i]) : to_FLOAT16(wide[i]));
 }
 
+static void check_scaled_sum(bool is_bfloat16, scaled_sum_fn scaled_sum)
+{
+    static const double factors[][2] = {{1, 3}, {0.3, 1}, {1e-3, 2}, {6e4, 1}};
+    for (size_t elements = 0; elements <= 130; elements++) {
+        const double *factor = factors[elements % 4];
+        const uint16_t *from = all + random_next() % (HALVES - 200);
+        float by = (float)(factor[0] / factor[1]);
+        for (size_t i = 0; i < 131; i++)
+            other[i] = portable_all[i] = (uint16_t)random_next();
+        scaled_sum(other, from, other, elements, factor[0], (int64_t)factor[1]);
+        assert_int_equal(other[elements], portable_all[elements]);
+        for (size_t i = 0; i < elements; i++) {
+            float a = is_bfloat16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
+            float b = is_bfloat16 ? from_BFLOAT16(portable_all[i]) : from_FLOAT16(portable_all[i]);
+            float should = (a + b) * by;
+            if (should != should)
+                should = NAN;
+            assert_int_equal(other[i], is_bfloat16 ? to_BFLOAT16(should) : to_FLOAT16(should));
+        }
+    }
+}
+
+static void test_half_scaled_sum(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 20; turn++) {
+        check_scaled_sum(true, kernels_BFLOAT16.scaled_sum);
+        check_scaled_sum(false, kernels_FLOAT16.scaled_sum);
+        for (int place = 0; kernels_float16_native(place); place++)
+            check_scaled_sum(false, kernels_float16_native(place)->scaled_sum);
+    }
+    assert_null(reduce_scaled_sum(HVD_FLOAT16, HVD_MAX));
+    assert_null(reduce_scaled_sum(HVD_FLOAT32, HVD_SUM));
+}
+
 static void test_half_conversions(void **state)
 {
     (void)state;
@@ -495,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_half_identity),
         cmocka_unit_test(test_half_portable),
         cmocka_unit_test(test_half_conversions),
+        cmocka_unit_test(test_half_scaled_sum),
         cmocka_unit_test(test_scale_lengths),
     };
     for (int i = 0; i < HALVES; i++)
