@@ -176,7 +176,8 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
 
 void coordinator_batch_done(struct coordinator *c, uint64_t sequence)
 {
-    (void)sequence;
+    if (c->short_running == sequence)
+        c->short_running = 0;
     if (c->running > 0)
         c->running--;
 }

@@ -39,6 +39,7 @@ struct batch {
     const struct member *members;
     int count;
     uint16_t algorithm; /* what the root's choose_algorithm said */
+    bool is_short;      /* may run beside the long ones before it, on all ranks alike */
 };
 
 struct coordinator_output {

@@ -25,7 +25,7 @@ static void batch_done(struct job *job, const hvd_status *status)
         progress_fault(lane->context, status);
 }
 
-static void describe_job(struct running_batch *running, const hvd_request *request, uint16_t algorithm)
+static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch)
 {
     struct job *job = &running->job;
     job->operation = request->operation;
@@ -36,8 +36,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->root = request->root;
     job->rank = running->lane->rank;
     job->size = running->lane->size;
-    job->channel = running->lane->channel;
-    job->algorithm = algorithm_table[algorithm];
+    job->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
+    job->algorithm = algorithm_table[batch->algorithm];
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
@@ -83,7 +83,7 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
                           lane->context->placement.rank, batch->count);
     running->lane = lane;
     running->sequence = batch->sequence;
-    describe_job(running, &handles[0]->request, batch->algorithm);
+    describe_job(running, &handles[0]->request, batch);
     code = layout_fill(running, status);
     if (code) {
         layout_free(running);
