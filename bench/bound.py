@@ -25,7 +25,8 @@ import publish
 PROGRAMS = compare.BUILD / "bench"
 DEADLINE = 120.0
 SIZES = [256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-# Copies from the given moment on, for SPELL seconds each size, and prints the median of GB/s.
+# Copies from the given moment on, for SPELL seconds each size, at once and in pieces that keep to the cache,
+# around which memmove writes what is large; prints the 9th decile of GB/s, of the better way.
 COPY = """
 import ctypes, statistics, sys, time
 begin, spell, *sizes = map(float, sys.argv[1:])
@@ -33,14 +34,19 @@ for turn, size in enumerate(map(int, sizes)):
     source, target = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
     ctypes.memset(source, 1, size), ctypes.memset(target, 1, size)
     time.sleep(max(begin + turn * spell - time.monotonic(), 0))
-    rates = []
-    while not rates or time.monotonic() < begin + (turn + 0.8) * spell:
-        start = time.perf_counter()
-        ctypes.memmove(target, source, size)
-        rates.append(size / (time.perf_counter() - start) / 1e9)
-    print(statistics.median(rates))
+    best = 0
+    for way, piece in enumerate((size, 1 << 18)):
+        rates = []
+        places = [(ctypes.byref(target, at), ctypes.byref(source, at)) for at in range(0, size, piece)]
+        while len(rates) < 2 or time.monotonic() < begin + (turn + 0.4 + 0.4 * way) * spell:
+            start = time.perf_counter()
+            for to, of in places:
+                ctypes.memmove(to, of, piece)
+            rates.append(size / (time.perf_counter() - start) / 1e9)
+        best = max(best, statistics.quantiles(rates, n=10)[-1])
+    print(best)
 """
-SPELL = 0.25
+SPELL = 0.5
 
 # Times the bytes of its input that each of n ranks copies or adds.
 PASSES = {

@@ -56,7 +56,7 @@ def main() -> int:
         *(f"{what}:{other_size}" for what in OTHERS),
     ]
     ranks = [2] if args.effort == "tiny" else [2, 4]
-    peers = compare.all_peers(args.output)
+    peers = compare.all_peers(args.output, original=args.effort != "tiny")
     machine = bound.machine_of(args.output)
 
     comparison = compare.Comparison("collectives", compare.EFFORTS[args.effort], args.seconds)

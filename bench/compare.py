@@ -204,7 +204,7 @@ def python_peer(name: str, script: str, *words: str, beside: str | None = None) 
 
 def original_peers(script: str, *words: str) -> list[Peer]:
     """The original Horovod where bench/original.sh has built it: on Gloo and, where it is there, on MPI."""
-    folder = Path(os.environ.get("HVD_BENCH_ORIGINAL", BUILD / "original"))
+    folder = BUILD / "original"
     libraries = list(folder.glob("lib/python*/site-packages/horovod/torch/mpi_lib_v2*.so"))
     if not libraries:
         print("the original Horovod is not built (make bench-original): left out", flush=True)
@@ -249,9 +249,10 @@ def mpi_peers(folder: Path) -> list[Peer]:
     return peers
 
 
-def all_peers(folder: Path) -> list[Peer]:
+def all_peers(folder: Path, original: bool) -> list[Peer]:
     """Every library that moves tensors; what must be compiled lies in `folder`."""
-    return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *original_peers("peer_torch.py", "horovod")]
+    originals = original_peers("peer_torch.py", "horovod") if original else []
+    return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *originals]
 
 
 def arguments(description: str | None, seconds: float) -> argparse.Namespace:

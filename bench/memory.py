@@ -3,8 +3,8 @@
     python bench/memory.py                      needs horovodrun in PATH and `make build`
 
 What initialisation takes and what the gradients then add, on the rank where it is most; pages that several
-ranks share count divided among them. Every figure is a start of its own. ResNet-50 comes a second time, in ten
-times as many tensors: memory should hardly depend on their number.
+ranks share count divided among them. Every figure is a start of its own. ResNet-50 comes a second time,
+in ten times as many tensors: memory should hardly depend on their number.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=0)
     cases = make_cases(args.effort, args.output)
-    peers = compare.all_peers(args.output)
-    ours = (compare.C_PEER, compare.TORCH_PEER)
+    ours = [compare.C_PEER, compare.TORCH_PEER]
+    peers = compare.all_peers(args.output, original=True) if args.effort == "full" else ours
     comparison = compare.Comparison("memory", compare.EFFORTS[args.effort], args.seconds)
     comparison.run(
         [

@@ -64,7 +64,9 @@ def main() -> int:
     args = compare.arguments(__doc__, seconds=0)
     effort = compare.Effort(0, 5 if args.effort == "full" else 1)
     comparison = compare.Comparison("startup", effort, args.seconds)
-    peers = [OURS, GLOO, *compare.original_peers("peer_start.py", "horovod.torch")]
+    peers = [OURS, GLOO]
+    if args.effort == "full":
+        peers += compare.original_peers("peer_start.py", "horovod.torch")
     measure(comparison, args.effort, peers)
     columns = [OURS, *launchers(), *peers[1:]]
     rows = [
