@@ -84,13 +84,18 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
 
 /* ---- faults ------------------------------------------------------------------------------------------ */
 
+/* A rank that shuts down without a farewell, as it may when it had not taken up this set yet, ends the set in
+ * order where nothing runs. */
 void fail(struct coordinator *c, int except, const hvd_status *cause)
 {
     const struct coordinator_output *output = &c->config.output;
+    bool leaves = cause->code == HVD_SHUT_DOWN;
     if (c->state == STATE_FAILED || c->state == STATE_CLOSED)
         return;
-    c->state = STATE_FAILED;
+    c->state = leaves && !c->running ? STATE_CLOSED : STATE_FAILED;
     status_copy(&c->cause, cause);
+    if (leaves && c->running)
+        c->cause.code = HVD_PEER_LOST;
     struct wire_writer message = {0}; /* `out` may be in use further up */
     wire_put_u8(&message, MESSAGE_ABORT);
     wire_put_u8(&message, (uint8_t)cause->code);
@@ -99,6 +104,8 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         output->flood(output->owner, except, message.bytes, message.length);
     wire_writer_free(&message);
     end_requests(c);
+    if (c->state == STATE_CLOSED)
+        output->closed(output->owner);
 }
 
 /* Who has said goodbye needs nobody but its parent, which brings the farewell; without one it is free to go.

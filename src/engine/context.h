@@ -2,8 +2,8 @@
  *
  * Threads. One thread at a time drives: it owns the mesh, the executor and the lanes. It is a caller that
  * waits, or else the background thread. `driver` says whether somebody drives; whenever nobody does, the mesh
- * is armed and the background thread listens. User threads touch only the submission queue, their handles and
- * the atomics. */
+ * is armed and the background thread listens, or naps while this rank waits for nothing. User threads touch
+ * only the submission queue, their handles and the atomics. */
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
@@ -40,6 +40,9 @@ struct hvd_context {
 
     atomic_uint driver;                   /* DRIVER_* in drive.c */
     _Atomic int64_t deadline;             /* when the background thread has to look though nothing arrives */
+    atomic_uint listener_waits;           /* the background thread sleeps on `driver` */
+    bool napping;                         /* and looks again soon, unasked; driver only */
+    bool driven;                          /* by a caller, since the last look; driver only */
     atomic_int wanted;                    /* callers that would rather drive than wait */
     _Atomic(struct hvd_handle *) queue;   /* submitted, newest first */
     struct hvd_handle *finished_calls;    /* done, `done` function yet to be called */

@@ -1,8 +1,10 @@
 /* drive.c - "whoever waits, works" (docs/architecture.md).
  *
- * The word `driver` is free, taken, or taken with the background thread asleep on it. Whoever frees it arms
- * the mesh first, so that peers ring; the background thread, asleep inside mesh_sleep, hears them. A caller
- * that waits takes the word with one exchange, and no system call is made unless somebody has to be woken. */
+ * The word `driver` is free or taken. Whoever frees it arms the mesh first, so that peers ring; the
+ * background thread, asleep inside mesh_sleep, hears them. While callers drive again and again it naps
+ * instead: it looks every NAP whether they still do, and a caller that leaves nothing to be done need not be
+ * rung for. So a blocking call takes the word with one exchange, and makes no system call unless it has to
+ * wait long. */
 #include "engine/drive.h"
 
 #include "base/clock.h"
@@ -14,10 +16,15 @@
 #include <sched.h>
 #include <signal.h>
 
-enum { DRIVER_FREE, DRIVER_TAKEN, DRIVER_TAKEN_LISTENER_WAITS };
+enum { DRIVER_FREE, DRIVER_TAKEN };
 
-#define YIELDS_OF_CALLER     200
-#define YIELDS_OF_BACKGROUND 20
+/* How late a rank that waits for nothing hears of a fault or a request of others. */
+#define NAP 2000000
+
+/* A caller that sleeps has to be rung for, and keeps others waiting until they sleep, too; so it yields for
+ * longer than a wake-up takes. */
+#define YIELD_TIME_OF_CALLER     1000000
+#define YIELD_TIME_OF_BACKGROUND 5000
 
 static inline void cpu_relax(void)
 {
@@ -28,35 +35,37 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* Polls for `spin` ns, then yields a bounded number of times; then it is time to sleep. */
+/* Polls for `spin` ns, then yields for `yield` ns; then it is time to sleep. */
 struct patience {
-    int64_t spin, spin_end;
-    int yields, yields_left;
+    struct mesh *mesh;
+    int64_t spin, yield, start; /* 0: not yet */
+    bool shares_core;           /* with whom it may wait for: polling would keep that one waiting */
 };
 
 static void patience_renew(struct patience *patience)
 {
-    patience->spin_end = 0;
-    patience->yields_left = patience->yields;
+    patience->start = 0;
+}
+
+static void patience_start(struct patience *patience, int64_t now)
+{
+    patience->start = now;
+    patience->shares_core = patience->spin && mesh_shares_core(patience->mesh, sched_getcpu());
 }
 
 /* False when patience has run out. */
 static bool patience_spend(struct patience *patience)
 {
-    if (patience->spin) {
-        int64_t now = clock_now();
-        if (!patience->spin_end)
-            patience->spin_end = now + patience->spin;
-        if (now < patience->spin_end) {
-            cpu_relax();
-            return true;
-        }
-    }
-    if (patience->yields_left-- > 0) {
+    int64_t now = clock_now();
+    if (!patience->start)
+        patience_start(patience, now);
+    if (now < patience->start + patience->spin && !patience->shares_core)
+        cpu_relax();
+    else if (now < patience->start + patience->spin + patience->yield)
         sched_yield();
-        return true;
-    }
-    return false;
+    else
+        return false;
+    return true;
 }
 
 /* From here on all peers ring; false when there is news already. */
@@ -84,15 +93,31 @@ static bool driver_try(struct hvd_context *context)
     return true;
 }
 
+static bool is_quiet(const struct hvd_context *context)
+{
+    const struct lane *lane = context->world;
+    while (lane && lane_is_quiet(lane))
+        lane = lane->next;
+    return !lane;
+}
+
+static void wake_listener(struct hvd_context *context)
+{
+    if (atomic_load(&context->listener_waits))
+        futex_wake_all(&context->driver);
+}
+
 /* Frees the word. True when there is something to do that nobody would ring for: then the background thread
  * has to be woken, or the caller drives on. */
 static bool driver_leave(struct hvd_context *context)
 {
-    bool news = !arm(context);
+    bool nap = context->napping && is_quiet(context);
+    bool news = !nap && !arm(context);
     int64_t deadline = progress_deadline(context);
-    bool sooner = deadline < atomic_exchange(&context->deadline, deadline);
-    if (atomic_exchange(&context->driver, DRIVER_FREE) == DRIVER_TAKEN_LISTENER_WAITS)
-        futex_wake_all(&context->driver);
+    bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
+    atomic_store(&context->driver, DRIVER_FREE);
+    if (!nap)
+        wake_listener(context);
     /* A submission pushed before the exchange saw the word taken and rang nobody: look again. */
     return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added);
 }
@@ -122,7 +147,7 @@ static bool run_finished_calls(struct hvd_context *context)
     if (driver_try(context))
         return true;
     if (pending)
-        mesh_wake(context->world->mesh);
+        drive_notify(context);
     return false;
 }
 
@@ -135,15 +160,19 @@ void drive_finish_calls(struct hvd_context *context)
 
 void drive_notify(struct hvd_context *context)
 {
-    if (atomic_load(&context->driver) == DRIVER_FREE)
-        mesh_wake(context->world->mesh);
+    if (atomic_load(&context->driver) != DRIVER_FREE)
+        return;
+    mesh_wake(context->world->mesh);
+    wake_listener(context);
 }
 
 /* Drives until the word has its value, patience or time is over; the driver's word is free afterwards. */
 static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
 {
-    struct patience patience = {.spin = context->caller_spin, .yields = YIELDS_OF_CALLER};
+    struct patience patience = {
+        .mesh = context->world->mesh, .spin = context->caller_spin, .yield = YIELD_TIME_OF_CALLER};
     patience_renew(&patience);
+    context->driven = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
         bool moved = progress(context);
         if (!run_finished_calls(context))
@@ -155,15 +184,21 @@ static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsi
         if (deadline != CLOCK_NEVER && clock_now() >= deadline)
             break;
     }
+    if (!is_quiet(context)) { /* the end of a batch may let the next one start */
+        progress(context);
+        if (!run_finished_calls(context))
+            return;
+    }
     if (driver_leave(context))
-        mesh_wake(context->world->mesh);
+        drive_notify(context);
 }
 
 /* Somebody else drives: waits a little for the word or for the place at the wheel. True when it may drive
  * now. */
 static bool wait_for_driver(struct hvd_context *context, atomic_uint *word, unsigned value)
 {
-    struct patience patience = {.spin = context->caller_spin, .yields = YIELDS_OF_CALLER};
+    struct patience patience = {
+        .mesh = context->world->mesh, .spin = context->caller_spin, .yield = YIELD_TIME_OF_CALLER};
     patience_renew(&patience);
     bool mine = false;
     atomic_fetch_add(&context->wanted, 1);
@@ -207,29 +242,31 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 
 /* ---- the background thread ------------------------------------------------------------------------ */
 
-static void drive_in_background(struct hvd_context *context)
+/* True when it shall nap. */
+static bool drive_in_background(struct hvd_context *context)
 {
-    struct patience patience = {.spin = context->background_spin, .yields = YIELDS_OF_BACKGROUND};
+    struct patience patience = {
+        .mesh = context->world->mesh, .spin = context->background_spin, .yield = YIELD_TIME_OF_BACKGROUND};
     patience_renew(&patience);
     do {
         if (progress(context))
             patience_renew(&patience);
         if (!run_finished_calls(context))
-            return;
+            return true;
     } while (!atomic_load_explicit(&context->wanted, memory_order_relaxed) && patience_spend(&patience));
+    bool naps = context->napping = context->driven;
+    context->driven = false;
     if (driver_leave(context))
         mesh_wake(context->world->mesh); /* comes back at once, unless a caller takes over */
+    return naps;
 }
 
-/* Sleeps until the one who drives stops. */
-static void wait_until_free(struct hvd_context *context)
+/* Sleeps until the one who drives stops, unless it leaves nothing to be done. */
+static void wait_until_free(struct hvd_context *context, int64_t deadline)
 {
-    unsigned seen = atomic_load(&context->driver);
-    if (seen == DRIVER_TAKEN &&
-        !atomic_compare_exchange_strong(&context->driver, &seen, DRIVER_TAKEN_LISTENER_WAITS))
-        return;
-    if (seen != DRIVER_FREE)
-        futex_wait(&context->driver, DRIVER_TAKEN_LISTENER_WAITS, CLOCK_NEVER);
+    atomic_store(&context->listener_waits, 1);
+    futex_wait(&context->driver, DRIVER_TAKEN, deadline);
+    atomic_store(&context->listener_waits, 0);
 }
 
 static void *listen_and_drive(void *argument)
@@ -238,13 +275,16 @@ static void *listen_and_drive(void *argument)
     const hvd_placement *placement = &context->placement;
     affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
                    placement->local_size);
+    bool naps = false;
     while (!atomic_load(&context->stop)) {
         if (driver_try(context))
-            drive_in_background(context);
+            naps = drive_in_background(context);
         else
-            wait_until_free(context);
-        if (!atomic_load(&context->stop) && atomic_load(&context->driver) == DRIVER_FREE)
-            mesh_sleep(context->world->mesh, atomic_load(&context->deadline));
+            wait_until_free(context, naps ? clock_now() + NAP : CLOCK_NEVER);
+        if (atomic_load(&context->stop) || atomic_load(&context->driver) != DRIVER_FREE)
+            continue;
+        int64_t deadline = atomic_load(&context->deadline), nap_end = clock_now() + NAP;
+        mesh_sleep(context->world->mesh, naps && nap_end < deadline ? nap_end : deadline);
     }
     return NULL;
 }

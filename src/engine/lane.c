@@ -179,6 +179,12 @@ bool lane_is_flushed(const struct lane *lane)
     return true;
 }
 
+bool lane_is_quiet(const struct lane *lane)
+{
+    return !coordinator_pending_count(lane->coordinator) && executor_idle(lane->executor) &&
+           lane_is_flushed(lane);
+}
+
 static bool receive_messages(struct lane *lane, struct edge *edge)
 {
     const uint8_t *bytes;

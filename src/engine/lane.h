@@ -65,6 +65,9 @@ bool lane_flush(struct lane *lane);
 /* Whether all that was said has left this process. */
 bool lane_is_flushed(const struct lane *lane);
 
+/* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */
+bool lane_is_quiet(const struct lane *lane);
+
 /* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
 bool lane_progress(struct lane *lane);
 

@@ -270,3 +270,15 @@ void mesh_wake(struct mesh *mesh)
 {
     platform_event_set(mesh->event);
 }
+
+bool mesh_shares_core(struct mesh *mesh, int core)
+{
+    bool shares = false;
+    if (mesh->segment)
+        atomic_store_explicit(&mesh->segment->memory->core, core + 1, memory_order_relaxed);
+    for (int i = 0; i < mesh->peer_count; i++) {
+        struct segment *segment = mesh->peers[i].segment;
+        shares |= segment && atomic_load_explicit(&segment->memory->core, memory_order_relaxed) == core + 1;
+    }
+    return shares;
+}

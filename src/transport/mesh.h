@@ -62,4 +62,8 @@ void mesh_sleep(struct mesh *mesh, int64_t deadline);
 void mesh_disarm(struct mesh *mesh);
 void mesh_wake(struct mesh *mesh); /* any thread; ends the present or next mesh_sleep */
 
+/* This rank begins to wait on a core: whether a peer did so there last, and may need the core to go on. Any
+ * thread. */
+bool mesh_shares_core(struct mesh *mesh, int core);
+
 #endif

@@ -14,6 +14,7 @@
 struct segment_memory {
     /* 1 while the rank sleeps: who gives it something exchanges the word to 0 and rings its doorbell. */
     alignas(RING_LINE) atomic_uint sleeping;
+    atomic_int core; /* where the rank last began to wait, from 1 on; 0: unknown */
 };
 
 /* A mapping, own or a peer's. */

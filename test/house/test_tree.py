@@ -191,6 +191,7 @@ def test_nothing_is_left_to_do_later() -> None:
 
 # One and two letters too long, and noticed too late.
 EARLIER = {
+    "simulate: sets open late, texts and last join checked",
     "transport: rendezvous, handshake, shm and tcp links",
     "house: architecture, contributing, tests of the tree",
     "python: join, init of some ranks, names; a page on PyTorch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,11 @@ from typing import Any
 import pytest
 
 DEADLINE = 30.0
+
+
+def pytest_configure() -> None:
+    """A job in the background of a shell script ignores Ctrl-C, and so would all that is started here."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool:

@@ -755,6 +755,36 @@ static void a_fault_after_a_leave_is_told(void **state)
     assert_int_equal(ranks[2].closed, 0);
 }
 
+static void who_shuts_down_without_farewell_ends_it_in_order(void **state)
+{
+    (void)state;
+    hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"};
+    open_ranks("3", 3, settings);
+    submit(1, "a", 1);
+    coordinator_leave(ranks[2].coordinator);
+    coordinator_abort(ranks[0].coordinator, -1, &down);
+    settle();
+    assert_string_equal(ranks[1].log, "!a ");
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(coordinator_health(ranks[r].coordinator, NULL), HVD_SHUT_DOWN);
+        assert_int_equal(ranks[r].closed, 1);
+    }
+}
+
+static void who_shuts_down_while_a_batch_runs_is_a_fault(void **state)
+{
+    (void)state;
+    hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"}, status;
+    open_ranks("2", 2, settings);
+    submit_everywhere("a", 1);
+    settle();
+    coordinator_abort(ranks[0].coordinator, -1, &down);
+    settle();
+    assert_int_equal(coordinator_health(ranks[1].coordinator, &status), HVD_PEER_LOST);
+    assert_string_equal(status.text, "rank 0 has shut down");
+    assert_int_equal(ranks[1].closed, 0);
+}
+
 static void check_garbage(int to, int from, const char *bytes, size_t length, const char *why)
 {
     hvd_status status;
@@ -1171,6 +1201,8 @@ int main(void)
         TEST(after_the_goodbye_a_lost_parent_is_no_fault),
         TEST(a_lost_peer_ends_everything_everywhere),
         TEST(a_fault_after_a_leave_is_told),
+        TEST(who_shuts_down_without_farewell_ends_it_in_order),
+        TEST(who_shuts_down_while_a_batch_runs_is_a_fault),
         TEST(garbage_names_its_sender),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
