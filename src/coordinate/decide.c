@@ -100,6 +100,8 @@ static bool may_share(const struct coordinator *c, const struct signature_summar
 {
     if (c->config.groups_alone && (a->grouped || b->grouped))
         return false;
+    if (c->config.adasum_alone && a->reduction == HVD_ADASUM)
+        return false;
     return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
 }
 

@@ -89,9 +89,7 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduc
     if (observed(lane->context) && !lane->decides)
         observe_deciding(lane);
     lane->decides = true;
-    const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
-                            (uint64_t)settings->latency_threshold);
+    return algorithm_choose(operation, reduction, bytes, lane->size, &lane->context->settings);
 }
 
 static void all_said_goodbye(void *owner)

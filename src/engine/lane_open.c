@@ -161,6 +161,7 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
         .tree = *tree,
         .fusion_threshold = (uint64_t)settings->fusion_threshold,
         .groups_alone = settings->disable_group_fusion,
+        .adasum_alone = settings->deterministic,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
         .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),

@@ -73,6 +73,14 @@ def test_training(tmp_path: Path, compare: Any) -> None:
     assert {sample.peer for sample in samples} == {"alone", "idle", "horovod.torch", "DDP", "apart"}
 
 
+def test_the_cost_of_order(tmp_path: Path, compare: Any) -> None:
+    done = run("deterministic", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    samples = list(compare.read_csv(tmp_path / "deterministic.csv"))
+    assert {sample.peer for sample in samples} == {compare.C_PEER.name, "deterministic"}
+    assert (tmp_path / "deterministic.md").read_text() in done.stdout
+
+
 def test_the_bound_of_this_machine(tmp_path: Path, compare: Any) -> None:
     done = run("bound", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

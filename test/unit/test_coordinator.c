@@ -418,12 +418,15 @@ static void a_short_one_passes_long_ones(void **state)
     check_log("c+t ");
 }
 
-static void submit_group(int rank, const char *name)
+static void submit_one(int rank, const char *name, hvd_reduction reduction, int grouped)
 {
     int64_t elements = 3;
     hvd_tensor tensor = {&tensor, &elements, 1, HVD_FLOAT32, HVD_CPU, 0};
-    hvd_request request = {
-        .struct_size = sizeof request, .count = 1, .grouped = 1, .inputs = &tensor, .reduction = HVD_SUM};
+    hvd_request request = {.struct_size = sizeof request,
+                           .count = 1,
+                           .grouped = grouped,
+                           .inputs = &tensor,
+                           .reduction = reduction};
     assert_int_equal(submit_request(rank, name, &request, NULL), HVD_OK);
 }
 
@@ -436,10 +439,29 @@ static void groups_may_stay_alone(void **state)
         open_ranks("", 2, config);
         submit_everywhere("a", 3);
         for (int r = 0; r < 2; r++)
-            submit_group(r, "g");
+            submit_one(r, "g", HVD_SUM, 1);
         submit_everywhere("b", 3);
         run_all();
         check_log(alone ? "a+b g " : "a+g+b ");
+        close_ranks(state);
+    }
+}
+
+static void adasums_may_stay_alone(void **state)
+{
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        struct coordinator_config config = settings;
+        config.adasum_alone = alone;
+        open_ranks("", 2, config);
+        for (int r = 0; r < 2; r++) {
+            submit_one(r, "a", HVD_ADASUM, 0);
+            submit_one(r, "b", HVD_ADASUM, 1);
+            submit_one(r, "c", HVD_SUM, 0);
+            submit_one(r, "d", HVD_SUM, 0);
+        }
+        run_all();
+        check_log(alone ? "a b c+d " : "a+b c+d ");
         close_ranks(state);
     }
 }
@@ -1206,6 +1228,7 @@ int main(void)
         TEST(ready_requests_pile_up_and_fuse),
         TEST(a_short_one_passes_long_ones),
         TEST(groups_may_stay_alone),
+        TEST(adasums_may_stay_alone),
         TEST(one_too_large_runs_by_itself),
         TEST(without_fusion_all_run_alone),
         TEST(what_is_urgent_runs_first),
