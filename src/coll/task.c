@@ -8,7 +8,7 @@
 
 #define PARTS_PER_CALL 64
 #define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
-#define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
+#define PIECE          ((size_t)16 << 10)  /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
 {

@@ -26,6 +26,9 @@ struct lane {
     struct coordinator *coordinator;
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
+    uint64_t latency_threshold; /* the root's choice of algorithms */
+    uint64_t ring_piece_bytes;
+    struct tuning *tuning;      /* of the first lane at its root, while values are looked for */
     struct stall_report stalls; /* of the present flush */
     bool active;                /* inputs since the last flush */
     bool decides;               /* the present flush has decided something */

@@ -223,6 +223,9 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
                             .rank = ranks_find(ranks, size, context->placement.rank),
                             .size = size,
                             .ranks = own_ranks,
+                            .latency_threshold = (uint64_t)context->settings.latency_threshold,
+                            .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
+                            .tuning = id == 0 ? context->tuning : NULL,
                             .next_flush = CLOCK_NEVER};
     hvd_code code = open_parts(opened, deadline, interrupt, status);
     if (code)

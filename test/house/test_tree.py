@@ -21,8 +21,9 @@ BELOW: dict[str, set[str]] = {
     "transport": {"base", "rendezvous"},
     "coordinate": {"base"},
     "watch": {"base"},
+    "tune": {"base"},
     "coll": {"base", "device", "transport"},
-    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "watch"},
+    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "watch", "tune"},
     "bind": set(),
 }
 # Lists of public names, without code: for every folder.

@@ -81,6 +81,17 @@ def test_the_cost_of_order(tmp_path: Path, compare: Any) -> None:
     assert (tmp_path / "deterministic.md").read_text() in done.stdout
 
 
+def test_tuning(tmp_path: Path, compare: Any) -> None:
+    done = run("autotune", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    samples = list(compare.read_csv(tmp_path / "autotune.csv"))
+    swept = {"sweep, no. 1", "sweep, no. 2"}
+    assert {sample.peer for sample in samples} == {"tuned", "bad start", "defaults"} | swept
+    log = (tmp_path / "autotune-log.csv").read_text().splitlines()
+    assert log[1].startswith("65536,8,1024,4096,search,")
+    assert ",best," in log[-1]
+
+
 def test_the_bound_of_this_machine(tmp_path: Path, compare: Any) -> None:
     done = run("bound", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

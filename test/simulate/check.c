@@ -80,7 +80,7 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
             (!summary.may_fuse || memcmp(first.fusion_key, summary.fusion_key, FUSION_KEY_LENGTH)))
             violation(world, "rank %d runs requests together that may not share a batch", member->rank);
     }
-    if (batch->count > 1 && bytes > world->scenario.fusion_threshold)
+    if (batch->count > 1 && bytes > member->set->fusion_threshold)
         violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);
     check_length(member, batch, bytes);
     world->tally->batches++;
@@ -108,6 +108,8 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     if (member->number != 0)
         violation(set->world, "rank %d runs batch %d before the root", member->rank, member->batches);
     check_fusion(member, batch);
+    if (batch->algorithm != set->chosen)
+        violation(set->world, "a batch runs by algorithm %d, not %d", batch->algorithm, set->chosen);
     struct decided *decided = &set->decided[set->decided_count++];
     *decided = (struct decided){.sequence = batch->sequence,
                                 .time = set->world->now,

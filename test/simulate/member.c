@@ -351,10 +351,11 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
 static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
     (void)reduction;
-    const struct virtual_rank *member = owner;
+    struct virtual_rank *member = owner;
     if (member->number != 0)
         violation(member->set->world, "rank %d chose an algorithm", member->rank);
-    return (uint16_t)(bytes * 7 + operation + 1);
+    int64_t piece = random_below(&member->set->world->random, 256); /* as a tuner would try */
+    return member->set->chosen = (uint16_t)(((bytes * 7 + operation + 1) & 0xff) | piece << 8);
 }
 
 static void on_closed(void *owner)

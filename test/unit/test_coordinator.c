@@ -492,6 +492,25 @@ static void without_fusion_all_run_alone(void **state)
     check_log("a b ");
 }
 
+static void limits_change_between_flushes(void **state)
+{
+    (void)state;
+    open_ranks("2,1", 3, settings);
+    occupy();
+    for (int i = 0; i < 6; i++)
+        submit_everywhere((const char *[]){"a", "b", "c", "d", "e", "f"}[i], 100);
+    settle();
+    coordinator_tune(ranks[0].coordinator, 800, 0);
+    for (int i = 0; i < 2; i++) {
+        finish_batches();
+        settle();
+    }
+    check_log("a+b c+d ");
+    coordinator_tune(ranks[0].coordinator, 0, 0);
+    run_all();
+    check_log("e f ");
+}
+
 static void what_is_urgent_runs_first(void **state)
 {
     (void)state;
@@ -1231,6 +1250,7 @@ int main(void)
         TEST(adasums_may_stay_alone),
         TEST(one_too_large_runs_by_itself),
         TEST(without_fusion_all_run_alone),
+        TEST(limits_change_between_flushes),
         TEST(what_is_urgent_runs_first),
         TEST(the_root_waits_for_the_cycle_time),
         TEST(a_change_of_shape_on_all_ranks_runs),
