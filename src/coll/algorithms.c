@@ -32,7 +32,7 @@ static bool is_ordered(const struct algorithm *row, int size)
 }
 
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          const struct settings *settings)
+                          uint64_t latency_threshold, const struct settings *settings)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
@@ -41,10 +41,18 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
             continue;
         if (strcmp(row->name, settings->allreduce_algorithm) == 0)
             return (uint16_t)i;
-        if (choice < 0 && row->fits(bytes, size, (uint64_t)settings->latency_threshold))
+        if (choice < 0 && row->fits(bytes, size, latency_threshold))
             choice = i;
     }
     return choice < 0 ? 0 : (uint16_t)choice;
+}
+
+uint16_t method_of(uint16_t row, uint64_t piece_bytes)
+{
+    unsigned exponent = PIECE_EXPONENT_LEAST;
+    while (exponent < PIECE_EXPONENT_MOST && (uint64_t)1 << exponent < piece_bytes)
+        exponent++;
+    return (uint16_t)(row | exponent << 8);
 }
 
 hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status)

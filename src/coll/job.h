@@ -16,6 +16,7 @@ struct job {
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
+    size_t piece_bytes;          /* of the ring allreduce, per rank, about */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;
 
@@ -71,10 +72,27 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
  * deterministic mode only rows of allreduce that add in the order of ranks. The last row of an operation fits
  * always. 0 for an operation without rows, which moves nothing. */
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          const struct settings *settings);
+                          uint64_t latency_threshold, const struct settings *settings);
 
 /* HVD_INVALID_ARGUMENT, listing the names, when the settings force what there is not, or what the
  * deterministic mode can't use on so many ranks. */
 hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status);
+
+/* What a decision says of how a batch moves: the row, and in pieces of which size. */
+#define PIECE_EXPONENT_LEAST 12
+#define PIECE_EXPONENT_MOST  30
+
+/* Rounds pieces up to a power of two. */
+uint16_t method_of(uint16_t row, uint64_t piece_bytes);
+
+static inline int method_row(uint16_t method)
+{
+    return method & 0xff;
+}
+
+static inline unsigned method_piece_exponent(uint16_t method)
+{
+    return method >> 8;
+}
 
 #endif

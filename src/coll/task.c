@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define PARTS_PER_CALL 64
-#define CHUNK          ((size_t)128 << 10) /* bytes computed on between two looks at the other links; fits L2 */
-#define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
+#define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
+#define PIECE          ((size_t)16 << 10)  /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -51,7 +51,7 @@ static int buffer_parts(const struct task *task, size_t length, struct iovec *pa
 static ssize_t move_send(const struct task *task, struct link *link, size_t open)
 {
     struct iovec parts[PARTS_PER_CALL];
-    int count = buffer_parts(task, open, parts, PARTS_PER_CALL);
+    int count = buffer_parts(task, smaller(open, CHUNK), parts, PARTS_PER_CALL);
     return link_send(link, parts, count);
 }
 
@@ -59,7 +59,7 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
 {
     struct iovec parts[PARTS_PER_CALL];
     size_t offset = task->step->offset + task->done;
-    int count = vector_parts(&task->run->job->output, offset, open, parts, PARTS_PER_CALL);
+    int count = vector_parts(&task->run->job->output, offset, smaller(open, CHUNK), parts, PARTS_PER_CALL);
     return link_receive(link, parts, count);
 }
 

@@ -147,6 +147,7 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
     for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
         own_rows[i] = 3;
     return (struct job){.operation = algorithm->operation,
+                        .piece_bytes = 512 << 10,
                         .reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM,
                         .dtype = HVD_FLOAT32,
                         .prescale = prescale,
@@ -243,7 +244,7 @@ static const char *chosen_for(hvd_operation operation, hvd_reduction reduction, 
                               const char *forced)
 {
     struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
-    int row = algorithm_choose(operation, reduction, bytes, 4, &settings);
+    int row = algorithm_choose(operation, reduction, bytes, 4, 1000, &settings);
     assert_true(algorithm_does(row, operation, reduction));
     return algorithm_table[row]->name;
 }
@@ -273,6 +274,20 @@ static void test_choice(void **state)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
+static void test_method(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        unsigned exponent;
+    } cases[] = {{0, 12}, {4096, 12}, {4097, 13}, {512 << 10, 19}, {1 << 30, 30}, {UINT64_MAX, 30}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint16_t method = method_of((uint16_t)(algorithm_count - 1), cases[i].bytes);
+        assert_int_equal(method_row(method), algorithm_count - 1);
+        assert_int_equal(method_piece_exponent(method), cases[i].exponent);
+    }
+}
+
 /* Two ranks have one order only. */
 static void test_deterministic_choice(void **state)
 {
@@ -283,12 +298,13 @@ static void test_deterministic_choice(void **state)
     for (int more = 0; more < 2; more++)
         for (int size = more ? 3 : 1; size <= (more ? 70 : 2); size++)
             for (int is_long = 0; is_long < 2; is_long++) {
-                int row = algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, size, &settings);
+                int row =
+                    algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, size, 1000, &settings);
                 assert_string_equal(algorithm_table[row]->name, rows[more][is_long]);
             }
-    int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, 4, &settings);
+    int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, 4, 1000, &settings);
     assert_string_equal(algorithm_table[row]->name, "adasum");
-    row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, 4, &settings);
+    row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, 4, 1000, &settings);
     assert_string_equal(algorithm_table[row]->name, "ring");
 }
 
@@ -329,7 +345,7 @@ int main(void)
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
         cmocka_unit_test(test_peers),   cmocka_unit_test(test_plans),
         cmocka_unit_test(test_choice),  cmocka_unit_test(test_deterministic_choice),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
