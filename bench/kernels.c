@@ -154,7 +154,10 @@ int main(int argc, char **argv)
     }
     printf("\n| --- | --- | --: | --: | --: | --: |\n| | memcpy |");
     for (int size = 0; size < 2; size++) {
-        copy_rate[size] = gigabytes_per_second(work_copy, &arrays[size], HVD_UINT8, HVD_SUM);
+        for (int i = 0; i < 10; i++) { /* all shares depend on it */
+            double rate = gigabytes_per_second(work_copy, &arrays[size], HVD_UINT8, HVD_SUM);
+            copy_rate[size] = rate > copy_rate[size] ? rate : copy_rate[size];
+        }
         printf(" | %.1f |", copy_rate[size]);
     }
     printf("\n");
