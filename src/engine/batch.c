@@ -70,9 +70,8 @@ static hvd_code check_method(const struct lane *lane, const struct hvd_handle *f
         exponent >= PIECE_EXPONENT_LEAST && exponent <= PIECE_EXPONENT_MOST)
         return HVD_OK;
     return status_set(status, HVD_REFUSED,
-                      "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it lacks; "
-                      "do the ranks run "
-                      "different versions?",
+                      "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it can't; "
+                      "do the ranks run different versions?",
                       lane->context->placement.rank, first->pending.name, method_row(method), exponent);
 }
 

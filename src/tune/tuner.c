@@ -84,10 +84,10 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* Sorts them. */
-static double median(double *scores)
+static double median(double *scores, int count)
 {
-    qsort(scores, TUNER_SCORES, sizeof *scores, compare_doubles);
-    return scores[TUNER_SCORES / 2];
+    qsort(scores, (size_t)count, sizeof *scores, compare_doubles);
+    return scores[count / 2];
 }
 
 static int compare_trials(const void *a, const void *b)
@@ -116,13 +116,13 @@ static void begin_comparison(struct tuner *tuner)
     tuner->values = tuner->candidates[0];
 }
 
-/* Beside the defaults in the same round; whoever is not better in all rounds but one may be so by chance. */
+/* Beside the defaults in the same round. Who is no better wins all rounds but one in 2 % of all cases. */
 static double advantage(const struct tuner *tuner, int candidate)
 {
-    double ratios[TUNER_SCORES];
-    for (int i = 0; i < TUNER_SCORES; i++)
+    double ratios[TUNER_ROUNDS];
+    for (int i = 0; i < TUNER_ROUNDS; i++)
         ratios[i] = tuner->compared[candidate][i] / tuner->compared[0][i];
-    double middle = median(ratios);
+    double middle = median(ratios, TUNER_ROUNDS);
     return ratios[1] > 1 ? middle : 0;
 }
 
@@ -136,8 +136,8 @@ static void end_comparison(struct tuner *tuner)
         best = fmax(ratio, best);
     }
     tuner->values = tuner->candidates[winner];
-    tuner->default_score = median(tuner->compared[0]);
-    tuner->best = (struct trial){tuner->values, median(tuner->compared[winner])};
+    tuner->default_score = median(tuner->compared[0], TUNER_ROUNDS);
+    tuner->best = (struct trial){tuner->values, median(tuner->compared[winner], TUNER_ROUNDS)};
     tuner->stage = TUNER_DONE;
     tuner->told(tuner->owner, TUNER_DONE, &tuner->best.values, tuner->best.score);
 }
@@ -149,7 +149,7 @@ static void take_compared(struct tuner *tuner, double score)
     tuner->told(tuner->owner, TUNER_COMPARE, &tuner->values, score);
     tuner->turn++;
     round = tuner->turn / count;
-    if (round == TUNER_SCORES)
+    if (round == TUNER_ROUNDS)
         end_comparison(tuner);
     else
         tuner->values = tuner->candidates[(tuner->turn + round) % count];
@@ -189,7 +189,7 @@ bool tuner_take(struct tuner *tuner, double score)
     if (tuner->turn < TUNER_SCORES)
         return false;
     tuner->turn = 0;
-    double result = median(tuner->scores);
+    double result = median(tuner->scores, TUNER_SCORES);
     if (tuner->stage == TUNER_SEARCH)
         take_result(tuner, result);
     else if (--tuner->warmups_left <= 0)

@@ -15,7 +15,8 @@ enum tuner_stage { TUNER_WARMUP, TUNER_SEARCH, TUNER_COMPARE, TUNER_DONE };
 
 extern const char *const tuner_stage_names[]; /* of results in the log; that of TUNER_DONE is "best" */
 
-#define TUNER_SCORES     5 /* of which the median counts; rounds of the comparison */
+#define TUNER_SCORES     5 /* of which the median counts */
+#define TUNER_ROUNDS     9 /* of the comparison */
 #define TUNER_CANDIDATES 4 /* in the comparison; the first are the defaults */
 
 struct trial {
@@ -36,7 +37,7 @@ struct tuner {
     double scores[TUNER_SCORES];
     struct values candidates[TUNER_CANDIDATES];
     int candidate_count;
-    double compared[TUNER_CANDIDATES][TUNER_SCORES];
+    double compared[TUNER_CANDIDATES][TUNER_ROUNDS];
     struct gaussian process;
     /* Told of every result, those of the warm-up left out. */
     void (*told)(void *owner, enum tuner_stage stage, const struct values *values, double score);
