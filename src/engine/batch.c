@@ -32,7 +32,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->operation = request->operation;
     job->reduction = request->reduction;
     job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
-    job->prescale = request->prescale != 0 ? request->prescale : 1;
+    bool stands_in = !batch->requests[0]; /* an identity stays what it is */
+    job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
     job->rank = running->lane->rank;

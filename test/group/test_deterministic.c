@@ -61,9 +61,8 @@ static void draw(struct sample *sample, uint64_t *state, int index)
     *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
     request->reduction = draw_reduction(state, sample);
     request->outputs = scatters || random_next(state) % 2 ? NULL : sample->outputs;
-    bool sums = request->reduction == HVD_SUM || request->reduction == HVD_AVERAGE;
     if (sample->type->dtype != HVD_BOOL && random_next(state) % 3 == 0) {
-        request->prescale = sums || !sample->joined ? 0.3 : 1; /* a factor changes the identities of others */
+        request->prescale = 0.3;
         request->postscale = 1.7;
     }
     request->grouped = random_next(state) % 3 == 0;
