@@ -85,4 +85,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 }
 
 const struct algorithm allreduce_ring = {
-    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan};
+    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = 2};

@@ -182,7 +182,8 @@ void coordinator_tune(struct coordinator *c, uint64_t fusion_threshold, int64_t 
 
 void coordinator_batch_done(struct coordinator *c, uint64_t sequence)
 {
-    (void)sequence;
+    if (c->short_running == sequence)
+        c->short_running = 0;
     if (c->running > 0)
         c->running--;
 }

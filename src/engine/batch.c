@@ -26,20 +26,21 @@ static void batch_done(struct job *job, const hvd_status *status)
         progress_fault(lane->context, status);
 }
 
-static void describe_job(struct running_batch *running, const hvd_request *request, uint16_t method)
+static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch)
 {
     struct job *job = &running->job;
     job->operation = request->operation;
     job->reduction = request->reduction;
     job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
-    job->prescale = request->prescale != 0 ? request->prescale : 1;
+    bool stands_in = !batch->requests[0]; /* an identity stays what it is */
+    job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
     job->rank = running->lane->rank;
     job->size = running->lane->size;
-    job->channel = running->lane->channel;
-    job->algorithm = algorithm_table[method_row(method)];
-    job->piece_bytes = (size_t)1 << method_piece_exponent(method);
+    job->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
+    job->algorithm = algorithm_table[method_row(batch->algorithm)];
+    job->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
@@ -87,7 +88,7 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
                           lane->context->placement.rank, batch->count);
     running->lane = lane;
     running->sequence = batch->sequence;
-    describe_job(running, &handles[0]->request, batch->algorithm);
+    describe_job(running, &handles[0]->request, batch);
     code = layout_fill(running, status);
     if (code) {
         layout_free(running);

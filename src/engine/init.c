@@ -138,7 +138,7 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
                        "joined) or 'all' (every operation does)",
                        settings->join);
     if (!code)
-        code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
+        code = algorithm_check_settings(settings, status);
     if (!code)
         settle_stall_check(settings);
     context->placement = (hvd_placement){

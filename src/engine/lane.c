@@ -90,8 +90,8 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduc
     if (observed(lane->context) && !lane->decides)
         observe_deciding(lane);
     lane->decides = true;
-    uint16_t row = algorithm_choose(operation, reduction, bytes, lane->size,
-                                    lane->context->settings.allreduce_algorithm, lane->latency_threshold);
+    uint16_t row = algorithm_choose(operation, reduction, bytes, lane->size, lane->latency_threshold,
+                                    &lane->context->settings);
     return method_of(row, lane->ring_piece_bytes);
 }
 

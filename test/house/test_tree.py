@@ -192,6 +192,8 @@ def test_nothing_is_left_to_do_later() -> None:
 
 # One and two letters too long, and noticed too late.
 EARLIER = {
+    "coll: at most 128 KiB between two looks at other links",
+    "engine: waiting callers yield longer, listeners nap",
     "simulate: sets open late, texts and last join checked",
     "transport: rendezvous, handshake, shm and tcp links",
     "house: architecture, contributing, tests of the tree",

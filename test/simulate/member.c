@@ -250,6 +250,7 @@ void member_batch_done(struct virtual_rank *member, int batch)
     struct set *set = member->set;
     const struct decided *decided = &set->decided[batch];
     member->running--;
+    member->running_short -= decided->is_short;
     coordinator_batch_done(member->coordinator, decided->sequence);
     for (int i = 0; i < decided->count; i++) {
         int code = set->codes[decided->first + i];
@@ -288,6 +289,7 @@ static void on_run(void *owner, const struct batch *batch)
         world->tally->ran++;
     }
     member->running++;
+    member->running_short += batch->is_short;
     /* Nobody is done before all have started. */
     if (++set->decided[member->batches].started == set->size) {
         for (int m = 0; m < set->size; m++)

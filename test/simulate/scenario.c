@@ -23,8 +23,8 @@ static void draw_tree(struct scenario *s, uint64_t *random, int ranks)
 
 uint64_t draw_threshold(uint64_t *random)
 {
-    static const uint64_t thresholds[] = {0, 1000, 20000, UINT64_C(1) << 40};
-    return thresholds[random_below(random, 4)];
+    static const uint64_t thresholds[] = {0, 1000, 20000, 500000, UINT64_C(1) << 40};
+    return thresholds[random_below(random, 5)];
 }
 
 int64_t draw_cycle_time(uint64_t *random)

@@ -49,8 +49,8 @@ struct virtual_rank {
     struct early *early;             /* what came before it was; the last one first */
     struct slot *slots;              /* [names] */
     struct pending join;
-    int batches; /* run so far: all members run the same ones in the same order */
-    int running;
+    int batches;                     /* run so far: all members run the same ones in the same order */
+    int running, running_short;      /* batches */
     int epoch, to_submit, to_finish; /* in this epoch */
     int idle_names;                  /* in lockstep: done in this round */
     bool eager;                      /* joins while its last requests are in flight */
@@ -67,6 +67,7 @@ struct decided {
     uint64_t sequence;
     int64_t time;
     uint16_t algorithm;
+    bool is_short;
     int first, count; /* in `codes` */
     int started;      /* members that run it */
 };
