@@ -68,9 +68,8 @@ class _Distributed(torch.optim.Optimizer):
         """As the optimizer's own; the new parameters' gradients are reduced, too."""
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
-        for i, parameter in enumerate(self.param_groups[number]["params"]):
-            self._hvd.add(parameter, _default_name(number, i))
-            self._hvd_hooks.watch(parameter)
+        for i, parameter in enumerate(dict.fromkeys(self.param_groups[number]["params"])):
+            self._hvd_hooks.watch(self._hvd.add(parameter, _default_name(number, i)))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's own; a step that was under way is forgotten."""
@@ -140,7 +139,7 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _before_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Step pre-hook of Adasum: keeps what the step will change."""
-    for parameter in optimizer._hvd.names:
+    for parameter in optimizer._hvd.parameters:
         if parameter.requires_grad:
             optimizer._hvd.gradients.remember(parameter)
 
@@ -236,8 +235,8 @@ def DistributedOptimizer(  # noqa: N802
 
 def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
     hooks = BackwardHooks(reducer)
-    for parameter in reducer.names:
-        hooks.watch(parameter)
+    for place in range(len(reducer.parameters)):
+        hooks.watch(place)
     kind, mixin = type(optimizer), _Distributed if reducer.rules.early else _DistributedAdasum
     optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
     optimizer.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
