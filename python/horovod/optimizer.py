@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
 from horovod.basics import Average, Max, Sum
-from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
-from horovod.compression import Compressor, NoneCompressor
-from horovod.handles import Handle
+from horovod.compression import Compressor
 from horovod.process_sets import ProcessSet, check_member
 from horovod.requests import ALLREDUCE
 
@@ -73,14 +72,12 @@ class Reducer(Generic[P, A]):
     def __init__(
         self,
         gradients: Gradients[P, A],
-        collectives: Collectives[A],
         names: dict[P, str],
         groups: Sequence[tuple[P, ...]],
         passes: int,
         rules: Rules,
     ) -> None:
         self.gradients = gradients
-        self.collectives = collectives
         self.parameters, self.names = list(names), list(names.values())
         places = {parameter: place for place, parameter in enumerate(self.parameters)}
         self.group_of: dict[int, tuple[int, ...]] = {}
@@ -91,8 +88,11 @@ class Reducer(Generic[P, A]):
         self.set_passes(passes)
         # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
         self.sparse: set[int] | None = set() if rules.sparse_as_dense or not rules.early else None
-        self.in_flight: dict[int, Callable[[], None] | None] = {}  # None: in `plain`, or with its group
-        self.plain: dict[int, tuple[_core.Operation, A]] = {}  # gradients that are reduced as they are
+        self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
+        self.operations: list[_core.Operation] = []
+        self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
+        self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
+        self.rounds = 0  # calls of `finish` in this step that reduced
         self.forget()
 
     def set_passes(self, passes: int) -> None:
@@ -139,14 +139,16 @@ class Reducer(Generic[P, A]):
         if self.sparse is None:
             self.sparse = self._agree_on_sparse()
         for place, parameter in enumerate(self.parameters):
-            if place not in self.in_flight and (
-                place in self.group_of or self.gradients.is_trained(parameter)
-            ):
-                self._start(place)  # groups go whole
-        taken, self.in_flight = self.in_flight, {}
+            if place in self.in_flight:
+                continue
+            if place in self.group_of or self.gradients.is_trained(parameter):  # groups go whole
+                self._start(place)
+        taken, self.in_flight = self.in_flight, set()
         self.changed.clear()
         self.rounds, self.due = self.rounds + 1, False
-        waits = [self._wait_for_plain, *(wait for wait in taken.values() if wait is not None)]
+        gathering, self.gathering = self.gathering, {}
+        waits: list[Callable[[], None]] = [self._finish_dense]
+        waits += [partial(self._finish_sparse, *item) for item in gathering.items()]
         failures = [error for wait in waits if (error := _failure_of(wait)) is not None]
         if failures:
             self.forget()
@@ -158,7 +160,7 @@ class Reducer(Generic[P, A]):
         self.seen: dict[int, int] = {}  # passes since the step began
         self.changed: set[int] = set()  # gradients that came since the last `finish`
         self.settled: dict[int, A] = {}  # what was reduced and may still grow
-        self.rounds: int = 0  # calls of `finish` in this step that reduced
+        self.rounds = 0
         self.due = False  # a gradient has come in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
@@ -177,38 +179,47 @@ class Reducer(Generic[P, A]):
         return {place for place, mark in enumerate(marks) if mark == 1}
 
     def _start(self, place: int) -> None:
+        self.in_flight.add(place)
         group = self.group_of.get(place)
-        self.in_flight[place] = None
         if self.sparse and place in self.sparse:
-            self.in_flight[place] = self._reduce_sparse(place)
-        elif group is not None:
-            if self.in_flight.keys() >= set(group):
-                self.in_flight[place] = self._reduce(group, grouped=True)
-        elif self.rounds or self.rules.compression is not NoneCompressor:
-            self.in_flight[place] = self._reduce((place,), grouped=False)
-        else:
-            self._reduce_plain(place)
+            part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
+            self.gathering[place] = self.gradients.start_sparse(
+                part, self._name(place), self.rules.op, self.rules.process_set
+            )
+        elif group is None:
+            self._reduce((place,), grouped=False)
+        elif self.in_flight.issuperset(group):
+            self._reduce(group, grouped=True)
 
-    def _reduce_plain(self, place: int) -> None:
-        """Starts the reduction of one gradient as it is: what nearly all are, so the short way."""
-        rules, gradients = self.rules, self.gradients
-        gradient = gradients.dense(gradients.take(self.parameters[place]))
+    def _reduce(self, places: tuple[int, ...], grouped: bool) -> None:
+        """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
+        rules, gradients, tensors = self.rules, self.gradients, []
+        for place in places:
+            part = self._contribution(place, gradients.take(self.parameters[place]))
+            small, context = rules.compression.compress(part)
+            tensor = gradients.dense(small)
+            self.sent[place] = tensor, context
+            tensors.append(tensor)
         before, after = rules.factors
-        number = check_member(rules.process_set)
+        name, number = self._name(places[0]), check_member(rules.process_set)
         operation = _core.submit(
-            ALLREDUCE, self.names[place], (gradient,), None, rules.op, before, after, 0, number, 0, False
+            ALLREDUCE, name, tensors, None, rules.op, before, after, 0, number, 0, grouped
         )
-        self.plain[place] = operation, gradient
+        self.operations.append(operation)
 
-    def _wait_for_plain(self) -> None:
-        plain, self.plain = self.plain, {}
-        _core.wait([operation for operation, _ in plain.values()])
-        for place, (_, gradient) in plain.items():
-            self.gradients.put(self.parameters[place], gradient)
+    def _finish_dense(self) -> None:
+        operations, self.operations = self.operations, []
+        sent, self.sent = self.sent, {}
+        _core.wait(operations)
+        for place, (reduced, context) in sent.items():
+            self._put(place, self.rules.compression.decompress(reduced, context))
+
+    def _finish_sparse(self, place: int, gathering: Callable[[], A]) -> None:
+        self._put(place, gathering())
 
     def _name(self, place: int) -> str:
         """A later round has names of its own, so that it never meets another rank's next step."""
-        return self.names[place] + (f".{self.rounds + 1}" if self.rounds else "")
+        return f"{self.names[place]}.{self.rounds + 1}" if self.rounds else self.names[place]
 
     def _contribution(self, place: int, gradient: A) -> A:
         """In a later round of a sum: what has come since, as the rest is the sum over all ranks already."""
@@ -219,9 +230,9 @@ class Reducer(Generic[P, A]):
         return gradient - self.settled[place]  # type: ignore[operator,no-any-return]
 
     def _put(self, place: int, reduced: A) -> None:
-        settled = self.settled.pop(place, None)
-        total = reduced if settled is None else settled + reduced  # type: ignore[operator]
-        self.gradients.put(self.parameters[place], total)
+        if place in self.settled:
+            reduced = self.settled.pop(place) + reduced  # type: ignore[operator]
+        self.gradients.put(self.parameters[place], reduced)
 
     def _settle(self, taken: Iterable[int]) -> None:
         """Keeps sums to which another backward pass of this step may still add."""
@@ -232,33 +243,6 @@ class Reducer(Generic[P, A]):
                 sparse = place in (self.sparse or ())
                 take = self.gradients.take_sparse if sparse else self.gradients.take
                 self.settled[place] = self.gradients.copy(take(self.parameters[place]))
-
-    def _reduce(self, group: tuple[int, ...], grouped: bool) -> Callable[[], None]:
-        """Starts one reduction; the returned function waits for it and puts the results in place."""
-        rules, name = self.rules, self._name(group[0])
-        parts = [self._contribution(place, self.gradients.take(self.parameters[place])) for place in group]
-        pairs = [rules.compression.compress(part) for part in parts]
-        sent = [self.gradients.dense(small) for small, _ in pairs]
-        rest = (rules.op, *rules.factors, rules.process_set)
-        handle: Handle[Any]
-        if grouped:
-            handle = self.collectives.grouped_allreduce_async_(sent, None, name, *rest)
-        else:
-            handle = self.collectives.allreduce_async_(sent[0], None, name, *rest)
-
-        def wait() -> None:
-            handle.wait()
-            for place, reduced, (_, context) in zip(group, sent, pairs, strict=True):
-                self._put(place, rules.compression.decompress(reduced, context))
-
-        return wait
-
-    def _reduce_sparse(self, place: int) -> Callable[[], None]:
-        """As ``_reduce``, for the entries of a sparse gradient."""
-        rules = self.rules
-        part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
-        gathering = self.gradients.start_sparse(part, self._name(place), rules.op, rules.process_set)
-        return lambda: self._put(place, gathering())
 
 
 def _failure_of(wait: Callable[[], None]) -> HorovodInternalError | None:

@@ -152,9 +152,10 @@ static int wait_for(hvd_handle *handle, double seconds)
 {
     hvd_status status;
     int over = wait_until_over(handle, seconds, &status);
-    if (over > 0 && status.code)
-        raise_status(&status);
-    return over > 0 && status.code ? -1 : over;
+    if (over <= 0 || !status.code)
+        return over;
+    raise_status(&status);
+    return -1;
 }
 
 void operation_shut_down(hvd_context *context)
@@ -256,30 +257,39 @@ int operation_init_module(PyObject *module)
 }
 
 /* What is submitted last mostly ends last: with it in hand the others are only looked at. */
+static int wait_backwards(PyObject *all, hvd_status *failure)
+{
+    for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
+        struct in_flight *operation = &((Operation *)PyTuple_GetItem(all, i))->operation;
+        hvd_status status;
+        if (wait_until_over(operation->handle, -1, &status) < 0)
+            return -1;
+        held_tensors_release(&operation->held);
+        if (status.code)
+            *failure = status;
+    }
+    return 0;
+}
+
+static int check_operations(PyObject *all)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(all); i++) {
+        if (Py_TYPE(PyTuple_GetItem(all, i)) != operation_type) {
+            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Operation");
+            return -1;
+        }
+    }
+    return 0;
+}
+
 PyObject *operation_wait_all(PyObject *operations)
 {
     hvd_status failure = {0};
     PyObject *all = PySequence_Tuple(operations); /* no other thread changes it */
-    for (Py_ssize_t i = all ? PyTuple_Size(all) - 1 : -1; i >= 0; i--) {
-        PyObject *each = PyTuple_GetItem(all, i);
-        if (Py_TYPE(each) != operation_type) {
-            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Operation");
-            Py_CLEAR(all);
-            break;
-        }
-        struct in_flight *operation = &((Operation *)each)->operation;
-        hvd_status status;
-        if (wait_until_over(operation->handle, -1, &status) < 0) {
-            Py_CLEAR(all);
-            break;
-        }
-        held_tensors_release(&operation->held);
-        if (status.code)
-            failure = status;
-    }
-    if (!all)
+    int failed = !all || check_operations(all) || wait_backwards(all, &failure);
+    Py_XDECREF(all);
+    if (failed)
         return NULL;
-    Py_DECREF(all);
     return failure.code ? raise_status(&failure) : Py_BuildValue("");
 }
 

@@ -44,7 +44,7 @@ class StoredGradients:
         return parameter.requires_grad
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
-        return array.contiguous()
+        return array.resolve_conj().resolve_neg().contiguous()
 
     def copy(self, array: torch.Tensor) -> torch.Tensor:
         return array.clone()

@@ -21,7 +21,6 @@ from horovod.grouping import check_names, make_groups, split_factor
 from horovod.optimizer import Reducer, Rules
 from horovod.process_sets import ProcessSet, global_process_set, is_member
 from horovod.torch.hooks import BackwardHooks, StepDeltas, StoredGradients
-from horovod.torch.operations import collectives
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 
@@ -228,9 +227,7 @@ def DistributedOptimizer(  # noqa: N802
         op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
     source = StoredGradients() if rules.early else StepDeltas()
-    return _instrument(
-        optimizer, Reducer(source, collectives, names, together, backward_passes_per_step, rules)
-    )
+    return _instrument(optimizer, Reducer(source, names, together, backward_passes_per_step, rules))
 
 
 def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
