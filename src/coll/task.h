@@ -27,6 +27,7 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     scale_fn scale;
+    scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */
