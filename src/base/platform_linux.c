@@ -72,6 +72,22 @@ void platform_memory_unmap(void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 
+size_t platform_memory_bytes(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
+}
+
+void platform_memory_inherit(void *memory, size_t bytes)
+{
+    madvise(memory, bytes, MADV_DOFORK);
+}
+
+void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
+{
+    mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0);
+}
+
 /* ---- events ------------------------------------------------------------------------------------------ */
 
 int platform_event_create(void)

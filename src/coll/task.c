@@ -51,6 +51,7 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
 {
     struct iovec parts[PARTS_PER_CALL];
     int count = buffer_parts(task, open, parts, PARTS_PER_CALL);
+    link->lends = !task->awaited;
     return link_send(link, parts, count);
 }
 

@@ -11,7 +11,9 @@ struct run;
 struct task {
     struct run *run;
     const struct step *step;
+    bool awaited;      /* another step waits for this one, byte by byte */
     size_t done;       /* bytes of the step */
+    uint64_t lent;     /* the link's, when the task was sent */
     struct task *next; /* in its queue */
 };
 

@@ -37,6 +37,8 @@ struct link_operations {
     void (*consume)(struct link *link, size_t n);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
+    /* Whether the peer has read all up to `lent`; NULL where nothing is ever lent. */
+    bool (*taken)(struct link *link, uint64_t lent);
     /* For the mesh: is there what want_read and want_write ask for? Called after the peers were told to ring,
      * so what comes later rings. */
     bool (*news)(struct link *link);
@@ -63,6 +65,9 @@ struct link {
     int channel;
     bool want_read;  /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
     bool want_write; /* likewise for room to send */
+    bool lends;      /* set before send: the peer may read the parts later, where they lie */
+    uint64_t lent;   /* the link's: where the last lent bytes end in the stream; 0: none */
+    uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */
 };
 
 static inline ssize_t link_send(struct link *link, const struct iovec *parts, int count)
