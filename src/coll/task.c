@@ -8,6 +8,7 @@
 
 #define PARTS_PER_CALL 64
 #define CHUNK          ((size_t)128 << 10) /* bytes computed on between two looks at the other links; fits L2 */
+#define LEND_LEAST     ((size_t)1 << 20)
 #define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
@@ -25,6 +26,7 @@ void run_begin(struct run *run, struct job *job)
     run->combine = reduces ? reduce_combine(job->dtype, job->reduction) : NULL;
     run->scale = reduces ? reduce_scale(job->dtype) : NULL;
     run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
+    run->lends = job->input.length >= LEND_LEAST;
     run->prescales = reduces && job->prescale != 1;
     run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
 }
@@ -51,7 +53,7 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
 {
     struct iovec parts[PARTS_PER_CALL];
     int count = buffer_parts(task, open, parts, PARTS_PER_CALL);
-    link->lends = !task->awaited;
+    link->lends = task->run->lends && !task->awaited;
     return link_send(link, parts, count);
 }
 

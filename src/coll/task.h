@@ -29,6 +29,7 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     scale_fn scale;
+    bool lends; /* peers may read the tensors in place: pays where they don't lie in the cache anyway */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */

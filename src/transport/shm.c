@@ -14,7 +14,7 @@
 #define PUBLISH_BYTES ((size_t)32 << 10)
 
 /* Less is copied into the ring sooner than it is looked up. */
-#define LEND_BYTES ((size_t)4 << 10)
+#define LEND_BYTES ((size_t)8 << 10)
 
 struct shm_link {
     struct link link;
