@@ -118,8 +118,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
         reduce_piece(task, &piece, (const char *)received + at);
         at += piece.length;
     }
-    link->operations->consume(link, length);
-    return (ssize_t)length;
+    return link->operations->consume(link, length) ? (ssize_t)length : -1;
 }
 
 static void copy_piece(const struct task *task, const struct piece *piece)

@@ -319,6 +319,9 @@ void track_abort(struct track *track, const hvd_status *cause)
     track->local.head = NULL;
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
+        struct link *link = endpoint->link;
+        if (link->lent && !link->operations->taken(link, link->lent))
+            link->operations->revoke(link);
         endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }
     while (track->running) {

@@ -180,6 +180,9 @@ void peer_lose(struct peer *peer, int error)
                    "gave up %s: it points to memory that it has not shared; either its memory is corrupt, or "
                    "it runs another version of Horovod",
                    who);
+    } else if (error == ECANCELED) {
+        status_set(&peer->cause, HVD_PEER_LOST,
+                   "gave up %s: it ended an operation whose data this rank still read; see its output", who);
     } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
         status_set(
             &peer->cause, HVD_PEER_LOST,

@@ -33,6 +33,7 @@ struct ring_slot {
 
 struct ring_memory {
     alignas(RING_LINE) _Atomic uint64_t head;    /* bytes written; the writer's */
+    atomic_bool revoked;                         /* the writer's: what lies elsewhere is valid no more */
     alignas(RING_LINE) _Atomic uint64_t tail;    /* bytes read; the reader's */
     alignas(RING_LINE) atomic_uint wants_room;   /* set by a writer before it sleeps */
     alignas(RING_LINE) _Atomic uint64_t granted; /* the reader's: the newest of the writer's arenas it sees */

@@ -150,19 +150,25 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
     return n || !lost ? (ssize_t)n : -1;
 }
 
-static void shm_consume(struct link *link, size_t n)
+static bool shm_consume(struct link *link, size_t n)
 {
     struct shm_link *shm = shm_of(link);
+    bool borrowed = shm->borrowed_left > 0;
     if (!n)
-        return;
+        return true;
     shm->unusable = 0;
-    if (shm->borrowed_left) {
+    if (borrowed) {
         shm->borrowed += n;
         shm->borrowed_left -= n;
     }
     ring_consume(&shm->in, n);
+    if (borrowed && atomic_load(&shm->in.memory->revoked)) { /* after all that was read */
+        peer_lose(shm->peer, ECANCELED);
+        return false;
+    }
     if (atomic_load(&shm->in.memory->wants_room) && atomic_exchange(&shm->in.memory->wants_room, 0))
         wake_if_sleeping(shm->peer);
+    return true;
 }
 
 static ssize_t receive_part(struct link *link, char *to, size_t length)
@@ -175,7 +181,8 @@ static ssize_t receive_part(struct link *link, char *to, size_t length)
         if (n <= 0)
             return done ? (ssize_t)done : n;
         memcpy(to + done, from, (size_t)n);
-        shm_consume(link, (size_t)n);
+        if (!shm_consume(link, (size_t)n))
+            return -1;
         done += (size_t)n;
     }
     return (ssize_t)done;
@@ -209,6 +216,11 @@ static bool shm_taken(struct link *link, uint64_t lent)
     return (int64_t)(out->theirs - lent) >= 0;
 }
 
+static void shm_revoke(struct link *link)
+{
+    atomic_store(&shm_of(link)->out.memory->revoked, true);
+}
+
 static bool shm_news(struct link *link)
 {
     struct shm_link *shm = shm_of(link);
@@ -239,6 +251,7 @@ const struct link_operations transport_shm = {
     .consume = shm_consume,
     .end_receive = shm_end_receive,
     .taken = shm_taken,
+    .revoke = shm_revoke,
     .news = shm_news,
     .close = shm_close,
     .abandon = shm_abandon,
