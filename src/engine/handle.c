@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESULT_ALIGNMENT 64
-
 /* Handle, tensors, shapes, splits and the name lie in one block, laid out in this order. */
 struct handle_block {
     size_t tensors, shapes, splits, name, total;
@@ -212,29 +210,6 @@ void hvd_release(hvd_handle *handle)
 }
 
 /* ---- results ------------------------------------------------------------------------------------ */
-
-void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
-{
-    size_t head = round_up(sizeof(void *) + (size_t)ndim * sizeof(int64_t), RESULT_ALIGNMENT);
-    char *block = aligned_alloc(RESULT_ALIGNMENT, head + round_up(bytes ? bytes : 1, RESULT_ALIGNMENT));
-    if (!block)
-        return NULL;
-    int64_t *copy = (int64_t *)block;
-    if (ndim)
-        memcpy(copy, shape, (size_t)ndim * sizeof *shape);
-    *kept_shape = copy;
-    memcpy(block + head - sizeof(void *), &block, sizeof(void *)); /* for hvd_free */
-    return block + head;
-}
-
-void hvd_free(void *data)
-{
-    void *block;
-    if (!data)
-        return;
-    memcpy(&block, (char *)data - sizeof(void *), sizeof(void *));
-    free(block);
-}
 
 static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
 {

@@ -44,7 +44,4 @@ static inline bool handle_is_done(struct hvd_handle *handle)
     return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;
 }
 
-/* Memory that hvd_free takes: `bytes` of data behind a block with the shape. NULL when memory is out. */
-void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape);
-
 #endif

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"
+#include "engine/result.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
 
 void layout_free(struct running_batch *running)
 {
-    free(running->room);
+    hvd_free(running->room);
     free(running);
 }
 
@@ -247,7 +248,8 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     job->blocks = running->blocks;
     size_t start = running->blocks[job->rank], end = running->blocks[job->rank + 1];
     size_t others = job->input.length - (end - start);
-    running->room = others ? malloc(others) : NULL;
+    const int64_t *no_shape;
+    running->room = others ? result_allocate(NULL, 0, others, &no_shape) : NULL;
     if (others && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
                           others, running->handles[0]->pending.name);
