@@ -30,8 +30,18 @@ static int close_and_fail(int fd, int error)
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
+/* More than the machine has would not fail: the kernel would end this process. */
+static bool machine_has(size_t bytes)
+{
+    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+}
+
 int platform_memory_create(size_t bytes)
 {
+    if (!machine_has(bytes)) {
+        errno = ENOMEM;
+        return -1;
+    }
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;

@@ -128,8 +128,8 @@ static bool borrow(struct shm_link *shm, const struct ring_reference *reference)
 {
     shm->borrowed = lending_resolve(&shm->peer->lending, reference);
     shm->borrowed_left = shm->borrowed ? (size_t)reference->length : 0;
-    if (!shm->borrowed)
-        peer_lose(shm->peer, EBADMSG);
+    if (!shm->borrowed) /* the owner may have freed what it took back */
+        peer_lose(shm->peer, atomic_load(&shm->in.memory->revoked) ? ECANCELED : EBADMSG);
     return shm->borrowed;
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
 from horovod.optimizer import Reducer
 from horovod.process_sets import ProcessSet
 from horovod.torch.operations import sparse_allreduce_async
@@ -73,22 +74,34 @@ class SharedGradients(StoredGradients):
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        fitting = [parameter for parameter in parameters if _can_share(parameter)]
-        starts = [0, *accumulate(_round_up(parameter.nbytes) for parameter in fitting)]
-        memory = _core.shared(max(1, starts[-1]))
-        self.places = {
-            parameter: torch.frombuffer(
-                memory, dtype=parameter.dtype, count=parameter.numel(), offset=start
-            ).view(parameter.shape)
-            for parameter, start in zip(fitting, starts, strict=False)
-        }
+        self.fitting = [parameter for parameter in parameters if _can_share(parameter)]
+        self.places: dict[torch.nn.Parameter, torch.Tensor] | None = None  # until gradients stay
 
     def keep(self) -> None:
-        """The gradients are about to be set to zero in place."""
+        """The gradients are to stay, and are about to be set to zero in place."""
+        if self.places is None:
+            self.places = _shared_places(self.fitting)
         for parameter, place in self.places.items():
             gradient = parameter.grad
-            if gradient is not None and _layout_of(gradient) == _layout_of(place):
-                parameter.grad = place
+            if gradient is None or _layout_of(gradient) != _layout_of(place):
+                continue
+            if gradient.data_ptr() != place.data_ptr():
+                parameter.grad = place.copy_(gradient.detach())
+
+
+def _shared_places(parameters: list[torch.nn.Parameter]) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Room for their gradients; none where there is no shared memory."""
+    starts = [0, *accumulate(_round_up(parameter.nbytes) for parameter in parameters)]
+    try:
+        memory = _core.shared(max(1, starts[-1]))
+    except HorovodInternalError:
+        return {}
+    return {
+        parameter: torch.frombuffer(
+            memory, dtype=parameter.dtype, count=parameter.numel(), offset=start
+        ).view(parameter.shape)
+        for parameter, start in zip(parameters, starts, strict=False)
+    }
 
 
 def _layout_of(array: torch.Tensor) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 
 from horovod.basics import Adasum, Average, local_size, size
-from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compressor, NoneCompressor
 from horovod.grouping import check_names, make_groups, split_factor
 from horovod.optimizer import Reducer, Rules
@@ -236,22 +235,12 @@ def DistributedOptimizer(  # noqa: N802
     rules = Rules(
         op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
-    source = (
-        _gradients_of(trained if shared_gradients and compression is NoneCompressor else [])
-        if rules.early
-        else StepDeltas()
-    )
+    source: StoredGradients = StepDeltas() if not rules.early else StoredGradients()
+    if shared_gradients and rules.early and compression is NoneCompressor and local_size() > 1:
+        source = SharedGradients(trained)
     return _instrument(
         optimizer, Reducer(source, collectives, names, together, backward_passes_per_step, rules)
     )
-
-
-def _gradients_of(shared: list[torch.nn.Parameter]) -> StoredGradients:
-    """Where the gradients are; those of these parameters in shared memory, if there is any."""
-    if shared and local_size() > 1:
-        with contextlib.suppress(HorovodInternalError):
-            return SharedGradients(shared)
-    return StoredGradients()
 
 
 def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
