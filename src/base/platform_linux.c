@@ -95,7 +95,8 @@ void platform_memory_inherit(void *memory, size_t bytes)
 
 void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
 {
-    mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0);
+    if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
+        munmap(memory, bytes); /* rather a fault here than changes in the parent */
 }
 
 /* ---- events ------------------------------------------------------------------------------------------ */
