@@ -7,7 +7,7 @@ SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 RANKS ?= 1000
-BENCH_SECONDS ?= 450
+BENCH_SECONDS ?= 540
 
 BUILD  := build
 VENV   := .venv
@@ -19,7 +19,7 @@ KINDS := unit group simulate launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test simulate soak fuzz bench lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,9 +73,13 @@ simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=10
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
-bench: build install ## measure beside the peers (BENCH_SECONDS=450, or QUICK=1) and renew docs/performance.md
+bench: build install ## measure beside the peers (BENCH_SECONDS=540, or QUICK=1) and renew docs/performance.md
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
 	@python bench/run.py --seconds $(BENCH_SECONDS) $(if $(QUICK),--quick)
+
+bench-original: install ## build the original Horovod, minutes long, as a peer for `make bench`
+	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
+	@bench/original.sh $(BUILD)/original
 
 clean: ## remove everything that was made, but not .venv
 	rm -rf $(BUILD) out $(VENV)/.installed

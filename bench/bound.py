@@ -1,28 +1,61 @@
-"""What this machine allows an allreduce, from its measured bandwidth and wake-ups, beside the figures.
+"""What this machine allows: bandwidth, wake-ups, and how long a collective takes at least because of them.
 
-    python bench/bound.py                       after bench/collectives.py, whose CSV it reads
+    python bench/bound.py                       leaves machine.json and machine.md for the others
 
-Of n bytes each of N ranks copies 2(N-1)/N n into shared memory and adds or copies as much out of it:
-4(N-1)/N n bytes pass through a core, as many ranks one after the other as share it. A blocking call waits
-for its request to reach rank 0, for the decision back, and for one exchange at each doubling of the ranks.
+Data that reach another rank go through shared memory: bytes copied or added by each core, as many ranks one
+after the other as share it, divided by the bandwidth measured with arrays of that size; and nobody is done
+before it has seen, one hop, that the last one has come.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import compare
 import publish
 
-OUR_PEERS = (compare.C_PEER.name, compare.TORCH_PEER.name)
 PROGRAMS = compare.BUILD / "bench"
 DEADLINE = 120.0
+SIZES = [256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+# Copies from the given moment on, for SPELL seconds each size, at once and in pieces that keep to the cache,
+# around which memmove writes what is large; prints the 9th decile of GB/s, of the better way.
+COPY = """
+import ctypes, statistics, sys, time
+begin, spell, *sizes = map(float, sys.argv[1:])
+for turn, size in enumerate(map(int, sizes)):
+    source, target = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    ctypes.memset(source, 1, size), ctypes.memset(target, 1, size)
+    time.sleep(max(begin + turn * spell - time.monotonic(), 0))
+    best = 0
+    for way, piece in enumerate((size, 1 << 18)):
+        rates = []
+        places = [(ctypes.byref(target, at), ctypes.byref(source, at)) for at in range(0, size, piece)]
+        while len(rates) < 2 or time.monotonic() < begin + (turn + 0.4 + 0.4 * way) * spell:
+            start = time.perf_counter()
+            for to, of in places:
+                ctypes.memmove(to, of, piece)
+            rates.append(size / (time.perf_counter() - start) / 1e9)
+        best = max(best, statistics.quantiles(rates, n=10)[-1])
+    print(best)
+"""
+SPELL = 0.5
+
+# Times the bytes of its input that each of n ranks copies or adds.
+PASSES = {
+    "allreduce": lambda n: 4 * (n - 1) / n,  # my part of all in, the parts of others added, the same back
+    "allgather": lambda n: n + 1,
+    "broadcast": lambda n: 1,
+    "alltoall": lambda n: (2 * n - 1) / n,
+    "reducescatter": lambda n: 2 * (n - 1) / n,
+}
 
 
 @dataclass
@@ -31,55 +64,63 @@ class Machine:
 
     model: str
     cores: int
-    memory: float  # GB/s of memcpy on every core at once, 64 MiB
-    cache: float  # the same, 256 KiB
+    rates: list[float]  # GB/s of memcpy on every core at once, by SIZES
     spinning: float  # µs until a spinning thread sees a word, one way
     yielding: float  # the same where both threads share a core and yield it
     asleep: float  # µs until a sleeping one does
 
+    def rate(self, size: int) -> float:
+        """Of the largest arrays that are not larger."""
+        return self.rates[max(sum(size >= each for each in SIZES), 1) - 1]
 
-def memcpy_rates(copies: int) -> tuple[float, float]:
-    """GB/s of each of so many processes that copy at the same time: arrays in cache, and in memory."""
-    command = [str(PROGRAMS / "bench_kernels"), "float32", "sum"]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
+    def bound(self, what: str, ranks: int, size: int) -> float:
+        """Microseconds that passes and one hop take at least."""
+        turns = math.ceil(ranks / self.cores)
+        passes = PASSES[what](ranks) * size * turns / self.rate(size) * 1e-3
+        return passes + (self.spinning if turns == 1 else self.yielding)
+
+
+def copy_rates(copies: int) -> list[float]:
+    """GB/s of each of so many processes that copy at the same time."""
+    words = [sys.executable, "-c", COPY, str(time.monotonic() + 0.5), str(SPELL), *map(str, SIZES)]
+    processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
     try:
         outputs = [process.communicate(timeout=DEADLINE)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    rates = [
-        [float(rate) for rate in re.findall(r"^memcpy +([\d.]+)", text, re.MULTILINE)] for text in outputs
-    ]
-    in_cache, in_memory = (sum(column) / copies for column in zip(*rates, strict=True))
-    return in_cache, in_memory
+    columns = zip(*([float(rate) for rate in text.split()] for text in outputs), strict=True)
+    return [sum(column) / copies for column in columns]
 
 
 def measure() -> Machine:
     cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     cores = len(os.sched_getaffinity(0))
-    in_cache, in_memory = memcpy_rates(cores)
+    rates = copy_rates(cores)
     output = subprocess.run(
         [PROGRAMS / "bench_wakeup"], capture_output=True, text=True, check=True, timeout=DEADLINE
     ).stdout
     spinning, yielding, asleep = (float(line.split()[1]) for line in output.splitlines())
-    return Machine(cpu[1] if cpu else "unknown", cores, in_memory, in_cache, spinning, yielding, asleep)
+    return Machine(cpu[1] if cpu else "unknown", cores, rates, spinning, yielding, asleep)
 
 
-def bound(machine: Machine, ranks: int, size: int) -> float:
-    """Microseconds that passes and hops take at least."""
-    rate = machine.memory if size >= 4 << 20 else machine.cache
-    turns = math.ceil(ranks / machine.cores)
-    passes = 4 * (ranks - 1) / ranks * size * turns / rate * 1e-3
-    hops = 2 + math.ceil(math.log2(ranks))
-    return passes + hops * (machine.spinning if turns == 1 else machine.yielding)
+def machine_of(folder: Path) -> Machine:
+    """As measured into this folder, now or before."""
+    path = folder / "machine.json"
+    if not path.exists():
+        path.write_text(json.dumps(asdict(measure())) + "\n")
+    return Machine(**json.loads(path.read_text()))
 
 
 def machine_table(machine: Machine) -> str:
+    copies = [
+        [f"memcpy of {publish.byte_text(size)}, all cores at once", f"{rate:.1f} GB/s a core"]
+        for size, rate in zip(SIZES, machine.rates, strict=True)
+    ]
     rows = [
         ["processor", machine.model],
         ["cores", str(machine.cores)],
-        ["memcpy of 64 MiB, all cores at once", f"{machine.memory:.1f} GB/s a core"],
-        ["memcpy of 256 KiB, all cores at once", f"{machine.cache:.1f} GB/s a core"],
+        *copies,
         ["a word seen by a spinning thread", f"{machine.spinning:.2f} µs"],
         ["a word seen by a thread on the same core", f"{machine.yielding:.2f} µs"],
         ["a word seen by a sleeping thread", f"{machine.asleep:.2f} µs"],
@@ -87,41 +128,13 @@ def machine_table(machine: Machine) -> str:
     return publish.table(["measured in this run", ""], rows)
 
 
-def bound_table(machine: Machine, comparison: compare.Comparison) -> str:
-    found = sorted(
-        {
-            (sample.ranks, int(sample.case.split(":")[1]))
-            for sample in comparison.samples
-            if sample.case.startswith("allreduce:")
-        }
-    )
-    rows = []
-    for ranks, size in found:
-        least = bound(machine, ranks, size)
-        cells = [f"{ranks} ranks, {publish.byte_text(size)}", publish.number(least)]
-        for peer in OUR_PEERS:
-            median = comparison.median(ranks, peer, f"allreduce:{size}")
-            cells.append(f"{publish.number(median)} ({median / least:.1f})" if median else "-")
-        rows.append(cells)
-    return publish.table(["allreduce, µs", "bound", *OUR_PEERS], rows)
-
-
 def main() -> int:
-    """Writes machine.md and bound.md; 1 if there are no figures to hold it against."""
+    """Measures anew."""
     args = compare.arguments(__doc__, seconds=0)
-    figures = args.output / "collectives.csv"
-    if not figures.exists():
-        print(f"{figures}: not there; run bench/collectives.py first", file=sys.stderr)
-        return 1
-    comparison = compare.Comparison("collectives", compare.EFFORTS[args.effort], 0)
-    comparison.samples.extend(compare.read_csv(figures))
-    machine = measure()
-    for name, text in (
-        ("machine", machine_table(machine)),
-        ("bound", f"{bound_table(machine, comparison)}\n\nIn brackets: how many times the bound."),
-    ):
-        (args.output / f"{name}.md").write_text(text + "\n")
-        print(f"\n{text}", flush=True)
+    (args.output / "machine.json").unlink(missing_ok=True)
+    text = machine_table(machine_of(args.output))
+    (args.output / "machine.md").write_text(text + "\n")
+    print(f"\n{text}", flush=True)
     return 0
 
 

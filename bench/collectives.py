@@ -1,30 +1,32 @@
-"""Collectives of this engine, from C and from PyTorch, beside Gloo, Open MPI and MPICH.
+"""Collectives of this engine, from C and from PyTorch, beside Gloo, Open MPI, MPICH and the original Horovod.
 
     python bench/collectives.py                 needs horovodrun in PATH and `make build`
 
-float32 sums in place of 4 B to 64 MiB, and the other collectives at 4 MiB, blocking, with 2 and 4 ranks on
-this host. Bytes are those of one rank's input.
+float32 sums in place of 4 B to 64 MiB, as many elements of 16 bits as 64 MiB have of 32, and the other
+collectives at 4 MiB, blocking, with 2 and 4 ranks on this host. Bytes are those of one rank's input.
 """
 
 from __future__ import annotations
 
 import sys
 
+import bound
 import compare
 import publish
 
 SIZES = {
     "tiny": [4, 1 << 16],
-    "quick": [4, 1 << 10, 1 << 16, 1 << 20, 1 << 24],
-    "full": [4 << shift for shift in range(0, 25, 2)],
+    "quick": [4, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26],
+    "full": [4, *(1 << shift for shift in range(10, 27, 2))],
 }
+HALVES = ("float16", "bfloat16")
 OTHERS = ("allgather", "broadcast", "alltoall", "reducescatter")
 MIDDLE = 4 << 20
 
 
 def case_text(case: str) -> str:
-    what, count = case.split(":")
-    return f"{what} {publish.byte_text(int(count))}"
+    what, count, *dtype = case.split(":")
+    return " ".join([what, publish.byte_text(int(count)), *dtype])
 
 
 def draw(
@@ -48,20 +50,27 @@ def main() -> int:
     args = compare.arguments(__doc__, seconds=170)
     sizes = SIZES[args.effort]
     other_size = 1 << 16 if args.effort == "tiny" else MIDDLE
-    cases = [f"allreduce:{size}" for size in sizes] + [f"{what}:{other_size}" for what in OTHERS]
+    cases = [
+        *(f"allreduce:{size}" for size in sizes),
+        *(f"allreduce:{sizes[-1] // 2}:{dtype}" for dtype in HALVES),
+        *(f"{what}:{other_size}" for what in OTHERS),
+    ]
     ranks = [2] if args.effort == "tiny" else [2, 4]
-    peers = [compare.C_PEER, *compare.mpi_peers(args.output), compare.TORCH_PEER, compare.GLOO_PEER]
+    peers = compare.all_peers(args.output, original=args.effort != "tiny")
+    machine = bound.machine_of(args.output)
 
     comparison = compare.Comparison("collectives", compare.EFFORTS[args.effort], args.seconds)
     comparison.run([(peer, count, cases) for count in ranks for peer in peers])
 
     parts = []
     for count in ranks:
-        head = [f"{count} ranks, µs", *(peer.name for peer in peers)]
-        rows = [
-            [case_text(case), *(publish.cell(comparison, count, peer, case) for peer in peers)]
-            for case in cases
-        ]
+        head = [f"{count} ranks, µs", "bound", *(peer.name for peer in peers)]
+        rows = []
+        for case in cases:
+            what, size, *_ = case.split(":")
+            least = publish.number(machine.bound(what, count, int(size)))
+            cells = [publish.cell(comparison, count, peer, case) for peer in peers]
+            rows.append([case_text(case), least, *cells])
         parts.append(publish.table(head, rows))
     draw(comparison, peers, ranks, sizes, str(args.output / "collectives.png"))
     return publish.write(comparison, args.output, "\n\n".join(parts))

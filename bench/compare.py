@@ -3,7 +3,7 @@
 What a machine does besides changes from minute to minute. So every round starts each library once, in an
 order that turns from round to round; ratios are formed within a round; and the load of other programs is
 noted beside each figure. A peer is a command that takes SECONDS RESULTS CASE... and leaves one file a rank in
-RESULTS with the microseconds of each case.
+RESULTS with the figure of each case: microseconds, where the case does not say otherwise.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sample:
     peer: str
     case: str
     round: int
-    microseconds: float
+    value: float
     foreign_load: float  # cores that others kept busy meanwhile
 
 
@@ -94,10 +94,8 @@ class Comparison:
                 self.failures.append(f"{peer.name}, {ranks} ranks: {error}")
                 print(f"{self.name}: FAILED {self.failures[-1]}", file=sys.stderr, flush=True)
                 continue
-            for case, microseconds in times.items():
-                self.samples.append(
-                    Sample(self.name, ranks, peer.name, case, turn, microseconds, round(load, 2))
-                )
+            for case, value in times.items():
+                self.samples.append(Sample(self.name, ranks, peer.name, case, turn, value, round(load, 2)))
 
     def median(self, ranks: int, peer: str, case: str) -> float | None:
         values = self.by_round(ranks, peer, case).values()
@@ -109,9 +107,16 @@ class Comparison:
         ratios = [theirs[turn] / own[turn] for turn in theirs.keys() & own.keys()]
         return statistics.median(ratios) if ratios else None
 
+    def nearest(
+        self, ranks: int, rivals: Iterable[tuple[str, str]], beside: str, ours: str
+    ) -> tuple[float, str, str] | None:
+        """Of peers and cases the one that comes nearest to ours: its ratio, its name and its case."""
+        ratios = [(self.ratio(ranks, peer, case, beside, ours), peer, case) for peer, case in rivals]
+        return min(((ratio, peer, case) for ratio, peer, case in ratios if ratio), default=None)
+
     def by_round(self, ranks: int, peer: str, case: str) -> dict[int, float]:
         return {
-            sample.round: sample.microseconds
+            sample.round: sample.value
             for sample in self.samples
             if (sample.ranks, sample.peer, sample.case) == (ranks, peer, case)
         }
@@ -132,18 +137,23 @@ class Comparison:
             writer.writerows(astuple(sample) for sample in self.samples)
 
 
+def comparison_of(path: Path) -> Comparison:
+    """A comparison that was written, to read figures from."""
+    return Comparison(path.stem, EFFORTS["tiny"], 0, list(read_csv(path)) if path.exists() else [])
+
+
 def read_csv(path: Path) -> Iterable[Sample]:
     """What write_csv has written."""
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             yield Sample(
                 row["benchmark"], int(row["ranks"]), row["peer"], row["case"], int(row["round"]),
-                float(row["microseconds"]), float(row["foreign_load"]),
+                float(row["value"]), float(row["foreign_load"]),
             )  # fmt: skip
 
 
 def start(peer: Peer, ranks: int, seconds: float, cases: list[str]) -> tuple[dict[str, float], float]:
-    """Runs a peer once: microseconds by case, and the foreign load meanwhile."""
+    """Runs a peer once: figures by case, and the foreign load meanwhile."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         command = [*peer.command(ranks), str(seconds), folder, *cases]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -192,21 +202,43 @@ def python_peer(name: str, script: str, *words: str, beside: str | None = None) 
     return Peer(name, ("horovodrun",), (sys.executable, str(BENCH / script), *words), beside)
 
 
+def original_peers(script: str, *words: str) -> list[Peer]:
+    """The original Horovod where bench/original.sh has built it: on Gloo and, where it is there, on MPI."""
+    folder = BUILD / "original"
+    libraries = list(folder.glob("lib/python*/site-packages/horovod/torch/mpi_lib_v2*.so"))
+    if not libraries:
+        print("the original Horovod is not built (make bench-original): left out", flush=True)
+        return []
+    worker = (str(folder / "bin" / "python"), str(BENCH / script), *words)
+    gloo = (str(folder / "bin" / "horovodrun"), "--gloo")
+    peers = [Peer(ORIGINAL_GLOO, gloo, worker, TORCH_PEER.name)]
+    if b"libmpi.so" in libraries[0].read_bytes() and installed(OPEN_MPI[0]):
+        peers.append(Peer(ORIGINAL_MPI, (*OPEN_MPI, "--bind-to", "none"), worker, TORCH_PEER.name))
+    return peers
+
+
 C_PEER = Peer("horovod, C", ("horovodrun",), (str(BUILD / "bench" / "bench_peer_horovod"),))
 TORCH_PEER = python_peer("horovod.torch", "peer_torch.py", "horovod")
 GLOO_PEER = python_peer("torch, Gloo", "peer_torch.py", "gloo", beside=TORCH_PEER.name)
 
+ORIGINAL_GLOO, ORIGINAL_MPI = "Horovod 0.28, Gloo", "Horovod 0.28, MPI"
+
+OPEN_MPI = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe")
 MPIS = {
-    "Open MPI": ("mpicc.openmpi", ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe")),
+    "Open MPI": ("mpicc.openmpi", OPEN_MPI),
     "MPICH": ("mpicc.mpich", ("mpiexec.mpich",)),
 }
+
+
+def installed(program: str) -> bool:
+    return shutil.which(program) is not None
 
 
 def mpi_peers(folder: Path) -> list[Peer]:
     """Every MPI of this machine, its worker compiled into `folder`; says which are missing."""
     peers = []
     for name, (compiler, launcher) in MPIS.items():
-        if not shutil.which(compiler) or not shutil.which(launcher[0]):
+        if not installed(compiler) or not installed(launcher[0]):
             print(f"{name} is not installed ({compiler}, {launcher[0]}): left out", flush=True)
             continue
         worker = folder / f"peer_{compiler.split('.')[1]}"
@@ -215,6 +247,12 @@ def mpi_peers(folder: Path) -> list[Peer]:
         subprocess.run([compiler, *options, *sources, "-o", worker], check=True, timeout=DEADLINE)
         peers.append(Peer(name, launcher, (str(worker),), beside=C_PEER.name))
     return peers
+
+
+def all_peers(folder: Path, original: bool) -> list[Peer]:
+    """Every library that moves tensors; what must be compiled lies in `folder`."""
+    originals = original_peers("peer_torch.py", "horovod") if original else []
+    return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *originals]
 
 
 def arguments(description: str | None, seconds: float) -> argparse.Namespace:

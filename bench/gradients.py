@@ -15,6 +15,7 @@ import os
 import sys
 from pathlib import Path
 
+import bound
 import compare
 import publish
 
@@ -48,7 +49,7 @@ def shapes(network: str) -> list[tuple[int, ...]]:
 NETWORKS = {
     "tiny": {"resnet50": [2]},
     "quick": {"resnet50": [2]},
-    "full": {"resnet50": [2, 4], "vgg16": [2], "bert-large": [2]},
+    "full": {"resnet50": [2, 4], "vgg16": [2, 4], "bert-large": [2]},
 }
 
 
@@ -60,6 +61,17 @@ def write_counts(folder: Path, network: str, tiny: bool) -> tuple[Path, int, int
     path = folder / f"{network}.counts"
     path.write_text("\n".join(map(str, counts)) + "\n")
     return path, len(counts), sum(counts)
+
+
+def best_peers(comparison: compare.Comparison, peers: list[compare.Peer], ranks: int, file: str) -> list[str]:
+    """Whose way comes nearest to ours from C, and whose to ours from PyTorch."""
+    texts = []
+    for ours in (compare.C_PEER.name, compare.TORCH_PEER.name):
+        rivals = [(peer.name, f"{way}:{file}") for peer in peers if peer.beside == ours for way in WAYS]
+        if nearest := comparison.nearest(ranks, rivals, ours, f"async:{file}"):
+            ratio, name, case = nearest
+            texts.append(f"beside {ours}: {name}, {case.split(':')[0]}, {ratio:.2f}")
+    return texts
 
 
 def fits(network: str, ranks: int, elements: int) -> bool:
@@ -74,16 +86,18 @@ def fits(network: str, ranks: int, elements: int) -> bool:
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=130)
-    peers = [compare.C_PEER, *compare.mpi_peers(args.output), compare.TORCH_PEER, compare.GLOO_PEER]
+    peers = compare.all_peers(args.output, original=args.effort == "full")
+    machine = bound.machine_of(args.output)
     cases_of_ranks: dict[int, list[str]] = {}
-    lines: list[tuple[int, str, str]] = []  # ranks, text, file
+    lines: list[tuple[int, str, str, float]] = []  # ranks, text, file, bound in ms
     for network, all_ranks in NETWORKS[args.effort].items():
         path, tensors, elements = write_counts(args.output, network, args.effort == "tiny")
         for ranks in all_ranks:
             if fits(network, ranks, elements):
                 text = f"{network}, {ranks} ranks ({tensors} tensors, {4e-6 * elements:,.0f} MB)"
                 cases_of_ranks.setdefault(ranks, []).extend(f"{way}:{path}" for way in WAYS)
-                lines.append((ranks, text, str(path)))
+                least = 1e-3 * machine.bound("allreduce", ranks, 4 * elements)
+                lines.append((ranks, text, str(path), least))
 
     comparison = compare.Comparison("gradients", compare.EFFORTS[args.effort], args.seconds)
     comparison.run([(peer, ranks, cases) for ranks, cases in cases_of_ranks.items() for peer in peers])
@@ -94,12 +108,14 @@ def main() -> int:
 
     parts = []
     figure, axes = publish.figure(len(lines))
-    for each, (ranks, text, file) in zip(axes, lines, strict=True):
+    for each, (ranks, text, file, least) in zip(axes, lines, strict=True):
         rows = []
         for way in WAYS:
             case, ours = f"{way}:{file}", f"async:{file}"
             rows.append([way, *(publish.cell(comparison, ranks, peer, case, ours, 1e-3) for peer in peers)])
         parts.append(publish.table([f"{text}, ms", *(peer.name for peer in peers)], rows))
+        nearest = "; ".join(best_peers(comparison, peers, ranks, file))
+        parts.append(f"Bound: {publish.number(least)} ms. Nearest peer {nearest}.")
         times = {peer.name: [milliseconds(peer, ranks, f"{way}:{file}") for way in WAYS] for peer in peers}
         publish.bars(each, WAYS, times, "ms (median)")
         each.set_title(text, fontsize=10)

@@ -1,14 +1,16 @@
-/* kernels.c - GB/s of payload of memcpy and of every element kernel, for arrays that fit the cache and for
- * arrays that do not: bench/kernels [dtype] [reduction]. Best of many turns; one thread. */
+/* kernels.c - GB/s of payload of every element kernel, as Markdown: bench_kernels [dtype] [turns]. Best of
+ * many turns; one thread. In brackets the percentage of memcpy's rate, corrected for the number of lines
+ * moved. */
 #include "base/clock.h"
 #include "base/types.h"
+#include "device/adasum.h"
 #include "device/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TURNS 15
+static const size_t sizes[] = {(size_t)256 << 10, (size_t)64 << 20};
 
 struct arrays {
     char *a, *b, *result;
@@ -34,18 +36,53 @@ static void work_out_of_place(const struct arrays *arrays, hvd_dtype dtype, hvd_
     reduce_combine(dtype, reduction)(arrays->result, arrays->a, arrays->b, elements);
 }
 
-static void work_scale(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+static void work_average(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
 {
     (void)reduction;
     reduce_scale(dtype)(arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 1, 3);
 }
 
+static void work_factor(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    (void)reduction;
+    reduce_scale(dtype)(arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 0.5, 1);
+}
+
+static void work_scaled_sum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    size_t elements = arrays->bytes / hvd_dtype_size(dtype);
+    reduce_scaled_sum(dtype, reduction)(arrays->a, arrays->a, arrays->b, elements, 1, 3);
+}
+
+static void work_products(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    (void)reduction;
+    struct products sum = {0};
+    size_t elements = arrays->bytes / hvd_dtype_size(dtype);
+    adasum_kernels(dtype)->multiply(arrays->a, arrays->b, elements, &sum);
+}
+
+static void work_adasum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    (void)reduction;
+    size_t elements = arrays->bytes / hvd_dtype_size(dtype);
+    adasum_kernels(dtype)->add(arrays->a, arrays->a, arrays->b, elements, 0.5, 0.75);
+}
+
+/* Lines of cache that a kernel moves for each line of payload: read, written, and fetched before they are
+ * written. What is longer than the cache memcpy writes without fetching it. */
+enum traffic { READS_TWO = 2, IN_PLACE_OF_ONE = 2, IN_PLACE_OF_TWO = 3, OUT_OF_PLACE = 4 };
+static const double copy_traffic[] = {3, 2};
+
+static int turns = 15;
+static double copy_rate[2];
+
 static double gigabytes_per_second(work_fn work, const struct arrays *arrays, hvd_dtype dtype,
                                    hvd_reduction reduction)
 {
-    int repeats = (int)(((size_t)64 << 20) / arrays->bytes);
+    int repeats = (int)(((size_t)16 << 20) / arrays->bytes) + 1;
     int64_t best = INT64_MAX;
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         int64_t start = clock_now();
         for (int i = 0; i < repeats; i++) {
             work(arrays, dtype, reduction);
@@ -57,22 +94,44 @@ static double gigabytes_per_second(work_fn work, const struct arrays *arrays, hv
     return (double)arrays->bytes * repeats / (double)best;
 }
 
-static void print_dtype(const struct arrays *arrays, hvd_dtype dtype, const char *reduction)
+/* `other`: NULL, or the same out of place. */
+static void print_row(const struct arrays *arrays, hvd_dtype dtype, const char *what, work_fn work,
+                      work_fn other, hvd_reduction reduction, enum traffic traffic)
 {
-#define REDUCTION(name, text, ...)                                                                           \
-    if (HVD_##name != HVD_AVERAGE && reduction_takes(HVD_##name, dtype) &&                                   \
-        (!reduction || strcmp(reduction, text) == 0))                                                        \
-        printf("%-10s %-8s %8.1f %12.1f\n", hvd_dtype_name(dtype), text,                                     \
-               gigabytes_per_second(work_in_place, arrays, dtype, HVD_##name),                               \
-               gigabytes_per_second(work_out_of_place, arrays, dtype, HVD_##name));
-#include "base/reductions.def"
-#undef REDUCTION
-    if (!reduction && reduce_scale(dtype))
-        printf("%-10s %-8s %8.1f\n", hvd_dtype_name(dtype), "scale",
-               gigabytes_per_second(work_scale, arrays, dtype, HVD_SUM));
+    printf("| %s | %s |", hvd_dtype_name(dtype), what);
+    for (int size = 0; size < 2; size++) {
+        double lines = copy_rate[size] * copy_traffic[size];
+        double rate = gigabytes_per_second(work, &arrays[size], dtype, reduction);
+        printf(" %.1f (%.0f) |", rate, 100 * rate * traffic / lines);
+        rate = other ? gigabytes_per_second(other, &arrays[size], dtype, reduction) : 0;
+        if (other)
+            printf(" %.1f (%.0f)", rate, 100 * rate * OUT_OF_PLACE / lines);
+        printf(" |");
+    }
+    printf("\n");
+    fflush(stdout);
 }
 
-static void print_size(size_t bytes, const char *dtype, const char *reduction)
+static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
+{
+#define REDUCTION(name, text, ...)                                                                           \
+    if (HVD_##name != HVD_AVERAGE && HVD_##name != HVD_ADASUM && reduction_takes(HVD_##name, dtype))         \
+        print_row(arrays, dtype, text, work_in_place, work_out_of_place, HVD_##name, IN_PLACE_OF_TWO);
+#include "base/reductions.def"
+#undef REDUCTION
+    if (reduce_scale(dtype)) {
+        print_row(arrays, dtype, "average", work_average, NULL, HVD_SUM, IN_PLACE_OF_ONE);
+        print_row(arrays, dtype, "factor", work_factor, NULL, HVD_SUM, IN_PLACE_OF_ONE);
+    }
+    if (reduce_scaled_sum(dtype, HVD_SUM))
+        print_row(arrays, dtype, "sum and average", work_scaled_sum, NULL, HVD_SUM, IN_PLACE_OF_TWO);
+    if (adasum_kernels(dtype)) {
+        print_row(arrays, dtype, "Adasum's products", work_products, NULL, HVD_SUM, READS_TWO);
+        print_row(arrays, dtype, "Adasum's sum", work_adasum, NULL, HVD_SUM, IN_PLACE_OF_TWO);
+    }
+}
+
+static struct arrays make_arrays(size_t bytes)
 {
     struct arrays arrays = {aligned_alloc(4096, bytes), aligned_alloc(4096, bytes),
                             aligned_alloc(4096, bytes), bytes};
@@ -81,22 +140,36 @@ static void print_size(size_t bytes, const char *dtype, const char *reduction)
     memset(arrays.a, 0, bytes); /* zeros stay normal numbers in every type, however often they are combined */
     memset(arrays.b, 0, bytes);
     memset(arrays.result, 0, bytes);
-    printf("\narrays of %zu KiB   GB/s in place, out of place\n", bytes >> 10);
-    printf("%-19s %21.1f\n", "memcpy", gigabytes_per_second(work_copy, &arrays, HVD_UINT8, HVD_SUM));
-#define DTYPE(name, text, ...)                                                                               \
-    if (!dtype || strcmp(dtype, text) == 0)                                                                  \
-        print_dtype(&arrays, HVD_##name, reduction);
-#include "base/dtypes.def"
-#undef DTYPE
-    free(arrays.a);
-    free(arrays.b);
-    free(arrays.result);
+    return arrays;
 }
 
 int main(int argc, char **argv)
 {
-    const char *dtype = argc > 1 ? argv[1] : NULL, *reduction = argc > 2 ? argv[2] : NULL;
-    print_size((size_t)256 << 10, dtype, reduction);
-    print_size((size_t)64 << 20, dtype, reduction);
+    struct arrays arrays[2];
+    turns = argc > 2 ? atoi(argv[2]) : turns;
+    printf("| GB/s (%% of memcpy) | |");
+    for (int size = 0; size < 2; size++) {
+        arrays[size] = make_arrays(sizes[size]);
+        printf(" %zu KiB, in place | out of place |", sizes[size] >> 10);
+    }
+    printf("\n| --- | --- | --: | --: | --: | --: |\n| | memcpy |");
+    for (int size = 0; size < 2; size++) {
+        for (int i = 0; i < 10; i++) { /* all shares depend on it */
+            double rate = gigabytes_per_second(work_copy, &arrays[size], HVD_UINT8, HVD_SUM);
+            copy_rate[size] = rate > copy_rate[size] ? rate : copy_rate[size];
+        }
+        printf(" | %.1f |", copy_rate[size]);
+    }
+    printf("\n");
+#define DTYPE(name, text, ...)                                                                               \
+    if (argc < 2 || !*argv[1] || strcmp(argv[1], text) == 0)                                                 \
+        print_dtype(arrays, HVD_##name);
+#include "base/dtypes.def"
+#undef DTYPE
+    for (int size = 0; size < 2; size++) {
+        free(arrays[size].a);
+        free(arrays[size].b);
+        free(arrays[size].result);
+    }
     return 0;
 }

@@ -2,11 +2,14 @@
 
     horovodrun -np N python bench/peer_torch.py horovod|gloo SECONDS RESULTS CASE...
 
-Both get their ranks from horovodrun, so that nothing but the library differs.
+Both get their ranks from horovodrun, so that nothing but the library differs. The original Horovod runs the
+same lines, on a Python of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import statistics
 import sys
@@ -25,6 +28,8 @@ Prepare = Callable[[list[torch.Tensor]], Work]
 
 class HorovodPeer:
     """This engine from PyTorch."""
+
+    module = "horovod.torch"
 
     def __init__(self, folder: Path) -> None:
         import horovod.torch as hvd
@@ -66,6 +71,8 @@ class HorovodPeer:
 class GlooPeer:
     """torch.distributed; gradients in flat buckets, which is what DistributedDataParallel sends."""
 
+    module = "torch.distributed"
+
     def __init__(self, folder: Path) -> None:
         import torch.distributed as dist
 
@@ -86,7 +93,7 @@ class GlooPeer:
         }
 
     def allgather(self, tensors: list[torch.Tensor]) -> Work:
-        output = torch.zeros(self.size * len(tensors[0]))
+        output = tensors[0].new_zeros(self.size * len(tensors[0]))
         return lambda: self.dist.all_gather_into_tensor(output, tensors[0])
 
     def alltoall(self, tensors: list[torch.Tensor]) -> Work:
@@ -94,7 +101,7 @@ class GlooPeer:
         return lambda: self.dist.all_to_all_single(output, tensors[0])
 
     def reducescatter(self, tensors: list[torch.Tensor]) -> Work:
-        output = torch.zeros(len(tensors[0]) // self.size)
+        output = tensors[0].new_zeros(len(tensors[0]) // self.size)
         return lambda: self.dist.reduce_scatter_tensor(output, tensors[0])
 
     def viewed_buckets(self, tensors: list[torch.Tensor]) -> Work:
@@ -146,9 +153,11 @@ def make_buckets(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[t
 
 
 def make_tensors(argument: str) -> list[torch.Tensor]:
-    """One tensor of so many bytes, or those that a file lists."""
-    if argument.isdecimal():
-        return [torch.zeros(int(argument) // 4)]
+    """One tensor of so many bytes, of float32 or the type behind a colon, or those that a file lists."""
+    count, _, name = argument.partition(":")
+    if count.isdecimal():
+        dtype = getattr(torch, name or "float32")
+        return [torch.zeros(int(count) // dtype.itemsize, dtype=dtype)]
     return [torch.zeros(int(count)) for count in Path(argument).read_text().split()]
 
 
@@ -170,18 +179,43 @@ def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> flo
     return statistics.median(times)
 
 
+def memory_held() -> int:
+    """KiB of this process, each page divided by the number of processes that hold it."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
+
+
+def memory_beyond(peer: HorovodPeer | GlooPeer, work: Work) -> float:
+    """KiB that this rank holds more once it has worked."""
+    peer.barrier()
+    before = memory_held()
+    for _ in range(WARM_UP):
+        work()
+    peer.barrier()
+    after = memory_held()
+    peer.barrier()
+    return after - before
+
+
 def main() -> None:
-    """Times every case that the library has a row for."""
+    """Measures every case that the library has a row for."""
     library, seconds, folder, *cases = sys.argv[1:]
     torch.set_num_threads(1)
     kind = HorovodPeer if library == "horovod" else GlooPeer
+    importlib.import_module(kind.module)
+    before = memory_held()
     peer = kind(Path(folder))
+    opening = memory_held() - before
     with (Path(folder) / str(peer.rank())).open("w") as results:
         for case in cases:
             what, argument = case.split(":", 1)
-            if what in peer.rows:
+            if what == "memory":
+                work = peer.rows["async"](make_tensors(argument))
+                results.write(f"{case},{opening + memory_beyond(peer, work):.3f}\n")
+            elif what in peer.rows:
                 work = peer.rows[what](make_tensors(argument))
-                results.write(f"{case},{1e6 * median_time(peer, work, float(seconds)):.3f}\n")
+                with contextlib.suppress(ValueError):  # the original Horovod knows no bfloat16
+                    results.write(f"{case},{1e6 * median_time(peer, work, float(seconds)):.3f}\n")
     peer.close()
 
 

@@ -3,6 +3,7 @@
  * largest over the ranks. */
 #include "protocol.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +25,15 @@ static int compare(const void *a, const void *b)
 }
 
 /* Zeros that are really there: memory never written to is one page of zeros, however large. */
-static float *zeros(size_t elements)
+static void *zeros(size_t bytes)
 {
-    size_t bytes = (elements * sizeof(float) + 4095) / 4096 * 4096;
-    float *memory = aligned_alloc(4096, bytes ? bytes : 4096);
+    size_t room = bytes / 4096 * 4096 + 4096;
+    void *memory = aligned_alloc(4096, room);
     if (!memory) {
         fprintf(stderr, "bench: no memory for %zu bytes\n", bytes);
         exit(1);
     }
-    for (size_t i = 0; i < bytes / sizeof(float); i++)
+    for (size_t i = 0; i < room / sizeof(float); i++)
         ((volatile float *)memory)[i] = 0;
     return memory;
 }
@@ -44,22 +45,24 @@ static void add_tensor(struct tensors *tensors, size_t elements)
     tensors->elements = realloc(tensors->elements, room * sizeof *tensors->elements);
     if (!tensors->data || !tensors->elements)
         exit(1);
-    tensors->data[tensors->number] = zeros(elements);
+    tensors->data[tensors->number] = zeros(elements * tensors->element_size);
     tensors->elements[tensors->number++] = elements;
     tensors->packed_elements += elements;
 }
 
-/* One tensor of `argument` bytes, or those that the file of this name lists. */
-static struct tensors make_tensors(const char *argument)
+static struct tensors one_tensor(size_t bytes, const char *dtype)
 {
-    struct tensors tensors = {0};
-    char *end;
-    size_t number = strtoul(argument, &end, 10);
-    if (*end == '\0') {
-        add_tensor(&tensors, number / sizeof(float));
-        tensors.output = zeros(tensors.elements[0] * (size_t)peer_size());
-        return tensors;
-    }
+    struct tensors tensors = {.dtype = dtype, .element_size = strstr(dtype, "16") ? 2 : 4};
+    add_tensor(&tensors, bytes / tensors.element_size);
+    tensors.output = zeros(bytes * (size_t)peer_size());
+    return tensors;
+}
+
+/* Those that the file lists. */
+static struct tensors listed_tensors(const char *argument)
+{
+    struct tensors tensors = {.dtype = "float32", .element_size = 4};
+    size_t number;
     FILE *file = fopen(argument, "r");
     if (!file) {
         perror(argument);
@@ -68,7 +71,7 @@ static struct tensors make_tensors(const char *argument)
     while (fscanf(file, "%zu", &number) == 1)
         add_tensor(&tensors, number);
     fclose(file);
-    tensors.packed = zeros(tensors.packed_elements);
+    tensors.packed = zeros(tensors.packed_elements * tensors.element_size);
     return tensors;
 }
 
@@ -84,16 +87,43 @@ static void free_tensors(struct tensors *tensors)
 
 void pack(struct tensors *tensors)
 {
-    float *to = tensors->packed;
-    for (int i = 0; i < tensors->number; to += tensors->elements[i++])
-        memcpy(to, tensors->data[i], tensors->elements[i] * sizeof *to);
+    char *to = tensors->packed;
+    for (int i = 0; i < tensors->number; to += tensors->elements[i++] * tensors->element_size)
+        memcpy(to, tensors->data[i], tensors->elements[i] * tensors->element_size);
 }
 
 void unpack(struct tensors *tensors)
 {
-    const float *from = tensors->packed;
-    for (int i = 0; i < tensors->number; from += tensors->elements[i++])
-        memcpy(tensors->data[i], from, tensors->elements[i] * sizeof *from);
+    const char *from = tensors->packed;
+    for (int i = 0; i < tensors->number; from += tensors->elements[i++] * tensors->element_size)
+        memcpy(tensors->data[i], from, tensors->elements[i] * tensors->element_size);
+}
+
+/* KiB of this process, each page divided by the number of processes that hold it. */
+static long memory_held(void)
+{
+    long held = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "Pss: %ld", &held) != 1)
+        continue;
+    if (file)
+        fclose(file);
+    return held;
+}
+
+static long memory_of_opening;
+
+static double memory_beyond(work_fn work, struct tensors *tensors)
+{
+    peer_barrier();
+    long before = memory_held();
+    for (int i = 0; i < WARM_UP; i++)
+        work(tensors);
+    peer_barrier();
+    long after = memory_held();
+    peer_barrier();
+    return (double)(memory_of_opening + after - before);
 }
 
 static double median_time(work_fn work, struct tensors *tensors, double seconds)
@@ -118,21 +148,34 @@ static double median_time(work_fn work, struct tensors *tensors, double seconds)
     return times[count / 2];
 }
 
+static work_fn find_work(const char *what)
+{
+    const struct row *row = peer_rows;
+    while (row->what && strcmp(row->what, what) != 0)
+        row++;
+    return row->work;
+}
+
 static void run_case(const char *name, double seconds, FILE *results)
 {
-    const char *colon = strchr(name, ':');
-    for (const struct row *row = peer_rows; colon && row->what; row++) {
-        if (strlen(row->what) != (size_t)(colon - name) || strncmp(row->what, name, strlen(row->what)) != 0)
-            continue;
-        struct tensors tensors = make_tensors(colon + 1);
-        fprintf(results, "%s,%.3f\n", name, 1e6 * median_time(row->work, &tensors, seconds));
-        free_tensors(&tensors);
-    }
+    char what[32], argument[4096], dtype[16] = "float32";
+    if (sscanf(name, "%31[^:]:%4095[^:]:%15s", what, argument, dtype) < 2)
+        return;
+    bool memory = strcmp(what, "memory") == 0, one = isdigit((unsigned char)argument[0]);
+    work_fn work = find_work(memory ? "async" : what);
+    if (!work || !peer_takes(dtype))
+        return;
+    struct tensors tensors = one ? one_tensor(strtoul(argument, NULL, 10), dtype) : listed_tensors(argument);
+    double value = memory ? memory_beyond(work, &tensors) : 1e6 * median_time(work, &tensors, seconds);
+    fprintf(results, "%s,%.3f\n", name, value);
+    free_tensors(&tensors);
 }
 
 int main(int argc, char **argv)
 {
+    long before = memory_held();
     peer_open(&argc, &argv);
+    memory_of_opening = memory_held() - before;
     if (argc < 4) {
         fprintf(stderr, "usage: %s SECONDS RESULTS CASE...\n", argv[0]);
         return 2;

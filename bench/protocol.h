@@ -2,20 +2,24 @@
  *
  * A peer is one file that ends in the functions and rows below; protocol.c is its main(). The command line
  * is SECONDS RESULTS CASE...: about so long for each case, the folder of result files, and cases such as
- * "allreduce:4194304" (bytes of a rank's input) or "async:FILE" (FILE lists elements of tensors). A case that
- * the peer has no row for is left out of its results. One thread. */
+ * "allreduce:4194304" or "allreduce:4194304:float16" (bytes of a rank's input), "async:FILE" (FILE lists
+ * elements of tensors), "memory:FILE" (KiB that the rank holds beyond them once async has run). A case that
+ * the peer has no row or no type for is left out of its results. One thread. */
 #ifndef HVD_BENCH_PROTOCOL_H
 #define HVD_BENCH_PROTOCOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* float32, all zeros. */
+/* All zeros. */
 struct tensors {
+    const char *dtype; /* "float32" */
+    size_t element_size;
     int number;
-    float **data;
+    void **data;
     size_t *elements;
-    float *packed;          /* room for all of them, one after the other */
-    float *output;          /* room for `size` times the first */
+    void *packed;           /* room for all of them, one after the other */
+    void *output;           /* room for `size` times the first */
     size_t packed_elements; /* in all */
 };
 
@@ -32,6 +36,7 @@ void peer_open(int *argc, char ***argv);
 void peer_close(void);
 int peer_rank(void);
 int peer_size(void);
+bool peer_takes(const char *dtype);
 void peer_barrier(void);
 double peer_largest(double value); /* over all ranks */
 

@@ -73,7 +73,7 @@ def write(comparison: Comparison, folder: Path, text: str) -> int:
     comparison.write_csv(folder / f"{comparison.name}.csv")
     text = f"{text}\n\n{comparison.conditions()}\n"
     (folder / f"{comparison.name}.md").write_text(text)
-    print(f"\n{text}\nwritten to {folder}/{comparison.name}.csv, .md, .png", flush=True)
+    print(f"\n{text}\nwritten to {folder}/{comparison.name}.*", flush=True)
     return 1 if comparison.failures else 0
 
 

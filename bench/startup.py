@@ -1,62 +1,85 @@
-"""How long it takes to start: python bench/startup.py [rounds]; needs horovodrun.
+"""How long it takes to start, and what a rank costs that has nothing to do.
 
-Printed are medians: of `horovodrun -np 2 true` from start to end, and of hvd.init() on 2, 8 and 32 ranks from
-the moment when the last rank calls it until the last one has returned, so that the start of the interpreters
-does not count.
+    python bench/startup.py                     needs horovodrun in PATH
+
+`true`: from the start of the launcher to its end, two ranks. init: from the moment when the last rank calls
+it until the last one has returned, so that the start of the interpreters does not count. idle: the share of a
+core that the busiest of 4 ranks takes after initialisation, all its threads together.
 """
 
 from __future__ import annotations
 
-import re
-import statistics
 import subprocess
 import sys
 import time
 
-RANKS = (2, 8, 32)
-INIT = """
-import time
-import horovod as hvd
-before = time.monotonic()
-hvd.init()
-print("INIT", before, time.monotonic())
-"""
+import compare
+import publish
+
+DEADLINE = 120.0
+INITS = {"tiny": (2,), "quick": (2, 8, 32), "full": (2, 8, 32)}
+IDLE = {"tiny": 0.2, "quick": 10.0, "full": 60.0}
+IDLE_OF_PEERS = 10.0
+OURS = compare.python_peer("horovod", "peer_start.py", "horovod")
+GLOO = compare.python_peer("torch, Gloo", "peer_start.py", "torch.distributed", beside="horovod")
 
 
-def job(ranks: int, *words: str) -> str:
-    """What the ranks print."""
-    command = ["horovodrun", "-np", str(ranks), *words]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+def launchers() -> list[compare.Peer]:
+    """Those of MPI, which have a launcher and no initialisation to speak of."""
+    found = {name: launcher for name, (_, launcher) in compare.MPIS.items()}
+    return [compare.Peer(name, words, ()) for name, words in found.items() if compare.installed(words[0])]
 
 
-def seconds_of_true() -> float:
-    """From the start of horovodrun to its end, when two ranks do nothing."""
+def milliseconds_of_true(peer: compare.Peer) -> float:
     start = time.monotonic()
-    job(2, "true")
-    return time.monotonic() - start
+    words = [*peer.launcher, "-np", "2", "true"]
+    subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, timeout=DEADLINE, check=True)
+    return 1e3 * (time.monotonic() - start)
 
 
-def seconds_of_init(ranks: int) -> float:
-    """From the last call of hvd.init() to the last return."""
-    output = job(ranks, sys.executable, "-c", INIT)
-    times = re.findall(r"INIT ([\d.]+) ([\d.]+)", output)
-    assert len(times) == ranks, output
-    return max(float(after) for _, after in times) - max(float(before) for before, _ in times)
+def milliseconds_of_init(peer: compare.Peer, ranks: int) -> float:
+    moments, _ = compare.start(peer, ranks, 0, [])
+    return 1e-3 * (moments["returned"] - moments["called"])
 
 
-def main() -> None:
-    """Prints the table; the rounds of all rows alternate."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    rows: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        rows.setdefault("`horovodrun -np 2 true`", []).append(seconds_of_true())
-        for ranks in RANKS:
-            rows.setdefault(f"`hvd.init()`, {ranks} ranks", []).append(seconds_of_init(ranks))
-    print(f"| {rounds} rounds | median ms | lowest | highest |\n|---|--:|--:|--:|")
-    for name, times in rows.items():
-        cells = (statistics.median(times), min(times), max(times))
-        print(f"| {name} | " + " | ".join(f"{1e3 * cell:.1f}" for cell in cells) + " |")
+def measure(comparison: compare.Comparison, effort: str, peers: list[compare.Peer]) -> None:
+    """Rounds of starts, then one spell of idling each."""
+
+    def note(ranks: int, peer: compare.Peer, case: str, turn: int, value: float) -> None:
+        comparison.samples.append(compare.Sample("startup", ranks, peer.name, case, turn, value, 0.0))
+
+    for turn in range(comparison.effort.rounds):
+        for peer in [OURS, *launchers(), *(each for each in peers if each.launcher != OURS.launcher)]:
+            note(2, peer, "true", turn, milliseconds_of_true(peer))
+        for peer in peers:
+            for ranks in INITS[effort] if peer is OURS else (2,):
+                note(ranks, peer, "init", turn, milliseconds_of_init(peer, ranks))
+    for peer in peers:
+        seconds = IDLE[effort] if peer is OURS else min(IDLE[effort], IDLE_OF_PEERS)
+        note(4, peer, "idle", 0, compare.start(peer, 4, seconds, [])[0]["idle"])
+
+
+def main() -> int:
+    """Measures and writes."""
+    args = compare.arguments(__doc__, seconds=0)
+    effort = compare.Effort(0, 5 if args.effort == "full" else 1)
+    comparison = compare.Comparison("startup", effort, args.seconds)
+    peers = [OURS, GLOO]
+    if args.effort == "full":
+        peers += compare.original_peers("peer_start.py", "horovod.torch")
+    measure(comparison, args.effort, peers)
+    columns = [OURS, *launchers(), *peers[1:]]
+    rows = [
+        [text, *(publish.number(comparison.median(ranks, peer.name, case)) for peer in columns)]
+        for text, ranks, case in (
+            ("launcher, 2 ranks of `true`, ms", 2, "true"),
+            *((f"init, {ranks} ranks, ms", ranks, "init") for ranks in INITS[args.effort]),
+            ("idle, 4 ranks, % of a core each", 4, "idle"),
+        )
+    ]
+    head = ["median", *(peer.name for peer in columns)]
+    return publish.write(comparison, args.output, publish.table(head, rows))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

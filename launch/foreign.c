@@ -141,14 +141,12 @@ hvd_code foreign_take_environment(struct options *options, hvd_status *status)
 
 void foreign_tell(const struct options *options)
 {
-    for (int i = 0; i < foreign_count; i++) {
+    for (int i = 0; options->verbose && i < foreign_count; i++) {
         const struct foreign *foreign = &foreign_table[i];
-        if (options->foreign[i] != FOREIGN_YES ||
-            !(foreign->effect == FOREIGN_WARNED || (foreign->effect == FOREIGN_NEEDLESS && options->verbose)))
+        if (options->foreign[i] != FOREIGN_YES || foreign->effect != FOREIGN_NEEDLESS)
             continue;
         bool is_option = *foreign->name, has_key = *foreign->config_key;
-        fprintf(stderr, "horovodrun: %s%s%s: %s\n", foreign->effect == FOREIGN_WARNED ? "warning: " : "",
-                is_option ? "--" : "",
+        fprintf(stderr, "horovodrun: %s%s: %s\n", is_option ? "--" : "",
                 is_option ? foreign->name
                 : has_key ? foreign->config_key
                           : foreign->environment,

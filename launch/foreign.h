@@ -9,7 +9,7 @@
 struct options;
 
 enum foreign_kind { FOREIGN_SWITCH, FOREIGN_CHOICE, FOREIGN_NUMBER, FOREIGN_PAIR, FOREIGN_WORD };
-enum foreign_effect { FOREIGN_NEEDLESS, FOREIGN_WARNED, FOREIGN_REFUSED, FOREIGN_SAME, FOREIGN_OPPOSITE };
+enum foreign_effect { FOREIGN_NEEDLESS, FOREIGN_REFUSED, FOREIGN_SAME, FOREIGN_OPPOSITE };
 
 /* What was asked for. */
 enum foreign_answer { FOREIGN_OPEN, FOREIGN_NO, FOREIGN_YES };
@@ -37,7 +37,7 @@ hvd_code foreign_take(struct options *options, const struct foreign *foreign, co
 /* Takes the variables of the environment that the command line and the config file left open. */
 hvd_code foreign_take_environment(struct options *options, hvd_status *status);
 
-/* Tells on stderr what was asked for and is not done. */
+/* With --verbose: tells on stderr what was asked for and is not done. */
 void foreign_tell(const struct options *options);
 
 #endif

@@ -110,7 +110,6 @@ void help_print(void)
     }
     print_foreign("Other names", FOREIGN_SAME, FOREIGN_OPPOSITE);
     print_foreign("Accepted for compatibility", FOREIGN_NEEDLESS, FOREIGN_NEEDLESS);
-    print_foreign("Accepted with a warning", FOREIGN_WARNED, FOREIGN_WARNED);
     print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
 }
 

@@ -3,7 +3,13 @@
 #include "protocol.h"
 
 #include <mpi.h>
-#include <stdlib.h>
+#include <string.h>
+
+/* MPI has no type of 16 bits, and MPICH 4.0 aborts when it adds the one that it defines besides. */
+bool peer_takes(const char *dtype)
+{
+    return strcmp(dtype, "float32") == 0;
+}
 
 static void allreduce(struct tensors *t)
 {
@@ -41,7 +47,7 @@ static void one_by_one(struct tensors *t)
 
 static void async(struct tensors *t)
 {
-    static MPI_Request requests[1024];
+    static MPI_Request requests[2048];
     for (int i = 0; i < t->number; i++)
         MPI_Iallreduce(MPI_IN_PLACE, t->data[i], (int)t->elements[i], MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
                        &requests[i]);

@@ -27,7 +27,7 @@ const struct setting setting_table[] = {
 #undef SETTING
 };
 
-const int setting_count = sizeof setting_table / sizeof *setting_table;
+const int setting_count = SETTINGS_COUNT;
 
 const struct setting *setting_by_key(const char *key)
 {
@@ -113,6 +113,7 @@ hvd_code settings_set(struct settings *settings, const struct setting *setting, 
                       const char *source, hvd_status *status)
 {
     void *field = (char *)settings + setting->offset;
+    settings->given[setting - setting_table] = true;
     if (setting->kind == SETTING_TEXT)
         return set_text(field, value, status);
     if (setting->kind == SETTING_BOOLEAN)
@@ -139,6 +140,7 @@ hvd_code settings_init(struct settings *settings, hvd_status *status)
             return code;
         }
     }
+    memset(settings->given, 0, sizeof settings->given);
     return HVD_OK;
 }
 

@@ -26,8 +26,16 @@ struct setting {
 #define SETTINGS_TYPE_BOOLEAN bool
 #define SETTINGS_TYPE_TEXT    const char *
 
+enum {
+#define SETTING(field, ...) SETTING_INDEX_##field,
+#include "base/settings.def"
+#undef SETTING
+    SETTINGS_COUNT
+};
+
 /* The values. Text fields are never NULL and belong to the struct: see settings_free. */
 struct settings {
+    bool given[SETTINGS_COUNT]; /* somebody has set it; else it is the default */
 #define SETTING(field, kind, initial, minimum, maximum, environment, flag, unit, config_key, help)           \
     SETTINGS_TYPE_##kind field;
 #include "base/settings.def"
@@ -49,6 +57,11 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
  * "--cycle-time-ms". */
 hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
+
+static inline bool setting_is_given(const struct settings *settings, const struct setting *setting)
+{
+    return settings->given[setting - setting_table];
+}
 
 /* Takes every variable that is set and not empty. The only reader of the environment. */
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status);

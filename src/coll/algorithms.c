@@ -25,15 +25,21 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
     return operation != HVD_ALLREDUCE || algorithm_table[index]->adasum == (reduction == HVD_ADASUM);
 }
 
+/* Adasum has an order of its own, and one algorithm. */
+static bool is_ordered(const struct algorithm *row, int size)
+{
+    return row->operation != HVD_ALLREDUCE || row->adasum || size <= row->ordered_ranks;
+}
+
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          const char *forced, uint64_t latency_threshold)
+                          uint64_t latency_threshold, const struct settings *settings)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (!algorithm_does(i, operation, reduction))
+        if (!algorithm_does(i, operation, reduction) || (settings->deterministic && !is_ordered(row, size)))
             continue;
-        if (strcmp(row->name, forced) == 0)
+        if (strcmp(row->name, settings->allreduce_algorithm) == 0)
             return (uint16_t)i;
         if (choice < 0 && row->fits(bytes, size, latency_threshold))
             choice = i;
@@ -41,22 +47,34 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
     return choice < 0 ? 0 : (uint16_t)choice;
 }
 
-/* Adasum has one algorithm: there is nothing to choose. */
-hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status)
+uint16_t method_of(uint16_t row, uint64_t piece_bytes)
 {
+    unsigned exponent = PIECE_EXPONENT_LEAST;
+    while (exponent < PIECE_EXPONENT_MOST && (uint64_t)1 << exponent < piece_bytes)
+        exponent++;
+    return (uint16_t)(row | exponent << 8);
+}
+
+hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status)
+{
+    const char *name = settings->allreduce_algorithm;
     char names[256] = "auto";
     size_t used = strlen(names);
     if (strcmp(name, "auto") == 0)
         return HVD_OK;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (!algorithm_does(i, operation, HVD_SUM))
+        if (!algorithm_does(i, HVD_ALLREDUCE, HVD_SUM) ||
+            (settings->deterministic && !is_ordered(row, (int)settings->size)))
             continue;
         if (strcmp(row->name, name) == 0)
             return HVD_OK;
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, ", %s", row->name);
     }
-    return status_set(status, HVD_INVALID_ARGUMENT, "%s has no algorithm '%s'; use one of: %s",
-                      operation_name(operation), name, names);
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "HOROVOD_ALLREDUCE_ALGORITHM=%s: allreduce has no such algorithm%s; use one of: %s", name,
+        settings->deterministic ? " that adds in the order of ranks, as HOROVOD_DETERMINISTIC asks" : "",
+        names);
 }

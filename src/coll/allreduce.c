@@ -18,6 +18,16 @@ struct contribution contribution_add(const struct job *job, struct range range, 
     return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule)};
 }
 
+int step_add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
+             struct contribution source)
+{
+    return schedule_add(schedule, (struct step){.kind = kind,
+                                                .buffer = source.buffer,
+                                                .peer = peer,
+                                                .gate = source.gate,
+                                                .length = job->output.length});
+}
+
 hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule)
 {
     bool scales = job->prescale != 1 || job->postscale != 1;

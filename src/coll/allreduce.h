@@ -14,6 +14,10 @@ struct contribution {
 /* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
 struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule);
 
+/* A step of the whole vector, gated as `source` is, which it takes where it reads a buffer; its index. */
+int step_add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
+             struct contribution source);
+
 /* output[range] = input[range], prescaled; the index of the step. */
 int copy_add(struct range range, bool last, struct schedule *schedule);
 

@@ -19,29 +19,19 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
     return bytes <= latency_threshold;
 }
 
-static int add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
-               struct contribution source)
-{
-    return schedule_add(schedule, (struct step){.kind = kind,
-                                                .buffer = source.buffer,
-                                                .peer = peer,
-                                                .gate = source.gate,
-                                                .length = job->output.length});
-}
-
 /* A rank beyond the power of two gives its part away and waits for the result. */
 static void plan_folded(const struct job *job, struct schedule *schedule, int partner,
                         struct contribution value)
 {
-    int send = add(job, schedule, STEP_SEND, partner, value);
-    add(job, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
+    int send = step_add(job, schedule, STEP_SEND, partner, value);
+    step_add(job, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
 }
 
 static struct contribution exchange(const struct job *job, struct schedule *schedule, int partner,
                                     struct contribution value)
 {
-    value.gate = add(job, schedule, STEP_SEND, partner, value);
-    int reduce = add(job, schedule, STEP_REDUCE, partner, value);
+    value.gate = step_add(job, schedule, STEP_SEND, partner, value);
+    int reduce = step_add(job, schedule, STEP_REDUCE, partner, value);
     return (struct contribution){BUFFER_OUTPUT, reduce};
 }
 
@@ -59,7 +49,7 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     }
     int folded = job->rank + power < job->size ? job->rank + power : -1;
     if (folded >= 0) {
-        int reduce = add(job, schedule, STEP_REDUCE, folded, value);
+        int reduce = step_add(job, schedule, STEP_REDUCE, folded, value);
         value = (struct contribution){BUFFER_OUTPUT, reduce};
     }
     for (int distance = 1; distance < power; distance *= 2)
@@ -67,9 +57,9 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     if (!schedule->failed)
         schedule->steps[value.gate].last = true;
     if (folded >= 0)
-        add(job, schedule, STEP_SEND, folded, value);
+        step_add(job, schedule, STEP_SEND, folded, value);
     return HVD_OK;
 }
 
 const struct algorithm allreduce_doubling = {
-    .name = "doubling", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan};
+    .name = "doubling", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = 2};

@@ -22,7 +22,6 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
 }
 
 /* A long vector goes round in pieces: what was reduced is sent on while it lies in the cache. */
-#define PIECE_BYTES ((size_t)512 << 10) /* about, per rank */
 #define PIECE_LIMIT 128
 
 static struct range piece_of(const struct job *job, int pieces, int index)
@@ -32,7 +31,7 @@ static struct range piece_of(const struct job *job, int pieces, int index)
 
 static int count_pieces(const struct job *job)
 {
-    size_t pieces = job->output.length / ((size_t)job->size * PIECE_BYTES);
+    size_t pieces = job->output.length / ((size_t)job->size * job->piece_bytes);
     return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
 }
 
@@ -86,4 +85,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 }
 
 const struct algorithm allreduce_ring = {
-    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan};
+    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = 2};

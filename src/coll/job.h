@@ -2,6 +2,7 @@
 #ifndef HVD_COLL_JOB_H
 #define HVD_COLL_JOB_H
 
+#include "base/settings.h"
 #include "coll/schedule.h"
 #include "coll/vector.h"
 #include "horovod.h"
@@ -15,6 +16,7 @@ struct job {
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
+    size_t piece_bytes;          /* of the ring allreduce, per rank, about */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;
 
@@ -55,7 +57,8 @@ struct algorithm {
     hvd_code (*plan)(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status);
     /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
     void (*compute)(struct job *job, const struct step *step, size_t done, size_t length);
-    bool adasum; /* does this reduction and no other; the others do all but this one */
+    int ordered_ranks; /* on so many ranks at most it adds up every element in the order of ranks */
+    bool adasum;       /* does this reduction and no other; the others do all but this one */
 };
 
 /* Rows of algorithms.def, by index; the index is what travels in a decision. */
@@ -65,11 +68,31 @@ extern const int algorithm_count;
 /* Whether there is such a row, and it does this. */
 bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction);
 
-/* The first row that does this and fits, or the row named `forced` ("auto": none) when it does it; the last
- * row of an operation fits always. 0 for an operation without rows, which moves nothing. */
+/* The first row that does this and fits, or the row that the settings force when it does it; in the
+ * deterministic mode only rows of allreduce that add in the order of ranks. The last row of an operation fits
+ * always. 0 for an operation without rows, which moves nothing. */
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          const char *forced, uint64_t latency_threshold);
-/* HVD_INVALID_ARGUMENT, listing the names, when there is no choice of this name for the operation. */
-hvd_code algorithm_check_name(hvd_operation operation, const char *name, hvd_status *status);
+                          uint64_t latency_threshold, const struct settings *settings);
+
+/* HVD_INVALID_ARGUMENT, listing the names, when the settings force what there is not, or what the
+ * deterministic mode can't use on so many ranks. */
+hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status);
+
+/* What a decision says of how a batch moves: the row, and in pieces of which size. */
+#define PIECE_EXPONENT_LEAST 12
+#define PIECE_EXPONENT_MOST  30
+
+/* Rounds pieces up to a power of two. */
+uint16_t method_of(uint16_t row, uint64_t piece_bytes);
+
+static inline int method_row(uint16_t method)
+{
+    return method & 0xff;
+}
+
+static inline unsigned method_piece_exponent(uint16_t method)
+{
+    return method >> 8;
+}
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define PARTS_PER_CALL 64
-#define CHUNK          ((size_t)128 << 10) /* bytes computed on between two looks at the other links; fits L2 */
+#define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
 #define LEND_LEAST     ((size_t)1 << 20)
 #define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
 
@@ -28,6 +28,7 @@ void run_begin(struct run *run, struct job *job)
     run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
     run->lends = job->input.length >= LEND_LEAST;
     run->prescales = reduces && job->prescale != 1;
+    run->scaled_sum = reduces ? reduce_scaled_sum(job->dtype, job->reduction) : NULL;
     run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
 }
 
@@ -52,7 +53,7 @@ static int buffer_parts(const struct task *task, size_t length, struct iovec *pa
 static ssize_t move_send(const struct task *task, struct link *link, size_t open)
 {
     struct iovec parts[PARTS_PER_CALL];
-    int count = buffer_parts(task, open, parts, PARTS_PER_CALL);
+    int count = buffer_parts(task, smaller(open, CHUNK), parts, PARTS_PER_CALL);
     link->lends = task->run->lends && !task->awaited;
     return link_send(link, parts, count);
 }
@@ -61,7 +62,7 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
 {
     struct iovec parts[PARTS_PER_CALL];
     size_t offset = task->step->offset + task->done;
-    int count = vector_parts(&task->run->job->output, offset, open, parts, PARTS_PER_CALL);
+    int count = vector_parts(&task->run->job->output, offset, smaller(open, CHUNK), parts, PARTS_PER_CALL);
     return link_receive(link, parts, count);
 }
 
@@ -95,8 +96,14 @@ static void reduce_piece(const struct task *task, const struct piece *piece, con
     bool received_first = task->step->peer < run->job->rank;
     const char *a = received_first ? received : piece->from;
     const char *b = received_first ? piece->from : received;
-    run->combine(piece->to, a, b, piece->length / run->element);
-    if (task->step->last && run->finishes)
+    size_t elements = piece->length / run->element;
+    bool finishes = task->step->last && run->finishes;
+    if (finishes && run->scaled_sum) {
+        run->scaled_sum(piece->to, a, b, elements, run->job->postscale, run->divisor);
+        return;
+    }
+    run->combine(piece->to, a, b, elements);
+    if (finishes)
         finish(run, piece->to, piece->length);
 }
 
@@ -110,7 +117,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     if (viewed < (ssize_t)run->element)
         return viewed < 0 ? -1 : 0;
     size_t length = (size_t)viewed - (size_t)viewed % run->element;
-    size_t limit = step->last && run->finishes ? PIECE : CHUNK;
+    size_t limit = step->last && run->finishes && !run->scaled_sum ? PIECE : CHUNK;
     const struct vector *buffer = step->buffer == BUFFER_INPUT ? &job->input : &job->output;
     for (size_t at = 0; at < length;) {
         size_t offset = step->offset + task->done + at;

@@ -30,6 +30,7 @@ struct run {
     combine_fn combine;
     scale_fn scale;
     bool lends; /* peers may read the tensors in place: pays where they don't lie in the cache anyway */
+    scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */

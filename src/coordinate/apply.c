@@ -83,6 +83,18 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, h
     return HVD_OK;
 }
 
+/* The root puts no more short requests into a batch than make it short, too. */
+static bool all_are_short(const struct coordinator *c)
+{
+    struct signature_summary summary;
+    for (size_t i = 0; i < c->member_count; i++) {
+        signature_summarize(c->forms[i].signature, &summary);
+        if (!is_short(summary.bytes))
+            return false;
+    }
+    return true;
+}
+
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     hvd_code code = take_members(c, decision, status);
@@ -92,9 +104,12 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
                           .requests = c->members,
                           .members = c->forms,
                           .count = decision->count,
-                          .algorithm = decision->algorithm};
+                          .algorithm = decision->algorithm,
+                          .is_short = all_are_short(c)};
     c->member_count = 0;
     c->running++;
+    if (batch.is_short && is_root(c))
+        c->short_running = batch.sequence;
     c->config.output.run(c->config.output.owner, &batch);
     return HVD_OK;
 }

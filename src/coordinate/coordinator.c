@@ -174,9 +174,16 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
     return status_ok(status);
 }
 
+void coordinator_tune(struct coordinator *c, uint64_t fusion_threshold, int64_t cycle_time)
+{
+    c->config.fusion_threshold = fusion_threshold;
+    c->config.cycle_time = cycle_time;
+}
+
 void coordinator_batch_done(struct coordinator *c, uint64_t sequence)
 {
-    (void)sequence;
+    if (c->short_running == sequence)
+        c->short_running = 0;
     if (c->running > 0)
         c->running--;
 }

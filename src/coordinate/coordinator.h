@@ -39,6 +39,7 @@ struct batch {
     const struct member *members;
     int count;
     uint16_t algorithm; /* what the root's choose_algorithm said */
+    bool is_short;      /* may run beside the long ones before it, on all ranks alike */
 };
 
 struct coordinator_output {
@@ -76,6 +77,7 @@ struct coordinator_config {
     struct tree_node tree;     /* taken over and freed by coordinator_destroy */
     uint64_t fusion_threshold; /* bytes; the root's counts */
     bool groups_alone;         /* a group never shares a batch; the root's counts */
+    bool adasum_alone;         /* nor does an Adasum, whose rounding depends on the whole batch */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
     int64_t stall_time;        /* ns after which a name that waits is told of; 0: never */
@@ -111,6 +113,9 @@ void coordinator_flush(struct coordinator *coordinator, int64_t now);
 
 /* When flush has to be called again for time's sake; INT64_MAX: never. */
 int64_t coordinator_next_flush(const struct coordinator *coordinator);
+
+/* At the root: other limits from the next batch on; time in ns. */
+void coordinator_tune(struct coordinator *coordinator, uint64_t fusion_threshold, int64_t cycle_time);
 
 /* This rank finished the batch of that number. */
 void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);

@@ -100,24 +100,40 @@ static bool may_share(const struct coordinator *c, const struct signature_summar
 {
     if (c->config.groups_alone && (a->grouped || b->grouped))
         return false;
+    if (c->config.adasum_alone && a->reduction == HVD_ADASUM)
+        return false;
     return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
 }
 
-/* Moves the members of the next batch from `ready` to `members`: the first, and whatever behind it fits in.
- * Returns their bytes. */
-static bool pick_members(struct coordinator *c, uint64_t *bytes)
+/* The first that may start now; `ready.count` when all have to wait. */
+static size_t find_next(const struct coordinator *c)
+{
+    const struct entry_list *ready = &c->root.ready;
+    bool short_may = !c->short_running;
+    bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
+    size_t i = 0;
+    while (i < ready->count && !(is_short(summary_of(ready->items[i])->bytes) ? short_may : long_may))
+        i++;
+    return i;
+}
+
+/* Moves the members of the next batch from `ready` to `members`: this one, and whatever behind it fits in. A
+ * short batch stays short. Returns their bytes. */
+static bool pick_members(struct coordinator *c, size_t next, uint64_t *bytes)
 {
     struct root *root = &c->root;
-    const struct signature_summary *head = summary_of(root->ready.items[0]);
-    size_t kept = 0;
+    const struct signature_summary *head = summary_of(root->ready.items[next]);
+    uint64_t limit = c->config.fusion_threshold;
+    size_t kept = next;
+    if (is_short(head->bytes) && limit > SHORT_BYTES)
+        limit = SHORT_BYTES;
     *bytes = 0;
     root->members.count = 0;
-    for (size_t i = 0; i < root->ready.count; i++) {
+    for (size_t i = next; i < root->ready.count; i++) {
         struct entry *entry = root->ready.items[i];
         const struct signature_summary *summary = summary_of(entry);
-        bool fits = i == 0 || (root->members.count < BATCH_LIMIT && *bytes <= c->config.fusion_threshold &&
-                               summary->bytes <= c->config.fusion_threshold - *bytes &&
-                               c->config.fusion_threshold && may_share(c, head, summary));
+        bool fits = i == next || (root->members.count < BATCH_LIMIT && *bytes <= limit &&
+                                  summary->bytes <= limit - *bytes && limit && may_share(c, head, summary));
         if (!fits) {
             root->ready.items[kept++] = entry;
             continue;
@@ -162,11 +178,11 @@ static bool reserve_ids(struct root *root, size_t count)
     return true;
 }
 
-static hvd_code decide_batch(struct coordinator *c, hvd_status *status)
+static hvd_code decide_batch(struct coordinator *c, size_t next, hvd_status *status)
 {
     struct root *root = &c->root;
     uint64_t bytes;
-    if (!pick_members(c, &bytes) || !reserve_ids(root, root->members.count))
+    if (!pick_members(c, next, &bytes) || !reserve_ids(root, root->members.count))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
     size_t count = root->members.count;
     const struct signature_summary *first = summary_of(root->members.items[0]);
@@ -192,15 +208,14 @@ static int64_t oldest_ready(const struct root *root)
     return oldest;
 }
 
-static bool batch_is_due(const struct coordinator *c, int64_t now)
+static bool cycle_is_over(const struct coordinator *c, int64_t now)
 {
-    return c->root.ready.count && c->running < BATCHES_IN_FLIGHT &&
-           (!c->config.cycle_time || now - oldest_ready(&c->root) >= c->config.cycle_time);
+    return !c->config.cycle_time || now - oldest_ready(&c->root) >= c->config.cycle_time;
 }
 
 int64_t decide_next(const struct coordinator *c)
 {
-    if (!c->config.cycle_time || !c->root.ready.count || c->running >= BATCHES_IN_FLIGHT)
+    if (!c->config.cycle_time || find_next(c) == c->root.ready.count)
         return INT64_MAX;
     return oldest_ready(&c->root) + c->config.cycle_time;
 }
@@ -251,8 +266,8 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     if (!c->root.sorted)
         qsort(c->root.ready.items, c->root.ready.count, sizeof(struct entry *), compare_ready);
     c->root.sorted = true;
-    while (!code && batch_is_due(c, now))
-        code = decide_batch(c, status);
+    for (size_t next; !code && (next = find_next(c)) < c->root.ready.count && cycle_is_over(c, now);)
+        code = decide_batch(c, next, status);
     if (!code && join_is_over(c))
         code = decide_joined(c, status);
     return code ? code : decide_evictions(c, status);

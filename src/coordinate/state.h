@@ -11,8 +11,10 @@
 #include "coordinate/round.h"
 #include "coordinate/table.h"
 
-/* Batches that run at the root at the same time: one moves data while the next one starts. */
-#define BATCHES_IN_FLIGHT 2
+/* Long batches that run at the root at the same time: one moves data while the next one starts. Beside them
+ * one short batch runs, so that a short request never waits for a long one. */
+#define LONG_BATCHES_IN_FLIGHT 2
+#define SHORT_BYTES            ((uint64_t)64 << 10)
 
 enum coordinator_state {
     STATE_OPEN,
@@ -61,6 +63,7 @@ struct coordinator {
     struct member *forms;          /* and what they are, in the same order */
     size_t member_count, member_capacity;
     int running;                     /* batches of this rank */
+    uint64_t short_running;          /* at the root: the number of the short one among them; 0: none */
     int evictions_unseen;            /* carried out since the last report */
     int open;                        /* rounds that have begun and not ended */
     bool stall_news;                 /* a child has told of its part since */
@@ -80,6 +83,12 @@ struct coordinator {
 static inline bool is_root(const struct coordinator *c)
 {
     return c->config.tree.parent < 0;
+}
+
+/* Where the payload differs by rank nobody knows its length. */
+static inline bool is_short(uint64_t bytes)
+{
+    return bytes && bytes <= SHORT_BYTES;
 }
 
 /* Somebody has asked, or is known to wait. */

@@ -5,12 +5,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One element, of 16 bytes at most, of each family in dtypes.def. */
+/* One element, of 16 bytes at most, of each family in dtypes.def. Floats add up to -0, as 0 would turn a -0
+ * into 0. */
 #define VALUE(type, least, greatest)                                                                         \
     type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
                  : reduction == HVD_MAX     ? (type)(least)                                                  \
                  : reduction == HVD_PRODUCT ? (type)1                                                        \
-                                            : (type)0;                                                       \
+                                            : (type) - (type)0;                                              \
     memcpy(element, &value, sizeof value)
 
 #define ALL_ONES(type) ((type) ~(type)0)
@@ -30,8 +31,8 @@
 #define SIGN              0x8000
 #define ELEMENT_half(name, type)                                                                             \
     VALUE(type, SIGN | INFINITY_##name, INFINITY_##name);                                                    \
-    if (reduction == HVD_PRODUCT)                                                                            \
-    memcpy(element, &(type){ONE_##name}, sizeof(type))
+    if (reduction != HVD_MIN && reduction != HVD_MAX)                                                        \
+    memcpy(element, &(type){reduction == HVD_PRODUCT ? ONE_##name : SIGN}, sizeof(type))
 
 static void write_element(void *element, hvd_dtype dtype, hvd_reduction reduction)
 {

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* data[i] = e with e op x = x for every x: 0 for sums, the largest value for a minimum, ... */
+/* data[i] = e with e op x = x for every x: -0 for sums, the largest value for a minimum, ... */
 void identity_fill(void *data, size_t elements, hvd_dtype dtype, hvd_reduction reduction);
 
 #endif

@@ -5,6 +5,7 @@
 #include "device/reduce.h"
 
 #include <math.h>
+#include <stdint.h>
 
 /* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
  * it would ask before they are set up. */
@@ -27,11 +28,20 @@
  * NaN that is computed becomes this one. */
 #define ONE_NAN(value) ((value) == (value) ? (value) : NAN)
 
+typedef void (*widen_fn)(float *result, const uint16_t *halves, size_t elements);
+typedef void (*narrow_fn)(uint16_t *result, const float *values, size_t elements);
+
 /* NULL: the type has no such thing, see types_check_reduction. */
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
+    scaled_sum_fn scaled_sum;
+    widen_fn widen; /* of the half types; a NaN that is narrowed is ONE_NAN */
+    narrow_fn narrow;
 };
+
+/* Those that this processor does best. */
+const struct kernels *kernels_of(hvd_dtype dtype);
 
 /* kernels_UINT8, kernels_FLOAT32, ... : the portable ones of each row of dtypes.def. */
 #define DTYPE(name, ...) extern const struct kernels kernels_##name;

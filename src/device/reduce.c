@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-static const struct kernels *kernels_of(hvd_dtype dtype)
+const struct kernels *kernels_of(hvd_dtype dtype)
 {
     const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native(0) : NULL;
     if (native)
@@ -33,6 +33,11 @@ combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction)
     }
     assert(!"unknown reduction");
     return kernels->sum;
+}
+
+scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction)
+{
+    return reduction == HVD_SUM || reduction == HVD_AVERAGE ? kernels_of(dtype)->scaled_sum : NULL;
 }
 
 scale_fn reduce_scale(hvd_dtype dtype)

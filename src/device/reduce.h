@@ -18,8 +18,15 @@ typedef void (*combine_fn)(void *result, const void *a, const void *b, size_t el
  * divisor below 2^24), else compute in float64 and truncate towards zero, saturating at the type's limits. */
 typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
 
+/* result[i] = (a[i] + b[i]) * factor / divisor, rounded once. */
+typedef void (*scaled_sum_fn)(void *result, const void *a, const void *b, size_t elements, double factor,
+                              int64_t divisor);
+
 /* NULL where the type knows no such thing (types_check_reduction). */
 combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
 scale_fn reduce_scale(hvd_dtype dtype);
+/* For sums and averages of the 16-bit floats, whose conversions are slow; else NULL: two passes over the
+ * cache are as fast. */
+scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction);
 
 #endif

@@ -4,25 +4,89 @@
 #include "device/half.h"
 #include "device/kernel.h"
 
-INLINE float sum(float a, float b)
+/* What kernels do with two elements; the factor counts in one of them. */
+INLINE float sum(float a, float b, float factor)
 {
+    (void)factor;
     return ONE_NAN(a + b);
 }
 
-INLINE float product(float a, float b)
+INLINE float product(float a, float b, float factor)
 {
+    (void)factor;
     return ONE_NAN(a * b);
 }
 
-INLINE float min(float a, float b)
+INLINE float min(float a, float b, float factor)
 {
+    (void)factor;
     return ((a < b) | (a != a)) ? a : b;
 }
 
-INLINE float max(float a, float b)
+INLINE float max(float a, float b, float factor)
 {
+    (void)factor;
     return ((a > b) | (a != a)) ? a : b;
 }
+
+INLINE float scaled_sum(float a, float b, float factor)
+{
+    float value = (a + b) * factor;
+    return ONE_NAN(value);
+}
+
+typedef float (*operation_fn)(float a, float b, float factor);
+
+/* Of a type for which there is `loop`, which is inlined into each. */
+#define COMBINE(loop, type, operation)                                                                       \
+    KERNEL static void operation##_##type(void *result, const void *a, const void *b, size_t elements)       \
+    {                                                                                                        \
+        loop(result, a, b, elements, operation, 1);                                                          \
+    }
+
+#define COMBINATIONS(loop, type)                                                                             \
+    COMBINE(loop, type, sum)                                                                                 \
+    COMBINE(loop, type, min)                                                                                 \
+    COMBINE(loop, type, max)                                                                                 \
+    COMBINE(loop, type, product)                                                                             \
+    KERNEL static void scaled_sum_##type(void *result, const void *a, const void *b, size_t elements,        \
+                                         double factor, int64_t divisor)                                     \
+    {                                                                                                        \
+        loop(result, a, b, elements, scaled_sum, (float)(factor / (double)divisor));                         \
+    }                                                                                                        \
+    KERNEL static void scale_##type(void *result, const void *source, size_t elements, double factor,        \
+                                    int64_t divisor)                                                         \
+    {                                                                                                        \
+        uint16_t *to = result;                                                                               \
+        const uint16_t *from = source;                                                                       \
+        float by = (float)(factor / (double)divisor);                                                        \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            to[i] = type##_of(product(type##_value(from[i]), by, 1));                                        \
+    }
+
+#define TABLE(type)                                                                                          \
+    {                                                                                                        \
+        sum_##type, min_##type, max_##type, product_##type, scale_##type, scaled_sum_##type, widen_##type,   \
+            narrow_##type                                                                                    \
+    }
+
+#define CONVERSIONS(name)                                                                                    \
+    KERNEL static void widen_##name(float *result, const uint16_t *halves, size_t elements)                  \
+    {                                                                                                        \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            result[i] = name##_value(halves[i]);                                                             \
+    }                                                                                                        \
+    KERNEL static void narrow_##name(uint16_t *result, const float *values, size_t elements)                 \
+    {                                                                                                        \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            result[i] = name##_of(values[i]);                                                                \
+    }
+
+CONVERSIONS(bfloat16)
+CONVERSIONS(float16)
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */
 
@@ -49,72 +113,41 @@ INLINE float high_of(uint32_t pair)
     return float_of(pair & 0xffff0000);
 }
 
-#define COMBINE_BFLOAT16(operation)                                                                          \
-    KERNEL static void operation##_bfloat16(void *result, const void *first, const void *second,             \
-                                            size_t elements)                                                 \
-    {                                                                                                        \
-        char *to = result;                                                                                   \
-        const char *a = first, *b = second;                                                                  \
-        KERNEL_LOOP                                                                                          \
-        for (size_t i = 0; i < elements / 2; i++) {                                                          \
-            uint32_t p = load_pair(a + 4 * i), q = load_pair(b + 4 * i);                                     \
-            store_pair(to + 4 * i, operation(low_of(p), low_of(q)), operation(high_of(p), high_of(q)));      \
-        }                                                                                                    \
-        if (elements % 2) {                                                                                  \
-            size_t end = elements - 1;                                                                       \
-            float p = bfloat16_value(((const uint16_t *)first)[end]);                                        \
-            float q = bfloat16_value(((const uint16_t *)second)[end]);                                       \
-            ((uint16_t *)result)[end] = bfloat16_of(operation(p, q));                                        \
-        }                                                                                                    \
-    }
-
-COMBINE_BFLOAT16(sum)
-COMBINE_BFLOAT16(min)
-COMBINE_BFLOAT16(max)
-COMBINE_BFLOAT16(product)
-
-KERNEL static void scale_bfloat16(void *result, const void *source, size_t elements, double factor,
-                                  int64_t divisor)
+INLINE void loop_bfloat16(void *result, const void *first, const void *second, size_t elements,
+                          operation_fn operation, float factor)
 {
-    uint16_t *to = result;
-    const uint16_t *from = source;
-    float by = (float)(factor / (double)divisor);
+    char *to = result;
+    const char *a = first, *b = second;
     KERNEL_LOOP
-    for (size_t i = 0; i < elements; i++)
-        to[i] = bfloat16_of(product(bfloat16_value(from[i]), by));
+    for (size_t i = 0; i < elements / 2; i++) {
+        uint32_t p = load_pair(a + 4 * i), q = load_pair(b + 4 * i);
+        store_pair(to + 4 * i, operation(low_of(p), low_of(q), factor),
+                   operation(high_of(p), high_of(q), factor));
+    }
+    if (elements % 2) {
+        size_t end = elements - 1;
+        float p = bfloat16_value(((const uint16_t *)first)[end]);
+        float q = bfloat16_value(((const uint16_t *)second)[end]);
+        ((uint16_t *)result)[end] = bfloat16_of(operation(p, q, factor));
+    }
 }
 
-const struct kernels kernels_BFLOAT16 = {sum_bfloat16, min_bfloat16, max_bfloat16, product_bfloat16,
-                                         scale_bfloat16};
+COMBINATIONS(loop_bfloat16, bfloat16)
+
+const struct kernels kernels_BFLOAT16 = TABLE(bfloat16);
 
 /* ---- float16 --------------------------------------------------------------------------------------- */
 
-#define COMBINE_FLOAT16(operation)                                                                           \
-    KERNEL static void operation##_float16(void *result, const void *first, const void *second,              \
-                                           size_t elements)                                                  \
-    {                                                                                                        \
-        uint16_t *to = result;                                                                               \
-        const uint16_t *a = first, *b = second;                                                              \
-        KERNEL_LOOP                                                                                          \
-        for (size_t i = 0; i < elements; i++)                                                                \
-            to[i] = float16_of(operation(float16_value(a[i]), float16_value(b[i])));                         \
-    }
-
-COMBINE_FLOAT16(sum)
-COMBINE_FLOAT16(min)
-COMBINE_FLOAT16(max)
-COMBINE_FLOAT16(product)
-
-KERNEL static void scale_float16(void *result, const void *source, size_t elements, double factor,
-                                 int64_t divisor)
+INLINE void loop_float16(void *result, const void *first, const void *second, size_t elements,
+                         operation_fn operation, float factor)
 {
     uint16_t *to = result;
-    const uint16_t *from = source;
-    float by = (float)(factor / (double)divisor);
+    const uint16_t *a = first, *b = second;
     KERNEL_LOOP
     for (size_t i = 0; i < elements; i++)
-        to[i] = float16_of(product(float16_value(from[i]), by));
+        to[i] = float16_of(operation(float16_value(a[i]), float16_value(b[i]), factor));
 }
 
-const struct kernels kernels_FLOAT16 = {sum_float16, min_float16, max_float16, product_float16,
-                                        scale_float16};
+COMBINATIONS(loop_float16, float16)
+
+const struct kernels kernels_FLOAT16 = TABLE(float16);

@@ -3,6 +3,7 @@
 #include "device/kernel.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #define COMBINE(function, type, expression)                                                                  \
     KERNEL static void function(void *result, const void *first, const void *second, size_t elements)        \
@@ -17,19 +18,57 @@
     }
 
 #define TABLE(name)                                                                                          \
-    const struct kernels kernels_##name = {sum_##name, min_##name, max_##name, product_##name, scale_##name};
+    const struct kernels kernels_##name = {.sum = sum_##name,                                                \
+                                           .min = min_##name,                                                \
+                                           .max = max_##name,                                                \
+                                           .product = product_##name,                                        \
+                                           .scale = scale_##name};
 
 /* ---- integers: sums and products wrap around ------------------------------------------------------- */
 
 #define HIGHEST(type) ((type)-1 < 1 ? (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1) : (type)-1)
 #define LOWEST(type)  ((type)~HIGHEST(type))
 
-/* Dividing whole numbers is slow. A quotient of two floats that hold both exactly is never rounded up to a
- * whole number: the next one is further away than the last bit. */
-#define QUOTIENT(type, value, divisor)                                                                       \
-    (sizeof(type) == 8   ? (type)((value) / (type)(divisor))                                                 \
-     : sizeof(type) == 4 ? (type)((double)(value) / (double)(divisor))                                       \
-                         : (type)((float)(value) / (float)(divisor)))
+/* Dividing is slow, so an average multiplies by a little more than 1 / divisor: quotients of a value that is
+ * no multiple lie 1 / divisor or more below the next whole number, and the excess is a small part of that. */
+struct divider {
+    float single_precision; /* for 8 and 16 bits */
+    double double_precision;
+    uint64_t bits64; /* for 64 bits: after Granlund and Montgomery, "Division by invariant integers", 1994 */
+    int shift;
+};
+
+__extension__ typedef unsigned __int128 wide;
+
+/* Of 2 ... 2^24 - 1. */
+static struct divider divider_of(int64_t divisor)
+{
+    uint64_t d = (uint64_t)divisor;
+    int log = 64 - __builtin_clzll(d - 1);
+    return (struct divider){.single_precision = 1.0f / (float)d * (1 + 0x1p-21f),
+                            .double_precision = 1.0 / (double)d * (1 + 0x1p-50),
+                            .bits64 = (uint64_t)(((((wide)1 << log) - d) << 64) / d + 1),
+                            .shift = log - 1};
+}
+
+static inline uint64_t divided(uint64_t x, struct divider by)
+{
+    uint64_t high = (uint64_t)((wide)x * by.bits64 >> 64);
+    return (high + ((x - high) >> 1)) >> by.shift;
+}
+
+/* The quotient of the magnitude, and the sign again: `sign` is 0 or -1. */
+static inline uint64_t divided_signed(int64_t x, struct divider by)
+{
+    uint64_t sign = (uint64_t)(x >> 63);
+    return (divided(((uint64_t)x ^ sign) - sign, by) ^ sign) - sign;
+}
+
+#define AVERAGE_integer(type, x, by)                                                                         \
+    (sizeof(type) <= 2   ? (type)((float)(x)*by.single_precision)                                            \
+     : sizeof(type) == 4 ? (type)((double)(x)*by.double_precision)                                           \
+     : (type)-1 < 1      ? (type)divided_signed((int64_t)(x), by)                                            \
+                         : (type)divided((uint64_t)(x), by))
 
 #define SCALE_INTEGER(function, type)                                                                        \
     KERNEL static void function(void *result, const void *source, size_t elements, double factor,            \
@@ -37,15 +76,20 @@
     {                                                                                                        \
         type *to = result;                                                                                   \
         const type *from = source;                                                                           \
-        if (factor == 1) {                                                                                   \
+        if (factor == 1 && divisor > 1) {                                                                    \
+            struct divider by = divider_of(divisor);                                                         \
             KERNEL_LOOP                                                                                      \
             for (size_t i = 0; i < elements; i++)                                                            \
-                to[i] = QUOTIENT(type, from[i], divisor);                                                    \
-            return;                                                                                          \
+                to[i] = AVERAGE_integer(type, from[i], by);                                                  \
+        } else if (factor == 1 && to != from) {                                                              \
+            memcpy(to, from, elements * sizeof *to);                                                         \
         }                                                                                                    \
+        if (factor == 1)                                                                                     \
+            return;                                                                                          \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++) {                                                              \
-            double value = (double)from[i] * factor / (double)divisor;                                       \
+            double product = (double)from[i] * factor;                                                       \
+            double value = divisor == 1 ? product : product / (double)divisor;                               \
             to[i] = value >= (double)HIGHEST(type) ? HIGHEST(type)                                           \
                     : value > (double)LOWEST(type) ? (type)value                                             \
                                                    : LOWEST(type);                                           \
@@ -87,7 +131,8 @@
 #define KERNELS_logical(name, type, compute)                                                                 \
     COMBINE(or_##name, type, (a | b) != 0)                                                                   \
     COMBINE(and_##name, type, (a != 0) & (b != 0))                                                           \
-    const struct kernels kernels_##name = {or_##name, and_##name, or_##name, and_##name, NULL};
+    const struct kernels kernels_##name = {                                                                  \
+        .sum = or_##name, .min = and_##name, .max = or_##name, .product = and_##name};
 
 /* ---- complex numbers: sums and factors go by their parts --------------------------------------------- */
 
@@ -123,7 +168,8 @@
             }                                                                                                \
         }                                                                                                    \
     }                                                                                                        \
-    const struct kernels kernels_##name = {sum_##name, NULL, NULL, product_##name, scale_##name};
+    const struct kernels kernels_##name = {                                                                  \
+        .sum = sum_##name, .product = product_##name, .scale = scale_##name};
 
 /* ---- the rows ------------------------------------------------------------------------------------- */
 

@@ -11,20 +11,23 @@
 #define INLINE(isa) static inline __attribute__((always_inline, target(isa)))
 
 /* One set of kernels for vectors of LANES_<set> floats, of type VECTOR_<set>. */
-#define COMBINE(function, isa, set, operation)                                                               \
-    __attribute__((target(isa))) static void function##_##set(void *result, const void *first,               \
-                                                              const void *second, size_t elements)           \
+#define OPERANDS        void *result, const void *first, const void *second, size_t elements
+#define SCALED_OPERANDS OPERANDS, double factor, int64_t divisor
+
+#define COMBINE(function, isa, set, operation, by, parameters)                                               \
+    __attribute__((target(isa))) static void function##_##set(parameters)                                    \
     {                                                                                                        \
+        VECTOR_##set factors = spread_##set((float)(by));                                                    \
         uint16_t *to = result;                                                                               \
         const uint16_t *a = first, *b = second;                                                              \
         size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
         for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i)));                    \
+            store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i), factors));           \
         if (rest) {                                                                                          \
             uint16_t tail_a[LANES_##set] = {0}, tail_b[LANES_##set] = {0};                                   \
             memcpy(tail_a, a + whole, rest * sizeof *a);                                                     \
             memcpy(tail_b, b + whole, rest * sizeof *b);                                                     \
-            store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b)));                  \
+            store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b), factors));         \
             memcpy(to + whole, tail_a, rest * sizeof *to);                                                   \
         }                                                                                                    \
     }
@@ -38,14 +41,44 @@
         VECTOR_##set by = spread_##set((float)(factor / (double)divisor));                                   \
         size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
         for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, multiply_##set(load_##set(from + i), by));                                   \
+            store_##set(to + i, multiply_##set(load_##set(from + i), by, by));                               \
         if (rest) {                                                                                          \
             uint16_t tail[LANES_##set] = {0};                                                                \
             memcpy(tail, from + whole, rest * sizeof *from);                                                 \
-            store_##set(tail, multiply_##set(load_##set(tail), by));                                         \
+            store_##set(tail, multiply_##set(load_##set(tail), by, by));                                     \
             memcpy(to + whole, tail, rest * sizeof *to);                                                     \
         }                                                                                                    \
     }
+
+/* The last few of both go through padded registers, too. */
+#define CONVERSIONS(isa, set)                                                                                \
+    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
+                                                         size_t elements)                                    \
+    {                                                                                                        \
+        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
+        uint16_t tail[LANES_##set] = {0};                                                                    \
+        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
+            put_##set(result + i, load_##set(halves + i));                                                   \
+        memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
+        float wide[LANES_##set];                                                                             \
+        put_##set(wide, load_##set(tail));                                                                   \
+        memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
+    }                                                                                                        \
+    __attribute__((target(isa))) static void narrow_##set(uint16_t *result, const float *values,             \
+                                                          size_t elements)                                   \
+    {                                                                                                        \
+        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
+        float wide[LANES_##set] = {0};                                                                       \
+        uint16_t tail[LANES_##set];                                                                          \
+        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
+            store_##set(result + i, get_##set(values + i));                                                  \
+        memcpy(wide, values + whole, rest * sizeof *wide);                                                   \
+        store_##set(tail, get_##set(wide));                                                                  \
+        memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
+    }
+
+/* Counts in one of the verbs. */
+#define FACTOR __attribute__((unused))
 
 #define VERB(isa, type, name, arguments, value)                                                              \
     INLINE(isa) type name arguments                                                                          \
@@ -56,23 +89,28 @@
 /* What `value` is, but `nan` in the lanes where `by` is a NaN: the processor's min and max yield the second
  * operand where one is a NaN, ours yield the NaN; and see ONE_NAN. */
 #define VERBS(isa, set)                                                                                      \
-    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b),                                     \
+    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),         \
          or_nan_##set(a + b, a + b, spread_##set(NAN)))                                                      \
-    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b),                                \
+    VERB(isa, VECTOR_##set, add_scaled_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),  \
+         or_nan_##set((a + b) * factor, (a + b) * factor, spread_##set(NAN)))                                \
+    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),    \
          or_nan_##set(a *b, a *b, spread_##set(NAN)))                                                        \
-    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b),                                 \
+    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),     \
          or_nan_##set(min_of_##set(a, b), a, a))                                                             \
-    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b),                                  \
+    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),      \
          or_nan_##set(max_of_##set(a, b), a, a))
 
 #define KERNELS(isa, set)                                                                                    \
     VERBS(isa, set)                                                                                          \
-    COMBINE(sum, isa, set, add)                                                                              \
-    COMBINE(min, isa, set, smaller)                                                                          \
-    COMBINE(max, isa, set, larger)                                                                           \
-    COMBINE(product, isa, set, multiply)                                                                     \
+    COMBINE(sum, isa, set, add, 1, OPERANDS)                                                                 \
+    COMBINE(min, isa, set, smaller, 1, OPERANDS)                                                             \
+    COMBINE(max, isa, set, larger, 1, OPERANDS)                                                              \
+    COMBINE(product, isa, set, multiply, 1, OPERANDS)                                                        \
+    COMBINE(scaled_sum, isa, set, add_scaled, factor / (double)divisor, SCALED_OPERANDS)                     \
     SCALE(isa, set)                                                                                          \
-    static const struct kernels kernels_##set = {sum_##set, min_##set, max_##set, product_##set, scale_##set};
+    CONVERSIONS(isa, set)                                                                                    \
+    static const struct kernels kernels_##set = {sum_##set,   min_##set,        max_##set,   product_##set,  \
+                                                 scale_##set, scaled_sum_##set, widen_##set, narrow_##set};
 
 /* ---- AVX with F16C: 8 at a time --------------------------------------------------------------------- */
 
@@ -80,6 +118,8 @@
 #define LANES_f16c  8
 #define VECTOR_f16c __m256
 #define min_of_f16c _mm256_min_ps
+#define get_f16c    _mm256_loadu_ps
+#define put_f16c    _mm256_storeu_ps
 #define max_of_f16c _mm256_max_ps
 
 VERB(F16C, __m256, load_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
@@ -100,6 +140,8 @@ KERNELS(F16C, f16c)
 #define LANES_avx512  16
 #define VECTOR_avx512 __m512
 #define min_of_avx512 _mm512_min_ps
+#define get_avx512    _mm512_loadu_ps
+#define put_avx512    _mm512_storeu_ps
 #define max_of_avx512 _mm512_max_ps
 
 VERB(AVX512, __m512, load_avx512, (const uint16_t *from),

@@ -9,6 +9,7 @@
 #include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/stand_in.h"
+#include "engine/tuning.h"
 
 #include <stdlib.h>
 
@@ -25,19 +26,21 @@ static void batch_done(struct job *job, const hvd_status *status)
         progress_fault(lane->context, status);
 }
 
-static void describe_job(struct running_batch *running, const hvd_request *request, uint16_t algorithm)
+static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch)
 {
     struct job *job = &running->job;
     job->operation = request->operation;
     job->reduction = request->reduction;
     job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
-    job->prescale = request->prescale != 0 ? request->prescale : 1;
+    bool stands_in = !batch->requests[0]; /* an identity stays what it is */
+    job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
     job->rank = running->lane->rank;
     job->size = running->lane->size;
-    job->channel = running->lane->channel;
-    job->algorithm = algorithm_table[algorithm];
+    job->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
+    job->algorithm = algorithm_table[method_row(batch->algorithm)];
+    job->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
     job->own_rows = running->own_rows;
     job->row_bytes = running->row_bytes;
     job->gathered = layout_gathered;
@@ -60,21 +63,23 @@ static void refuse_batch(struct lane *lane, const struct batch *batch, struct hv
 }
 
 /* The number came from another process. */
-static hvd_code check_algorithm(const struct lane *lane, const struct hvd_handle *first, uint16_t algorithm,
-                                hvd_status *status)
+static hvd_code check_method(const struct lane *lane, const struct hvd_handle *first, uint16_t method,
+                             hvd_status *status)
 {
-    if (algorithm_does(algorithm, first->request.operation, first->request.reduction))
+    unsigned exponent = method_piece_exponent(method);
+    if (algorithm_does(method_row(method), first->request.operation, first->request.reduction) &&
+        exponent >= PIECE_EXPONENT_LEAST && exponent <= PIECE_EXPONENT_MOST)
         return HVD_OK;
     return status_set(status, HVD_REFUSED,
-                      "rank %d was told to run %s by algorithm %d, which it lacks; do the ranks run "
-                      "different versions?",
-                      lane->context->placement.rank, first->pending.name, algorithm);
+                      "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it can't; "
+                      "do the ranks run different versions?",
+                      lane->context->placement.rank, first->pending.name, method_row(method), exponent);
 }
 
 static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
-    hvd_code code = check_algorithm(lane, handles[0], batch->algorithm, status);
+    hvd_code code = check_method(lane, handles[0], batch->algorithm, status);
     if (code)
         return code;
     struct running_batch *running = layout_create(handles, batch->count, lane->size);
@@ -83,13 +88,15 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
                           lane->context->placement.rank, batch->count);
     running->lane = lane;
     running->sequence = batch->sequence;
-    describe_job(running, &handles[0]->request, batch->algorithm);
+    describe_job(running, &handles[0]->request, batch);
     code = layout_fill(running, status);
     if (code) {
         layout_free(running);
         return code;
     }
     observe_dispatched(running);
+    if (lane->tuning)
+        tuning_count(lane->tuning, running);
     executor_start(lane->executor, &running->job);
     return HVD_OK;
 }

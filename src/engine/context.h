@@ -31,6 +31,8 @@ struct hvd_context {
     struct observers observers; /* constant once somebody drives */
     struct timeline *timeline;  /* NULL: not asked for, or another rank's */
 
+    struct tuning *tuning; /* NULL: not asked for, over, or another rank's; driver only */
+
     uint32_t generation; /* of the job's name: how often this rank had joined it before */
 
     struct lane *world;           /* all ranks; the first in the list of lanes */

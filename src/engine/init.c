@@ -8,6 +8,7 @@
 #include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/subset.h"
+#include "engine/tuning.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -137,7 +138,7 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
                        "joined) or 'all' (every operation does)",
                        settings->join);
     if (!code)
-        code = algorithm_check_name(HVD_ALLREDUCE, settings->allreduce_algorithm, status);
+        code = algorithm_check_settings(settings, status);
     if (!code)
         settle_stall_check(settings);
     context->placement = (hvd_placement){
@@ -185,6 +186,7 @@ static void close_context(struct hvd_context *context)
     drive_stop_background(context);
     membership_close(context);
     observe_close(context);
+    tuning_close(context);
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -203,6 +205,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     hvd_code code = take_settings(opened, config, status);
     if (!code)
         code = observe_open(opened, status);
+    if (!code)
+        code = tuning_open(opened, status);
     if (!code)
         code = join(opened, config ? &config->interrupt : NULL, status);
     if (code) {

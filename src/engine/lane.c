@@ -10,6 +10,7 @@
 #include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/sets.h"
+#include "engine/tuning.h"
 
 #include <stdio.h>
 
@@ -89,9 +90,9 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduc
     if (observed(lane->context) && !lane->decides)
         observe_deciding(lane);
     lane->decides = true;
-    const struct settings *settings = &lane->context->settings;
-    return algorithm_choose(operation, reduction, bytes, lane->size, settings->allreduce_algorithm,
-                            (uint64_t)settings->latency_threshold);
+    uint16_t row = algorithm_choose(operation, reduction, bytes, lane->size, lane->latency_threshold,
+                                    &lane->context->settings);
+    return method_of(row, lane->ring_piece_bytes);
 }
 
 static void all_said_goodbye(void *owner)
@@ -216,6 +217,8 @@ bool lane_progress(struct lane *lane)
     int64_t now = lane->next_flush == CLOCK_NEVER ? 0 : clock_now();
     if (moved || lane->active || now >= lane->next_flush) {
         lane->active = lane->decides = false;
+        if (lane->tuning)
+            tuning_apply(lane);
         coordinator_flush(lane->coordinator, now ? now : clock_now());
         lane->next_flush = coordinator_next_flush(lane->coordinator);
         if (lane->stalls.count)

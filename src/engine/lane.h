@@ -13,6 +13,9 @@
 
 struct hvd_context;
 
+/* Links to each peer: messages of the coordinator, long batches, short batches. */
+enum lane_channel { CHANNEL_CONTROL, CHANNEL_LONG, CHANNEL_SHORT, CHANNELS };
+
 struct lane {
     struct hvd_context *context;
     int id;         /* of the process set; 0: all ranks of the job */
@@ -23,7 +26,9 @@ struct lane {
     struct coordinator *coordinator;
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
-    int channel;                /* of its data */
+    uint64_t latency_threshold; /* the root's choice of algorithms */
+    uint64_t ring_piece_bytes;
+    struct tuning *tuning;      /* of the first lane at its root, while values are looked for */
     struct stall_report stalls; /* of the present flush */
     bool active;                /* inputs since the last flush */
     bool decides;               /* the present flush has decided something */

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTROL_CHANNEL, DATA_CHANNEL, CHANNELS };
-
 /* ---- who is connected to whom ---------------------------------------------------------------------- */
 
 /* Members on each host, without the hosts that have none. Returns how many hosts there are. */
@@ -147,7 +145,7 @@ static hvd_code open_edges(struct lane *lane, hvd_status *status)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
     for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
         edge_init(&lane->edges[lane->edge_count++], ranks_find(lane->ranks, lane->size, peer),
-                  mesh_link(mesh, peer, CONTROL_CHANNEL));
+                  mesh_link(mesh, peer, CHANNEL_CONTROL));
     return HVD_OK;
 }
 
@@ -163,6 +161,7 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
         .tree = *tree,
         .fusion_threshold = (uint64_t)settings->fusion_threshold,
         .groups_alone = settings->disable_group_fusion,
+        .adasum_alone = settings->deterministic,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
         .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
@@ -224,7 +223,9 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
                             .rank = ranks_find(ranks, size, context->placement.rank),
                             .size = size,
                             .ranks = own_ranks,
-                            .channel = DATA_CHANNEL,
+                            .latency_threshold = (uint64_t)context->settings.latency_threshold,
+                            .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
+                            .tuning = id == 0 ? context->tuning : NULL,
                             .next_flush = CLOCK_NEVER};
     hvd_code code = open_parts(opened, deadline, interrupt, status);
     if (code)

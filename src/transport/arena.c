@@ -1,5 +1,6 @@
 /* arena.c - see arena.h, and hvd_shared_alloc in horovod.h. An arena is a segment with a page for its head in
- * front. A child of fork() gets a private mapping: pages that it does not write may still follow the parent's. */
+ * front. A child of fork() gets a private mapping: pages that it does not write may still follow the
+ * parent's. */
 #include "transport/arena.h"
 
 #include "base/forked.h"

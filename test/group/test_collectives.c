@@ -246,6 +246,8 @@ VARIANT(shm, "shm", "cache_capacity", "1024")
 VARIANT(tcp, "tcp", "cache_capacity", "1024")
 VARIANT(shm_ring, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096", "cache_capacity", "0")
 VARIANT(tcp_doubling, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
+VARIANT(shm_chain, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
+VARIANT(tcp_chain, "tcp", "allreduce_algorithm", "chain")
 
 int main(void)
 {
@@ -254,6 +256,8 @@ int main(void)
         {"every collective over tcp", run_on, NULL, NULL, &tcp},
         {"every collective over shm, rings only, tiny buffers, no cache", run_on, NULL, NULL, &shm_ring},
         {"every collective over tcp, doubling only, tiny cache", run_on, NULL, NULL, &tcp_doubling},
+        {"every collective over shm, chains only, tiny buffers", run_on, NULL, NULL, &shm_chain},
+        {"every collective over tcp, chains only", run_on, NULL, NULL, &tcp_chain},
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

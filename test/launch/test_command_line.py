@@ -46,7 +46,6 @@ def test_help_lists_options_and_settings(launcher: Launcher) -> None:
         "\nparams:\n",
         "--[no-]hierarchical-allreduce ",
         "\nAccepted for compatibility:\n",
-        "\nAccepted with a warning:\n",
         "\nRefused by this version:\n",
         "[HOROVOD_FUSION_THRESHOLD, default 128]",
     ):

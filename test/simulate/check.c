@@ -54,6 +54,19 @@ static uint64_t hash_form(const struct signature *signature)
     return hash(signature->bytes, signature->length);
 }
 
+/* One short batch runs beside two long ones. */
+static void check_length(struct virtual_rank *member, const struct batch *batch, uint64_t bytes)
+{
+    struct world *world = member->set->world;
+    int running_long = member->running - member->running_short;
+    if (batch->is_short && (!bytes || bytes > 64 << 10))
+        violation(world, "rank %d runs %llu bytes as a short batch", member->rank, (unsigned long long)bytes);
+    if (batch->is_short ? member->running_short > 0 : running_long > 1)
+        violation(world, "rank %d starts a batch beside %d short and %d long ones", member->rank,
+                  member->running_short, running_long);
+    world->tally->passing += batch->is_short && running_long > 0;
+}
+
 static void check_fusion(struct virtual_rank *member, const struct batch *batch)
 {
     struct world *world = member->set->world;
@@ -67,8 +80,9 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
             (!summary.may_fuse || memcmp(first.fusion_key, summary.fusion_key, FUSION_KEY_LENGTH)))
             violation(world, "rank %d runs requests together that may not share a batch", member->rank);
     }
-    if (batch->count > 1 && bytes > world->scenario.fusion_threshold)
+    if (batch->count > 1 && bytes > member->set->fusion_threshold)
         violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);
+    check_length(member, batch, bytes);
     world->tally->batches++;
     world->tally->set_ran += member->set->id > 0;
     world->tally->fused += batch->count > 1;
@@ -94,10 +108,13 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     if (member->number != 0)
         violation(set->world, "rank %d runs batch %d before the root", member->rank, member->batches);
     check_fusion(member, batch);
+    if (batch->algorithm != set->chosen)
+        violation(set->world, "a batch runs by algorithm %d, not %d", batch->algorithm, set->chosen);
     struct decided *decided = &set->decided[set->decided_count++];
     *decided = (struct decided){.sequence = batch->sequence,
                                 .time = set->world->now,
                                 .algorithm = batch->algorithm,
+                                .is_short = batch->is_short,
                                 .first = set->member_count,
                                 .count = batch->count};
     for (int i = 0; i < batch->count; i++) {
@@ -122,7 +139,7 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     struct set *set = member->set;
     struct decided *decided = &set->decided[member->batches];
     if (batch->sequence != decided->sequence || batch->count != decided->count ||
-        batch->algorithm != decided->algorithm) {
+        batch->algorithm != decided->algorithm || batch->is_short != decided->is_short) {
         violation(set->world, "rank %d: batch %d of set %d is decision %llu, not %llu", member->rank,
                   member->batches, set->id, (unsigned long long)batch->sequence,
                   (unsigned long long)decided->sequence);

@@ -250,6 +250,7 @@ void member_batch_done(struct virtual_rank *member, int batch)
     struct set *set = member->set;
     const struct decided *decided = &set->decided[batch];
     member->running--;
+    member->running_short -= decided->is_short;
     coordinator_batch_done(member->coordinator, decided->sequence);
     for (int i = 0; i < decided->count; i++) {
         int code = set->codes[decided->first + i];
@@ -288,6 +289,7 @@ static void on_run(void *owner, const struct batch *batch)
         world->tally->ran++;
     }
     member->running++;
+    member->running_short += batch->is_short;
     /* Nobody is done before all have started. */
     if (++set->decided[member->batches].started == set->size) {
         for (int m = 0; m < set->size; m++)
@@ -349,10 +351,11 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
 static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
 {
     (void)reduction;
-    const struct virtual_rank *member = owner;
+    struct virtual_rank *member = owner;
     if (member->number != 0)
         violation(member->set->world, "rank %d chose an algorithm", member->rank);
-    return (uint16_t)(bytes * 7 + operation + 1);
+    int64_t piece = random_below(&member->set->world->random, 256); /* as a tuner would try */
+    return member->set->chosen = (uint16_t)(((bytes * 7 + operation + 1) & 0xff) | piece << 8);
 }
 
 static void on_closed(void *owner)

@@ -280,7 +280,8 @@ struct signature program_signature(const struct program *p, const struct scenari
     if (plan->change != CHANGE_NONE)
         return change_signature(s, plan, variant);
     bool own_rows = operation == HVD_ALLGATHER || operation == HVD_ALLTOALL;
-    int64_t shape[] = {own_rows ? rank % 3 : 2, 1 + (int64_t)(plan->form % 60) + variant};
+    int64_t length = plan->form >> 14 & 1 ? 300 : 1; /* some go in long batches */
+    int64_t shape[] = {own_rows ? rank % 3 : 2, (1 + (int64_t)(plan->form % 60) + variant) * length};
     hvd_tensor tensor = {&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0};
     hvd_request request = {
         .struct_size = sizeof request,

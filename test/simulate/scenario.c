@@ -21,13 +21,24 @@ static void draw_tree(struct scenario *s, uint64_t *random, int ranks)
     }
 }
 
+uint64_t draw_threshold(uint64_t *random)
+{
+    static const uint64_t thresholds[] = {0, 1000, 20000, 500000, UINT64_C(1) << 40};
+    return thresholds[random_below(random, 5)];
+}
+
+int64_t draw_cycle_time(uint64_t *random)
+{
+    return random_chance(random, 30) ? 1 + random_below(random, 3000) : 0;
+}
+
 static void draw_settings(struct scenario *s, uint64_t *random)
 {
-    static const uint64_t thresholds[] = {0, 1000, 20000, UINT64_C(1) << 40};
     static const uint32_t capacities[] = {0, 1, 3, 16, 1024, 1024, 1024, 1024};
-    s->fusion_threshold = thresholds[random_below(random, 4)];
+    s->fusion_threshold = draw_threshold(random);
     s->cache_capacity = capacities[random_below(random, 8)];
-    s->cycle_time = random_chance(random, 30) ? 1 + random_below(random, 3000) : 0;
+    s->cycle_time = draw_cycle_time(random);
+    s->tune_percent = random_chance(random, 30) ? 1 + (int)random_below(random, 30) : 0;
     s->spread = 1 + random_below(random, 2000);
     s->delay = 1 + random_below(random, random_chance(random, 20) ? 5000 : 300);
     s->think = 1 + random_below(random, 200);

@@ -60,6 +60,7 @@ struct scenario {
     uint64_t fusion_threshold;
     int64_t cycle_time, stall_time, stall_shutdown_time;
     uint32_t cache_capacity;
+    int tune_percent;                        /* turns of a root before which its limits change */
     int64_t spread, delay, think, execution; /* longest times: between submissions, on an edge, ... */
     int64_t opening;                         /* ... until a new set is connected */
     int duplicate_percent;
@@ -70,6 +71,8 @@ struct scenario {
     int64_t trouble; /* about when they come */
 };
 
+uint64_t draw_threshold(uint64_t *random);
+int64_t draw_cycle_time(uint64_t *random);
 void scenario_init(struct scenario *scenario, uint64_t seed, int ranks);
 void scenario_free(struct scenario *scenario);
 

@@ -41,7 +41,8 @@ static void open_member_tree(struct set *set, int number)
 struct set *set_create(struct world *world, int id, const int *ranks, int size)
 {
     struct set *set = calloc(1, sizeof *set);
-    *set = (struct set){.world = world, .id = id, .size = size};
+    *set = (struct set){
+        .world = world, .id = id, .size = size, .fusion_threshold = world->scenario.fusion_threshold};
     set->ranks = malloc((size_t)size * sizeof *set->ranks);
     for (int m = 0; m < size; m++)
         set->ranks[m] = ranks ? ranks[m] : m;

@@ -142,10 +142,20 @@ static void plan_timer(struct virtual_rank *member, int64_t time)
         (struct event){.time = time, .kind = EVENT_TIMER, .set = member->set->id, .rank = member->number});
 }
 
+static void tune(struct virtual_rank *root)
+{
+    struct world *world = root->set->world;
+    root->set->fusion_threshold = draw_threshold(&world->random);
+    coordinator_tune(root->coordinator, root->set->fusion_threshold, draw_cycle_time(&world->random));
+    world->tally->tuned++;
+}
+
 static void flush(struct virtual_rank *member)
 {
     struct world *world = member->set->world;
     member->turn_planned = false;
+    if (member->number == 0 && random_chance(&world->random, world->scenario.tune_percent))
+        tune(member);
     coordinator_flush(member->coordinator, world->now);
     int64_t next = coordinator_next_flush(member->coordinator);
     if (next == INT64_MAX)

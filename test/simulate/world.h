@@ -49,8 +49,8 @@ struct virtual_rank {
     struct early *early;             /* what came before it was; the last one first */
     struct slot *slots;              /* [names] */
     struct pending join;
-    int batches; /* run so far: all members run the same ones in the same order */
-    int running;
+    int batches;                     /* run so far: all members run the same ones in the same order */
+    int running, running_short;      /* batches */
     int epoch, to_submit, to_finish; /* in this epoch */
     int idle_names;                  /* in lockstep: done in this round */
     bool eager;                      /* joins while its last requests are in flight */
@@ -67,6 +67,7 @@ struct decided {
     uint64_t sequence;
     int64_t time;
     uint16_t algorithm;
+    bool is_short;
     int first, count; /* in `codes` */
     int started;      /* members that run it */
 };
@@ -89,14 +90,16 @@ struct set {
     int *host_sizes;
     struct program program;
     struct virtual_rank *members;
-    struct link *links;  /* by child */
-    struct asked *asked; /* [names][rounds] */
-    int64_t *join_times; /* [epochs][size] and one; 0: not yet */
-    int *joined;         /* [epochs] */
-    int *last_joined;    /* [epochs] */
-    int last_heard;      /* of whose join the root heard last */
-    int *latest;         /* [names] the last round that somebody asked for */
-    uint64_t *numbers;   /* [rounds] of the unnamed */
+    struct link *links;        /* by child */
+    struct asked *asked;       /* [names][rounds] */
+    int64_t *join_times;       /* [epochs][size] and one; 0: not yet */
+    int *joined;               /* [epochs] */
+    int *last_joined;          /* [epochs] */
+    uint64_t fusion_threshold; /* the root's now */
+    uint16_t chosen;           /* by the root for the last batch */
+    int last_heard;            /* of whose join the root heard last */
+    int *latest;               /* [names] the last round that somebody asked for */
+    uint64_t *numbers;         /* [rounds] of the unnamed */
     struct decided *decided;
     int *codes;            /* of all batches: name * rounds + round; -1: not known yet */
     uint64_t *hashes;      /* of the agreed forms */

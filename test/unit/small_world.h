@@ -229,7 +229,8 @@ static inline void work_done(struct job *job, const hvd_status *status)
 
 static inline const struct algorithm *algorithm_named(hvd_operation operation, const char *name)
 {
-    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, 4, name, 0)];
+    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, 4, 0,
+                                            &(struct settings){.allreduce_algorithm = name})];
 }
 
 static inline void work_init(struct work *work, hvd_operation operation, const char *algorithm, int rank,
@@ -244,6 +245,7 @@ static inline void work_init(struct work *work, hvd_operation operation, const c
                              .rank = rank,
                              .size = size,
                              .channel = 1,
+                             .piece_bytes = 4096,
                              .algorithm = algorithm_named(operation, algorithm),
                              .done = work_done,
                              .owner = work};

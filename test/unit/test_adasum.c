@@ -106,7 +106,8 @@ static void run(const struct adasum_case *c, value_fn value)
         work->input = tensors_make(c);
         work->output = c->in_place ? work->input : vector_like(&work->input);
         fill(c, rank, value);
-        int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 0, c->size, "auto", 0);
+        int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 0, c->size, 0,
+                                   &(struct settings){.allreduce_algorithm = "auto"});
         work->job.algorithm = algorithm_table[row];
         work->job.reduction = HVD_ADASUM;
         work->job.dtype = floats[c->type];
@@ -289,7 +290,7 @@ static void test_same_bits_in_every_run(void **state)
 /* Every length around the widths of registers, from any place an element may have. */
 static void check_kernels(int type, size_t count, size_t at)
 {
-    static _Alignas(16) char a[8 * 80], b[8 * 80], result[8 * 80];
+    static _Alignas(16) char a[8 * 140], b[8 * 140], result[8 * 140];
     hvd_dtype dtype = floats[type];
     size_t element = hvd_dtype_size(dtype);
     struct products is = {1, 2, 3}, should = {1, 2, 3};
@@ -317,7 +318,7 @@ static void test_kernels(void **state)
 {
     (void)state;
     for (int type = 0; type < 4; type++)
-        for (size_t count = 0; count < 70; count++)
+        for (size_t count = 0; count <= 130; count++)
             for (size_t at = 0; at < 3; at++)
                 check_kernels(type, count, at);
     assert_null(adasum_kernels(HVD_INT32));

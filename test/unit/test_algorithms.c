@@ -2,6 +2,8 @@
  * a plain reference. */
 #include "small_exchanges.h"
 
+#include "device/reduce.h"
+
 #define SPANS 100 /* more than one call of a link takes */
 
 /* The names of all rows of allreduce. */
@@ -97,6 +99,46 @@ static void fill_with_bits(const struct vector *vector)
     }
 }
 
+/* What one rank after the other makes of element i, worked on alone. */
+static void fold(const struct work *works, int size, size_t offset, void *result)
+{
+    const struct job *job = &works[0].job;
+    size_t element = hvd_dtype_size(job->dtype);
+    combine_fn combine = reduce_combine(job->dtype, job->reduction);
+    scale_fn scale = reduce_scale(job->dtype);
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(job->dtype, job->reduction);
+    int64_t divisor = job->reduction == HVD_AVERAGE ? size : 1;
+    bool scales = job->postscale != 1 || divisor != 1;
+    for (int rank = 0; rank < size; rank++) {
+        _Alignas(16) char own[16];
+        memcpy(own, vector_at(&works[rank].input, offset), element);
+        if (job->prescale != 1)
+            scale(own, own, 1, job->prescale, 1);
+        if (rank == 0)
+            memcpy(result, own, element);
+        else if (rank == size - 1 && scales && scaled_sum)
+            scaled_sum(result, result, own, 1, job->postscale, divisor);
+        else
+            combine(result, result, own, 1);
+    }
+    if (scales && (size == 1 || !scaled_sum))
+        scale(result, result, 1, job->postscale, divisor);
+}
+
+static void check_order(const struct work *works, int size)
+{
+    const struct job *job = &works[0].job;
+    size_t element = hvd_dtype_size(job->dtype);
+    for (size_t at = 0; at < works[0].output.length && size <= job->algorithm->ordered_ranks; at += element) {
+        _Alignas(16) char should[16];
+        fold(works, size, at, should);
+        if (memcmp(vector_at(&works[0].output, at), should, element))
+            fail_msg("%s, %s of %s on %d ranks: element %zu is not added up in the order of ranks",
+                     job->algorithm->name, reduction_name(job->reduction), hvd_dtype_name(job->dtype), size,
+                     at / element);
+    }
+}
+
 static void check_equal_bits(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
@@ -111,6 +153,7 @@ static void check_equal_bits(const struct reduce_case *c, int size)
     for (int rank = 1; rank < size; rank++)
         for (size_t i = 0; i < works[rank].output.length; i += 2)
             assert_memory_equal(vector_at(&works[rank].output, i), vector_at(&works[0].output, i), 2);
+    check_order(works, size);
     for (int rank = 0; rank < size; rank++)
         work_drop(&works[rank]);
     world_close(&world);
@@ -119,13 +162,19 @@ static void check_equal_bits(const struct reduce_case *c, int size)
 static void test_allreduce_equal_bits(void **state)
 {
     (void)state;
-    static const hvd_dtype floats[] = {HVD_FLOAT16, HVD_FLOAT32, HVD_FLOAT64, HVD_BFLOAT16};
+    static const hvd_dtype floats[] = {HVD_FLOAT16,  HVD_FLOAT32,   HVD_FLOAT64,
+                                       HVD_BFLOAT16, HVD_COMPLEX64, HVD_COMPLEX128};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
-        for (int d = 0; d < 4; d++)
+        for (int d = 0; d < 6; d++)
             for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
-                for (int size = 2; size <= WORLD_RANKS && reductions[r] != HVD_ADASUM; size++) {
+                for (int size = 1; size <= WORLD_RANKS && reductions[r] != HVD_ADASUM; size++) {
                     struct reduce_case c = {
                         reducers[algorithm], floats[d], reductions[r], 333, 2, false, 1, 1};
+                    if (!reduction_takes(c.reduction, c.dtype))
+                        continue;
+                    check_equal_bits(&c, size);
+                    c.prescale = 0.3;
+                    c.postscale = 1.7;
                     check_equal_bits(&c, size);
                 }
 }

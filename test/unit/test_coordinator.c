@@ -372,13 +372,14 @@ static void long_messages_are_split(void **state)
 /* ---- batches ---------------------------------------------------------------------------------------------
  */
 
-/* Two batches occupy the root, so that what follows piles up. */
+/* Two long batches and a short one occupy the root, so that what follows piles up. */
 static void occupy(void)
 {
     barrier_everywhere("x");
     barrier_everywhere("y");
+    submit_everywhere("z", 1);
     settle();
-    check_log("x y ");
+    check_log("x y z ");
 }
 
 static void ready_requests_pile_up_and_fuse(void **state)
@@ -396,12 +397,36 @@ static void ready_requests_pile_up_and_fuse(void **state)
     check_log("a+c b+d ");
 }
 
-static void submit_group(int rank, const char *name)
+static void a_short_one_passes_long_ones(void **state)
+{
+    (void)state;
+    struct coordinator_config config = settings;
+    config.fusion_threshold = 1 << 20;
+    open_ranks("2,1", 3, config);
+    submit_everywhere("a", 200000); /* two do not fit into one batch */
+    submit_everywhere("b", 200000);
+    submit_everywhere("c", 200000);
+    settle();
+    check_log("a b ");
+    submit_everywhere("s", 16384); /* 64 KiB: just short */
+    settle();
+    check_log("s ");
+    submit_everywhere("t", 1);
+    settle();
+    check_log(""); /* one short one at a time */
+    run_all();
+    check_log("c+t ");
+}
+
+static void submit_one(int rank, const char *name, hvd_reduction reduction, int grouped)
 {
     int64_t elements = 3;
     hvd_tensor tensor = {&tensor, &elements, 1, HVD_FLOAT32, HVD_CPU, 0};
-    hvd_request request = {
-        .struct_size = sizeof request, .count = 1, .grouped = 1, .inputs = &tensor, .reduction = HVD_SUM};
+    hvd_request request = {.struct_size = sizeof request,
+                           .count = 1,
+                           .grouped = grouped,
+                           .inputs = &tensor,
+                           .reduction = reduction};
     assert_int_equal(submit_request(rank, name, &request, NULL), HVD_OK);
 }
 
@@ -414,10 +439,29 @@ static void groups_may_stay_alone(void **state)
         open_ranks("", 2, config);
         submit_everywhere("a", 3);
         for (int r = 0; r < 2; r++)
-            submit_group(r, "g");
+            submit_one(r, "g", HVD_SUM, 1);
         submit_everywhere("b", 3);
         run_all();
         check_log(alone ? "a+b g " : "a+g+b ");
+        close_ranks(state);
+    }
+}
+
+static void adasums_may_stay_alone(void **state)
+{
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        struct coordinator_config config = settings;
+        config.adasum_alone = alone;
+        open_ranks("", 2, config);
+        for (int r = 0; r < 2; r++) {
+            submit_one(r, "a", HVD_ADASUM, 0);
+            submit_one(r, "b", HVD_ADASUM, 1);
+            submit_one(r, "c", HVD_SUM, 0);
+            submit_one(r, "d", HVD_SUM, 0);
+        }
+        run_all();
+        check_log(alone ? "a b c+d " : "a+b c+d ");
         close_ranks(state);
     }
 }
@@ -446,6 +490,25 @@ static void without_fusion_all_run_alone(void **state)
     submit_everywhere("b", 1);
     run_all();
     check_log("a b ");
+}
+
+static void limits_change_between_flushes(void **state)
+{
+    (void)state;
+    open_ranks("2,1", 3, settings);
+    occupy();
+    for (int i = 0; i < 6; i++)
+        submit_everywhere((const char *[]){"a", "b", "c", "d", "e", "f"}[i], 100);
+    settle();
+    coordinator_tune(ranks[0].coordinator, 800, 0);
+    for (int i = 0; i < 2; i++) {
+        finish_batches();
+        settle();
+    }
+    check_log("a+b c+d ");
+    coordinator_tune(ranks[0].coordinator, 0, 0);
+    run_all();
+    check_log("e f ");
 }
 
 static void what_is_urgent_runs_first(void **state)
@@ -1182,9 +1245,12 @@ int main(void)
         TEST(a_second_time_costs_an_id),
         TEST(long_messages_are_split),
         TEST(ready_requests_pile_up_and_fuse),
+        TEST(a_short_one_passes_long_ones),
         TEST(groups_may_stay_alone),
+        TEST(adasums_may_stay_alone),
         TEST(one_too_large_runs_by_itself),
         TEST(without_fusion_all_run_alone),
+        TEST(limits_change_between_flushes),
         TEST(what_is_urgent_runs_first),
         TEST(the_root_waits_for_the_cycle_time),
         TEST(a_change_of_shape_on_all_ranks_runs),

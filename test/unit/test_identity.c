@@ -13,20 +13,33 @@
 
 enum { ELEMENTS = 37 };
 
-/* Patterns that are a number in every type: bytes 0 or 1, so no NaN and no -0. */
-static void fill_with_numbers(uint8_t *data, size_t bytes)
+#define MINUS_ZERO_logical(storage) 0
+#define MINUS_ZERO_integer(storage) 0
+#define MINUS_ZERO_half(storage)    0x8000
+#define MINUS_ZERO_real(storage)    (-(storage)0)
+#define MINUS_ZERO_complex(storage) (-(storage)0)
+
+/* Patterns that are a number in every type: bytes 0 or 1, so no NaN; and in sums -0, which 0 would change. */
+static void fill_with_numbers(uint8_t *data, size_t elements, hvd_dtype dtype, hvd_reduction reduction)
 {
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < elements * hvd_dtype_size(dtype); i++)
         data[i] = (uint8_t)(i * 7 % 3 == 0);
+    for (size_t i = 0; i < elements && reduction == HVD_SUM; i += 5) {
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    if (dtype == HVD_##name)                                                                                 \
+        ((storage *)data)[i] = MINUS_ZERO_##family(storage);
+#include "base/dtypes.def"
+#undef DTYPE
+    }
 }
 
 static void check(hvd_dtype dtype, hvd_reduction reduction)
 {
-    static uint8_t x[ELEMENTS * 16], e[ELEMENTS * 16], result[ELEMENTS * 16];
+    static _Alignas(16) uint8_t x[ELEMENTS * 16], e[ELEMENTS * 16], result[ELEMENTS * 16];
     size_t bytes = ELEMENTS * hvd_dtype_size(dtype);
     if (!reduction_takes(reduction, dtype))
         return;
-    fill_with_numbers(x, bytes);
+    fill_with_numbers(x, ELEMENTS, dtype, reduction);
     identity_fill(e, ELEMENTS, dtype, reduction);
     reduce_combine(dtype, reduction)(result, e, x, ELEMENTS);
     if (memcmp(result, x, bytes))

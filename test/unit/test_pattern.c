@@ -147,6 +147,7 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
     for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
         own_rows[i] = 3;
     return (struct job){.operation = algorithm->operation,
+                        .piece_bytes = 512 << 10,
                         .reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM,
                         .dtype = HVD_FLOAT32,
                         .prescale = prescale,
@@ -242,7 +243,8 @@ static void test_plans(void **state)
 static const char *chosen_for(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
                               const char *forced)
 {
-    int row = algorithm_choose(operation, reduction, bytes, 4, forced, 1000);
+    struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
+    int row = algorithm_choose(operation, reduction, bytes, 4, 1000, &settings);
     assert_true(algorithm_does(row, operation, reduction));
     return algorithm_table[row]->name;
 }
@@ -272,25 +274,78 @@ static void test_choice(void **state)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
+static void test_method(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        unsigned exponent;
+    } cases[] = {{0, 12}, {4096, 12}, {4097, 13}, {512 << 10, 19}, {1 << 30, 30}, {UINT64_MAX, 30}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint16_t method = method_of((uint16_t)(algorithm_count - 1), cases[i].bytes);
+        assert_int_equal(method_row(method), algorithm_count - 1);
+        assert_int_equal(method_piece_exponent(method), cases[i].exponent);
+    }
+}
+
+/* Two ranks have one order only. */
+static void test_deterministic_choice(void **state)
+{
+    (void)state;
+    struct settings settings = {
+        .allreduce_algorithm = "auto", .latency_threshold = 1000, .deterministic = true};
+    static const char *const rows[][2] = {{"doubling", "ring"}, {"chain", "chain"}};
+    for (int more = 0; more < 2; more++)
+        for (int size = more ? 3 : 1; size <= (more ? 70 : 2); size++)
+            for (int is_long = 0; is_long < 2; is_long++) {
+                int row =
+                    algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, size, 1000, &settings);
+                assert_string_equal(algorithm_table[row]->name, rows[more][is_long]);
+            }
+    int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, 4, 1000, &settings);
+    assert_string_equal(algorithm_table[row]->name, "adasum");
+    row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, 4, 1000, &settings);
+    assert_string_equal(algorithm_table[row]->name, "ring");
+}
+
+static hvd_code check_settings(const char *name, bool deterministic, int size, hvd_status *status)
+{
+    struct settings settings = {.allreduce_algorithm = name, .deterministic = deterministic, .size = size};
+    return algorithm_check_settings(&settings, status);
+}
+
 static void test_names(void **state)
 {
     (void)state;
     hvd_status status;
-    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "auto", &status), HVD_OK);
-    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "ring", &status), HVD_OK);
-    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "rings", &status), HVD_INVALID_ARGUMENT);
-    assert_string_equal(status.text, "allreduce has no algorithm 'rings'; use one of: auto, doubling, ring");
-    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "tree", NULL), HVD_INVALID_ARGUMENT);
-    assert_int_equal(algorithm_check_name(HVD_ALLREDUCE, "adasum", NULL), HVD_INVALID_ARGUMENT);
-    assert_int_equal(algorithm_check_name(HVD_BROADCAST, "tree", NULL), HVD_OK);
+    static const char *const names[] = {"auto", "doubling", "ring", "chain"};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(check_settings(names[i], false, 4, &status), HVD_OK);
+        assert_int_equal(check_settings(names[i], true, 2, &status), HVD_OK);
+    }
+    assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
+    assert_string_equal(status.text,
+                        "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce has no such algorithm; use "
+                        "one of: auto, doubling, ring, chain");
+    assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
+    assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
+    assert_int_equal(check_settings("auto", true, 3, &status), HVD_OK);
+    assert_int_equal(check_settings("chain", true, 3, &status), HVD_OK);
+    assert_int_equal(check_settings("ring", true, 3, &status), HVD_INVALID_ARGUMENT);
+    assert_string_equal(
+        status.text,
+        "HOROVOD_ALLREDUCE_ALGORITHM=ring: allreduce has no such algorithm that adds in the order "
+        "of ranks, as HOROVOD_DETERMINISTIC asks; use one of: auto, chain");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks), cmocka_unit_test(test_rows),  cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_tree),   cmocka_unit_test(test_peers), cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_choice), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_peers),   cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_choice),  cmocka_unit_test(test_deterministic_choice),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,7 +211,7 @@ static void test_combine(void **state)
     (void)state;
     for (size_t t = 0; t < TYPES; t++)
         for (size_t r = 0; r < REDUCTIONS; r++)
-            for (size_t elements = 0; elements < LIMIT - 8; elements += elements < 70 ? 1 : 37)
+            for (size_t elements = 0; elements < LIMIT - 8; elements += elements < 130 ? 1 : 37)
                 for (int where = 0; where < 3 && reduction_takes(reductions[r], types[t].dtype); where++)
                     check_combine(&types[t], reductions[r], elements, where);
 }
@@ -314,7 +314,7 @@ static void test_scale(void **state)
 static void test_scale_divides(void **state)
 {
     (void)state;
-    static const int64_t divisors[] = {1, 2, 3, 7, 10, 64, 255, 1000, 4097, 65535, 16777215};
+    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 65535, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
@@ -326,15 +326,47 @@ static void test_scale_divides(void **state)
         reduce_scale(HVD_INT16)(divided, halves, 65536, 1, by);
         for (size_t i = 0; i < 65536; i++)
             assert_int_equal((int16_t)divided[i], (int16_t)i / by);
+        for (int value = -128; value < 256; value++) {
+            if (value < 128)
+                assert_int_equal(SCALED(HVD_INT8, int8_t, (int8_t)value, 1, by), value / by);
+            if (value >= 0)
+                assert_int_equal(SCALED(HVD_UINT8, uint8_t, (uint8_t)value, 1, by), value / by);
+        }
         for (int turn = 0; turn < 1000; turn++) {
             uint32_t value = (uint32_t)(random_next() % (UINT32_MAX / (uint64_t)by + 1) * (uint64_t)by);
             value -= (uint32_t)(turn % 2); /* a multiple, and just below one */
             assert_int_equal(SCALED(HVD_UINT32, uint32_t, value, 1, by), value / by);
             assert_int_equal(SCALED(HVD_INT32, int32_t, (int32_t)value, 1, by), (int32_t)value / by);
-            uint64_t large = random_next();
+            uint64_t large = random_next() >> turn % 64;
+            large -= turn % 3 ? large % (uint64_t)by + (uint64_t)(turn % 3 - 1) : 0; /* 2^64 - 1 below 0 */
+            assert_true(SCALED(HVD_INT64, int64_t, (int64_t)large, 1, by) == (int64_t)large / by);
             assert_true(SCALED(HVD_UINT64, uint64_t, large, 1, by) == large / (uint64_t)by);
         }
     }
+}
+
+/* Every length, from wherever an element may start, onto itself and elsewhere, as each element alone. */
+static void test_scale_lengths(void **state)
+{
+    (void)state;
+    static const double factors[][2] = {{1, 1}, {1, 7}, {0.3, 1}, {-2.5, 3}};
+    static _Alignas(64) char data[16 * LIMIT], result[16 * LIMIT], unused[16 * LIMIT], should[16];
+    for (size_t t = 0; t < TYPES; t++)
+        for (size_t elements = 0; elements <= 130 && reduce_scale(types[t].dtype); elements++) {
+            const double *factor = factors[random_next() % 4];
+            size_t element = hvd_dtype_size(types[t].dtype), bytes = elements * element;
+            char *from = data + (1 + random_next() % 4) * element,
+                 *to = elements % 2 ? from : result + element;
+            fill(data, unused, sizeof data);
+            memcpy(unused, from, bytes);
+            char before = to[-1], after = to[bytes];
+            reduce_scale(types[t].dtype)(to, from, elements, factor[0], (int64_t)factor[1]);
+            for (size_t at = 0; at < bytes; at += element) {
+                reduce_scale(types[t].dtype)(should, unused + at, 1, factor[0], (int64_t)factor[1]);
+                assert_memory_equal(to + at, should, element);
+            }
+            assert_true(to[-1] == before && to[bytes] == after);
+        }
 }
 
 static void test_scale_complex(void **state)
@@ -393,6 +425,78 @@ static void check_portable(combine_fn native, combine_fn portable)
     }
 }
 
+static void check_conversions(hvd_dtype dtype, const struct kernels *kernels)
+{
+    static float wide[HALVES];
+    for (size_t elements = 0; elements <= HALVES;
+         elements = elements < 130 ? elements + 1 : elements * 2 - 4) {
+        const uint16_t *from = all + (HALVES - elements) / 2;
+        wide[elements % HALVES] = 5;
+        kernels->widen(wide, from, elements);
+        assert_true(elements == HALVES || wide[elements] == 5);
+        scaled_all[elements % HALVES] = 0x1234;
+        kernels->narrow(scaled_all, wide, elements);
+        assert_true(elements == HALVES || scaled_all[elements] == 0x1234);
+        for (size_t i = 0; i < elements; i++) {
+            float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
+            assert_true(value != value ? wide[i] != wide[i] : wide[i] == value && scaled_all[i] == from[i]);
+        }
+    }
+    for (int i = 0; i < HALVES; i++) { /* all exponents, and ties */
+        uint32_t bits = (uint32_t)(random_next() & (i % 2 ? 0xffffffff : 0xfffff000));
+        memcpy(&wide[i], &bits, sizeof bits);
+        if (wide[i] != wide[i])
+            wide[i] = NAN;
+    }
+    kernels->narrow(scaled_all, wide, HALVES);
+    for (int i = 0; i < HALVES; i++)
+        assert_int_equal(scaled_all[i], dtype == HVD_BFLOAT16 ? to_BFLOAT16(wide[i]) : to_FLOAT16(wide[i]));
+}
+
+static void check_scaled_sum(bool is_bfloat16, scaled_sum_fn scaled_sum)
+{
+    static const double factors[][2] = {{1, 3}, {0.3, 1}, {1e-3, 2}, {6e4, 1}};
+    for (size_t elements = 0; elements <= 130; elements++) {
+        const double *factor = factors[elements % 4];
+        const uint16_t *from = all + random_next() % (HALVES - 200);
+        float by = (float)(factor[0] / factor[1]);
+        for (size_t i = 0; i < 131; i++)
+            other[i] = portable_all[i] = (uint16_t)random_next();
+        scaled_sum(other, from, other, elements, factor[0], (int64_t)factor[1]);
+        assert_int_equal(other[elements], portable_all[elements]);
+        for (size_t i = 0; i < elements; i++) {
+            float a = is_bfloat16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
+            float b = is_bfloat16 ? from_BFLOAT16(portable_all[i]) : from_FLOAT16(portable_all[i]);
+            float should = (a + b) * by;
+            if (should != should)
+                should = NAN;
+            assert_int_equal(other[i], is_bfloat16 ? to_BFLOAT16(should) : to_FLOAT16(should));
+        }
+    }
+}
+
+static void test_half_scaled_sum(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 20; turn++) {
+        check_scaled_sum(true, kernels_BFLOAT16.scaled_sum);
+        check_scaled_sum(false, kernels_FLOAT16.scaled_sum);
+        for (int place = 0; kernels_float16_native(place); place++)
+            check_scaled_sum(false, kernels_float16_native(place)->scaled_sum);
+    }
+    assert_null(reduce_scaled_sum(HVD_FLOAT16, HVD_MAX));
+    assert_null(reduce_scaled_sum(HVD_FLOAT32, HVD_SUM));
+}
+
+static void test_half_conversions(void **state)
+{
+    (void)state;
+    check_conversions(HVD_BFLOAT16, &kernels_BFLOAT16);
+    check_conversions(HVD_FLOAT16, &kernels_FLOAT16);
+    for (int place = 0; kernels_float16_native(place); place++)
+        check_conversions(HVD_FLOAT16, kernels_float16_native(place));
+}
+
 /* The kernels with float16 instructions and those without give the same bits. */
 static void test_half_portable(void **state)
 {
@@ -415,11 +519,19 @@ static void test_half_portable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_combine),       cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_kernels_exist), cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_scale),         cmocka_unit_test(test_scale_divides),
-        cmocka_unit_test(test_scale_complex), cmocka_unit_test(test_scale_saturates),
-        cmocka_unit_test(test_half_identity), cmocka_unit_test(test_half_portable),
+        cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_kernels_exist),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_scale_divides),
+        cmocka_unit_test(test_scale_complex),
+        cmocka_unit_test(test_scale_saturates),
+        cmocka_unit_test(test_half_identity),
+        cmocka_unit_test(test_half_portable),
+        cmocka_unit_test(test_half_conversions),
+        cmocka_unit_test(test_half_scaled_sum),
+        cmocka_unit_test(test_scale_lengths),
     };
     for (int i = 0; i < HALVES; i++)
         all[i] = (uint16_t)i;

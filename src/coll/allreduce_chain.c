@@ -1,0 +1,46 @@
+/* allreduce_chain.c - every element is added up in the order of ranks: ((0+1)+2)+...; for the deterministic
+ * mode.
+ *
+ *   4 ranks    rank 0        rank 1        rank 2        rank 3
+ *   reduce     0        --->  0+1     --->  0+1+2   --->  all       the receiver adds its own vector
+ *   return     all     <---   all    <---   all    <---   all      scaled by the last rank
+ *
+ *   cost: 2(n-1) steps; each rank sends the vector twice, the first and the last rank once.
+ *
+ * Gates let both directions flow byte by byte. The result overwrites what this rank has sent on; no byte of
+ * it can come back earlier, since it contains what was sent. */
+#include "coll/allreduce.h"
+
+#include <limits.h>
+
+static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+{
+    (void)bytes, (void)size, (void)latency_threshold;
+    return true;
+}
+
+static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    (void)phase, (void)status;
+    *more = false;
+    if (job->size == 1)
+        return allreduce_plan_alone(job, schedule);
+    int before = job->rank - 1, after = job->rank + 1;
+    bool is_last = after == job->size;
+    struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
+    if (before >= 0)
+        value = (struct contribution){BUFFER_OUTPUT, step_add(job, schedule, STEP_REDUCE, before, value)};
+    if (is_last && !schedule->failed)
+        schedule->steps[value.gate].last = true;
+    if (!is_last) {
+        step_add(job, schedule, STEP_SEND, after, value);
+        value = (struct contribution){BUFFER_OUTPUT, STEP_NO_GATE};
+        value.gate = step_add(job, schedule, STEP_RECEIVE, after, value);
+    }
+    if (before >= 0)
+        step_add(job, schedule, STEP_SEND, before, value);
+    return HVD_OK;
+}
+
+const struct algorithm allreduce_chain = {
+    .name = "chain", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = INT_MAX};

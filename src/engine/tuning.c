@@ -1,0 +1,146 @@
+/* tuning.c - see tuning.h. */
+#include "engine/tuning.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "engine/context.h"
+#include "tune/sample.h"
+#include "tune/tuner.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct tuning {
+    struct tuner tuner;
+    struct sample sample;
+    FILE *log; /* NULL: not wanted */
+    bool changed;
+};
+
+/* ---- the log ------------------------------------------------------------------------------------------- */
+
+/* Each row goes to the file at once, for whoever watches. */
+static void write_row(void *owner, enum tuner_stage stage, const struct values *values, double score)
+{
+    FILE *log = ((struct tuning *)owner)->log;
+    if (!log)
+        return;
+    for (int i = 0; i < PARAMETERS; i++)
+        fprintf(log, "%.15g,", values->of[i]);
+    fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
+    fflush(log);
+}
+
+static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *status)
+{
+    if (!*path)
+        return HVD_OK;
+    tuning->log = fopen(path, "we");
+    if (!tuning->log)
+        return status_set_errno(status, errno, "can't open the autotune log %s (HOROVOD_AUTOTUNE_LOG)", path);
+    for (int i = 0; i < PARAMETERS; i++)
+        fprintf(tuning->log, "%s,", parameter_table[i].column);
+    fprintf(tuning->log, "stage,score\n");
+    fflush(tuning->log);
+    return HVD_OK;
+}
+
+static void tell_end(const struct tuner *tuner, int rank)
+{
+    char text[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < PARAMETERS; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%.15g%s", i ? " " : "",
+                                 parameter_table[i].setting, tuner->values.of[i],
+                                 tuner->chosen[i] ? "" : " (given)");
+    log_info(rank, "autotune is done: %s; %.6g bytes/us, with the defaults %.6g", text, tuner->best.score,
+             tuner->default_score);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+hvd_code tuning_open(struct hvd_context *context, hvd_status *status)
+{
+    const struct settings *settings = &context->settings;
+    bool chosen[PARAMETERS]; /* all ranks refuse what makes no sense */
+    hvd_code code = settings->autotune ? parameters_choose(settings, chosen, status) : HVD_OK;
+    if (code || !settings->autotune || context->placement.rank != 0)
+        return code;
+    struct tuning *tuning = calloc(1, sizeof *tuning);
+    if (!tuning)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for autotuning");
+    context->tuning = tuning;
+    code = tuner_init(&tuning->tuner, settings, status);
+    if (!code)
+        code = open_log(tuning, settings->autotune_log, status);
+    tuning->tuner.told = write_row;
+    tuning->tuner.owner = tuning;
+    tuning->sample.steps = (int)settings->autotune_steps_per_sample;
+    if (!code && tuning->tuner.stage == TUNER_DONE) {
+        log_info(context->placement.rank, "autotune has nothing to do: every parameter was given a value");
+        tuning_close(context);
+    }
+    return code;
+}
+
+void tuning_close(struct hvd_context *context)
+{
+    struct tuning *tuning = context->tuning;
+    if (!tuning)
+        return;
+    const struct trial *best = &tuning->tuner.best;
+    if (tuning->tuner.stage != TUNER_DONE && isfinite(best->score)) /* the job was too short */
+        write_row(tuning, TUNER_DONE, &best->values, best->score);
+    if (tuning->log && (ferror(tuning->log) | fclose(tuning->log)))
+        log_warning(context->placement.rank, "the autotune log %s is not whole: is the disk full?",
+                    context->settings.autotune_log);
+    sample_fini(&tuning->sample);
+    free(tuning);
+    context->tuning = NULL;
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------------- */
+
+/* Requests without a name are numbered: they never come again. */
+static void note_tensors(struct sample *sample, const struct running_batch *running)
+{
+    for (int i = 0; i < running->count; i++) {
+        if (!running->handles[i]->pending.unnamed)
+            sample_note(sample, running->handles[i]->pending.name);
+    }
+}
+
+void tuning_count(struct tuning *tuning, const struct running_batch *running)
+{
+    struct sample *sample = &tuning->sample;
+    note_tensors(sample, running);
+    if (sample_is_over(sample)) {
+        int64_t now = clock_now();
+        bool changed = sample->settled && tuner_take(&tuning->tuner, sample_score(sample, now));
+        tuning->changed |= changed;
+        sample_begin(sample, !changed, now);
+        note_tensors(sample, running);
+    }
+    sample->bytes += (double)running->job.input.length;
+}
+
+void tuning_apply(struct lane *lane)
+{
+    struct tuning *tuning = lane->tuning;
+    const struct tuner *tuner = &tuning->tuner;
+    if (tuning->changed) {
+        lane->latency_threshold = (uint64_t)tuner->values.of[PARAMETER_latency_threshold];
+        lane->ring_piece_bytes = (uint64_t)tuner->values.of[PARAMETER_ring_piece_bytes];
+        coordinator_tune(lane->coordinator, (uint64_t)tuner->values.of[PARAMETER_fusion_threshold],
+                         (int64_t)(tuner->values.of[PARAMETER_cycle_time_ms] * 1e6));
+    }
+    tuning->changed = false;
+    if (tuner->stage != TUNER_DONE)
+        return;
+    tell_end(tuner, lane->context->placement.rank);
+    tuning_close(lane->context);
+    lane->tuning = NULL;
+}

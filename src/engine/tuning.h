@@ -1,0 +1,19 @@
+/* tuning.h - autotuning at work: the root of the first process set measures its batches, tries values, and
+ * uses them for what it decides, so that all ranks follow without being told. Driver only, but for open and
+ * close. */
+#ifndef HVD_ENGINE_TUNING_H
+#define HVD_ENGINE_TUNING_H
+
+#include "engine/layout.h"
+
+/* When the settings ask for it. Before anybody drives, and when nobody does any more. */
+hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
+void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
+
+/* A batch starts. */
+void tuning_count(struct tuning *tuning, const struct running_batch *running);
+
+/* Before the next decisions: values that have changed come into force; when it is over, `lane` forgets it. */
+void tuning_apply(struct lane *lane);
+
+#endif

@@ -1,0 +1,54 @@
+/* tuner.h - finds the values under which a job moves the most bytes per microsecond, from scores that
+ * somebody measures. Pure: no clock, no thread. One thread at a time.
+ *
+ *   warm-up   some results are thrown away
+ *   search    the given values, the defaults, then what search.h proposes: the median of some scores each
+ *   compare   the best of them and the defaults take turns; who does not beat the defaults is out
+ *   done      the winner's values, or the defaults */
+#ifndef HVD_TUNE_TUNER_H
+#define HVD_TUNE_TUNER_H
+
+#include "tune/gaussian.h"
+#include "tune/parameter.h"
+
+enum tuner_stage { TUNER_WARMUP, TUNER_SEARCH, TUNER_COMPARE, TUNER_DONE };
+
+extern const char *const tuner_stage_names[]; /* of results in the log; that of TUNER_DONE is "best" */
+
+#define TUNER_SCORES     5 /* of which the median counts */
+#define TUNER_ROUNDS     9 /* of the comparison */
+#define TUNER_CANDIDATES 4 /* in the comparison; the first are the defaults */
+
+struct trial {
+    struct values values;
+    double score; /* a median; not finite: nothing that can be used */
+};
+
+struct tuner {
+    enum tuner_stage stage;
+    struct values values; /* under which the next score is to be measured; when done, the best */
+    struct trial best;    /* of the search; when done, the winner of the comparison */
+    double default_score; /* in the comparison */
+    bool chosen[PARAMETERS];
+    int warmups_left, trials_left;
+    struct trial trials[GAUSSIAN_POINTS];
+    int trial_count, proposals;
+    int turn; /* in a result; in the comparison */
+    double scores[TUNER_SCORES];
+    struct values candidates[TUNER_CANDIDATES];
+    int candidate_count;
+    double compared[TUNER_CANDIDATES][TUNER_ROUNDS];
+    struct gaussian process;
+    /* Told of every result, those of the warm-up left out. */
+    void (*told)(void *owner, enum tuner_stage stage, const struct values *values, double score);
+    void *owner;
+};
+
+/* Values to start from, limits and what is chosen come from the settings; `told` and `owner` are the
+ * caller's. */
+hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_status *status);
+
+/* Takes the score of `values`, in bytes per microsecond. True when `values` have changed. */
+bool tuner_take(struct tuner *tuner, double score);
+
+#endif

@@ -1,0 +1,257 @@
+/* test_deterministic.c - the deterministic mode: whatever is fused with what, in whatever order it is
+ * submitted, every element of an allreduce has the bits of ((rank 0 + rank 1) + rank 2) + ..., worked on
+ * alone; and reducescatter and Adasum have the bits that they have without fusion. */
+#include "values.h"
+
+#include "device/reduce.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LARGEST = 8, LONG = 30000 };
+enum { FLOAT16 = 9 }; /* its row; bfloat16, float32 and float64 follow */
+
+/* One request, the same on all ranks, out of a seed; from JOINED_FROM on the last rank has joined. */
+struct sample {
+    const struct type_row *type;
+    hvd_request request;
+    int64_t shapes[TENSORS][1];
+    hvd_tensor inputs[TENSORS], outputs[TENSORS];
+    bool joined;
+    char name[16];
+    uint64_t seed;
+    hvd_handle *handle;
+};
+
+/* A job of one seed, run several times; what it gave where there is no simpler reference. */
+struct story {
+    uint64_t seed;
+    bool again;
+    char *kept[LARGEST][OPERATIONS][TENSORS];
+};
+
+static hvd_reduction draw_reduction(uint64_t *state, const struct sample *sample)
+{
+    static const hvd_reduction reductions[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN,
+                                               HVD_MAX, HVD_PRODUCT, HVD_ADASUM};
+    bool scatters = sample->request.operation == HVD_REDUCESCATTER;
+    hvd_reduction reduction;
+    do
+        reduction = reductions[random_next(state) % (scatters ? 2 : 6)];
+    while (!reduction_takes(reduction, sample->type->dtype) ||
+           (sample->joined && reduction == HVD_PRODUCT && sample->type->dtype >= HVD_COMPLEX64));
+    return reduction;
+}
+
+static void draw(struct sample *sample, uint64_t *state, int index)
+{
+    static const int64_t limits[] = {1, 5, 70, 3000};
+    *sample = (struct sample){.type = &types[random_next(state) % TYPES], .joined = index >= JOINED_FROM};
+    hvd_request *request = &sample->request;
+    bool scatters = random_next(state) % 6 == 0 && !sample->joined;
+    if (random_next(state) % 3 == 0)
+        sample->type =
+            &types[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
+    snprintf(sample->name, sizeof sample->name, "%d", index);
+    *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
+    request->reduction = draw_reduction(state, sample);
+    request->outputs = scatters || random_next(state) % 2 ? NULL : sample->outputs;
+    if (sample->type->dtype != HVD_BOOL && random_next(state) % 3 == 0) {
+        request->prescale = 0.3;
+        request->postscale = 1.7;
+    }
+    request->grouped = random_next(state) % 3 == 0;
+    request->count = request->grouped ? TENSORS : 1;
+    for (int t = 0; t < request->count; t++)
+        sample->shapes[t][0] = (int64_t)(random_next(state) % (uint64_t)(limits[random_next(state) % 4] + 1));
+    if (index == 0)
+        sample->shapes[0][0] = LONG;
+    if (index > 0 && index < 5) { /* some that can be fused, and would then be rounded otherwise */
+        sample->type = &types[FLOAT16 + 3];
+        request->operation = HVD_ALLREDUCE;
+        request->reduction = HVD_ADASUM;
+        request->prescale = request->postscale = 0;
+        sample->shapes[0][0] = 100 * index;
+    }
+    sample->seed = random_next(state);
+}
+
+/* A NaN would hide all that Adasum does; of a joined rank's identities it makes another NaN. */
+static bool takes_numbers(const struct sample *sample)
+{
+    return sample->joined || sample->type->dtype == HVD_BOOL || sample->request.reduction == HVD_ADASUM;
+}
+
+/* Any bits, many -0 and NaN among them; or numbers and -0. */
+static void fill(const struct sample *sample, int rank, int tensor, char *data)
+{
+    uint64_t state = sample->seed + (uint64_t)(rank * TENSORS + tensor) * 7919;
+    size_t elements = (size_t)sample->shapes[tensor][0];
+    size_t bytes = elements * hvd_dtype_size(sample->type->dtype);
+    for (size_t i = 0; i < elements && takes_numbers(sample); i++)
+        sample->type->put(data, i,
+                          random_next(&state) % 4 ? (double)(random_next(&state) % 100003) / 977 : -0.0);
+    for (size_t i = 0; i < bytes && !takes_numbers(sample); i += 2) {
+        static const uint16_t special[] = {0x8000, 0, 0x7fc1, 0xffc2};
+        uint64_t bits = random_next(&state);
+        uint16_t value = bits % 5 ? (uint16_t)(bits >> 8) : special[bits >> 8 & 3];
+        memcpy(data + i, &value, bytes - i < 2 ? 1 : 2);
+    }
+}
+
+static void start(struct member *member, struct sample *sample)
+{
+    hvd_status check_status;
+    for (int t = 0; t < sample->request.count; t++) {
+        size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type->dtype) + 1;
+        sample->inputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
+        sample->outputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
+        fill(sample, member->rank, t, sample->inputs[t].data);
+    }
+    CHECK_OK(hvd_submit(member->context, &sample->request, &sample->handle, &check_status));
+}
+
+/* What the ranks' elements make, one after the other. */
+static void check_fold(const struct member *member, const struct sample *sample, int tensor, const char *is)
+{
+    const hvd_request *request = &sample->request;
+    size_t element = hvd_dtype_size(sample->type->dtype), elements = (size_t)sample->shapes[tensor][0];
+    combine_fn combine = reduce_combine(sample->type->dtype, request->reduction);
+    scale_fn scale = reduce_scale(sample->type->dtype);
+    int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type->dtype, request->reduction);
+    double factor = request->postscale == 0 ? 1 : request->postscale;
+    bool scales = factor != 1 || divisor != 1;
+    char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
+    for (int rank = 0; rank < member->size - sample->joined; rank++) {
+        fill(sample, rank, tensor, own);
+        for (size_t at = 0; at < elements * element; at += element) {
+            if (request->prescale != 0 && request->prescale != 1)
+                scale(own + at, own + at, 1, request->prescale, 1);
+            if (rank == member->size - 1 && rank && scales && scaled_sum)
+                scaled_sum(should + at, should + at, own + at, 1, factor, divisor);
+            else if (rank)
+                combine(should + at, should + at, own + at, 1);
+            else
+                memcpy(should + at, own + at, element);
+        }
+    }
+    for (size_t at = 0; at < elements * element; at += element) {
+        if (scales && (member->size == 1 || sample->joined || !scaled_sum))
+            scale(should + at, should + at, 1, factor, divisor);
+        CHECK(memcmp(is + at, should + at, element) == 0,
+              "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,
+              reduction_name(request->reduction), hvd_dtype_name(sample->type->dtype), at / element,
+              elements);
+    }
+    free(should);
+    free(own);
+}
+
+static void check_kept(const struct sample *sample, const struct story *story, char **kept, const char *is,
+                       size_t bytes)
+{
+    CHECK(!story->again || memcmp(*kept, is, bytes) == 0, "%s: %s of %s differs from that without fusion",
+          sample->name, reduction_name(sample->request.reduction), hvd_dtype_name(sample->type->dtype));
+    if (!story->again) {
+        *kept = malloc(bytes + 1);
+        memcpy(*kept, is, bytes);
+    }
+}
+
+static void finish(struct member *member, struct sample *sample, struct story *story, int index)
+{
+    hvd_status check_status;
+    const hvd_request *request = &sample->request;
+    CHECK_OK(hvd_wait(sample->handle, 60, &check_status));
+    for (int t = 0; t < request->count; t++) {
+        hvd_tensor result = request->outputs ? sample->outputs[t] : sample->inputs[t];
+        if (request->operation == HVD_REDUCESCATTER)
+            CHECK_OK(hvd_output(sample->handle, t, &result, &check_status));
+        size_t bytes = (size_t)result.shape[0] * hvd_dtype_size(result.dtype);
+        if (request->operation == HVD_ALLREDUCE && request->reduction != HVD_ADASUM)
+            check_fold(member, sample, t, result.data);
+        else
+            check_kept(sample, story, &story->kept[member->rank][index][t], result.data, bytes);
+        free(sample->inputs[t].data);
+        free(sample->outputs[t].data);
+    }
+    hvd_release(sample->handle);
+}
+
+/* The requests [from, to) in an order of this rank's own, all at once. */
+static void run_part(struct member *member, struct sample *samples, int from, int to, uint64_t *order_state)
+{
+    struct sample *order[OPERATIONS];
+    int count = to - from;
+    for (int i = 0; i < count; i++) {
+        int j = (int)(random_next(order_state) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = &samples[from + i];
+    }
+    for (int i = 0; i < count; i++)
+        start(member, order[i]);
+    for (int i = from; i < to; i++)
+        finish(member, &samples[i], member->argument, i);
+}
+
+static void run_story(struct member *member)
+{
+    struct story *story = member->argument;
+    uint64_t state = story->seed, order = story->seed + (uint64_t)member->rank * 977 + (uint64_t)story->again;
+    struct sample samples[OPERATIONS];
+    hvd_status check_status;
+    for (int i = 0; i < OPERATIONS; i++)
+        draw(&samples[i], &state, i);
+    run_part(member, samples, 0, JOINED_FROM, &order);
+    if (member->rank < member->size - 1)
+        run_part(member, samples, JOINED_FROM, OPERATIONS, &order);
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+}
+
+static void drop(struct story *story, int size)
+{
+    for (int rank = 0; rank < size; rank++)
+        for (int i = 0; i < OPERATIONS; i++)
+            for (int t = 0; t < TENSORS; t++)
+                free(story->kept[rank][i][t]);
+}
+
+static void run_on(void **state)
+{
+    static const char *const settings[][11] = {
+        {"deterministic", "1", "fusion_threshold", "0"},
+        {"deterministic", "1", "cycle_time_ms", "0.5"},
+        {"deterministic", "1", "fusion_threshold", "5000", "shm_ring_bytes", "4096", "cache_capacity", "3"},
+        {"deterministic", "1", "cycle_time_ms", "3", "allreduce_algorithm", "chain"},
+        {"deterministic", "1", "cycle_time_ms", "1", "latency_threshold", "0", "disable_group_fusion", "1"},
+    };
+#ifdef __SANITIZE_THREAD__
+    int largest = 3; /* some fifty times slower */
+#else
+    int largest = LARGEST;
+#endif
+    for (int size = 1; size <= largest; size++) {
+        struct story story = {.seed = test_seed() + (uint64_t)size};
+        for (int run = 0; run < 5; run++, story.again = true) {
+            struct group_options options = {.transport = *state, .settings = settings[run], .seconds = 120};
+            group_run(&options, size, run_story, &story);
+        }
+        drop(&story, size);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"the same bits over shm", run_on, NULL, NULL, "shm"},
+        {"the same bits over tcp", run_on, NULL, NULL, "tcp"},
+    };
+    return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* test_tune.c - values change while ranks, as threads, send what they like: results stay right. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TENSORS = 6, LONGEST = 60000 };
+
+static char path[] = "/tmp/test_tune.XXXXXX";
+
+static const char *const settings[] = {"autotune",
+                                       "1",
+                                       "autotune_log",
+                                       path,
+                                       "autotune_warmup_samples",
+                                       "1",
+                                       "autotune_steps_per_sample",
+                                       "1",
+                                       "autotune_bayes_opt_max_samples",
+                                       "10",
+                                       NULL};
+
+static hvd_handle *submit(struct member *member, float *data, int64_t length, const char *name, int set)
+{
+    hvd_status check_status;
+    hvd_handle *handle;
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &length, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.process_set = set;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    return handle;
+}
+
+static void check_sum(const float *data, int64_t length, float sum, const char *name)
+{
+    for (int64_t i = 0; i < length; i++)
+        CHECK(data[i] == sum + (float)(i % 7), "%s: element %ld is %g", name, (long)i, (double)data[i]);
+}
+
+/* Some tensors of random lengths, all at once, in an order of this rank's own; the sum of `ranks` ranks. */
+static void step(struct member *member, uint64_t *state, int ranks, int set)
+{
+    hvd_status check_status;
+    static _Thread_local float data[TENSORS][LONGEST];
+    hvd_handle *handles[TENSORS];
+    int64_t lengths[TENSORS];
+    char names[TENSORS][16];
+    for (int t = 0; t < TENSORS; t++) {
+        lengths[t] = (int64_t)(random_next(state) % (random_next(state) % 3 ? 100 : LONGEST));
+        snprintf(names[t], sizeof names[t], "tensor%d", t);
+    }
+    for (int i = 0; i < TENSORS; i++) {
+        int t = (i + member->rank) % TENSORS;
+        for (int64_t k = 0; k < lengths[t]; k++)
+            data[t][k] = 1 + (member->rank == member->size - 1 ? (float)(k % 7) : 0);
+        handles[t] = submit(member, data[t], lengths[t], names[t], set);
+    }
+    for (int t = 0; t < TENSORS; t++) {
+        CHECK_OK(hvd_wait(handles[t], 60, &check_status));
+        hvd_release(handles[t]);
+        check_sum(data[t], lengths[t], (float)ranks, names[t]);
+    }
+}
+
+/* The lower half joins for a while; the others go on. */
+static void join_for_a_while(struct member *member, uint64_t *state)
+{
+    hvd_status check_status;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    int first = member->size / 2;
+    for (int i = 0; i < 3 && member->rank >= first; i++)
+        step(member, state, member->size - first, 0);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+}
+
+static void train(struct member *member)
+{
+    hvd_status check_status;
+    uint64_t state = test_seed(), own;
+    int32_t ends[] = {0, member->size - 1}, set;
+    CHECK_OK(hvd_process_set_add(member->context, ends, member->size > 1 ? 2 : 1, &set, &check_status));
+    for (int i = 0; i < 170; i++) {
+        step(member, &state, member->size, 0);
+        own = state;
+        if (i % 10 == 5 && (member->rank == 0 || member->rank == member->size - 1))
+            step(member, &own, member->size > 1 ? 2 : 1, set);
+        own = state;
+        if (i % 20 == 10 && member->size > 1)
+            join_for_a_while(member, &own);
+    }
+}
+
+/* One row of ten results each; four candidates in nine rounds; the best. */
+static void check_log(void)
+{
+    char line[256], first[256] = "", last[256] = "";
+    int rows = 0, changes = 0;
+    FILE *log = fopen(path, "r");
+    assert_non_null(log);
+    assert_non_null(fgets(line, sizeof line, log));
+    assert_string_equal(line, "tensor_fusion_threshold,cycle_time_ms,latency_threshold,ring_piece_bytes,"
+                              "stage,score\n");
+    while (fgets(line, sizeof line, log)) {
+        if (rows++ == 0)
+            strcpy(first, line);
+        changes += strncmp(last, line, strcspn(line, "s")) != 0;
+        strcpy(last, line);
+    }
+    fclose(log);
+    assert_true(strncmp(first, "134217728,0,16384,524288,search,", 32) == 0);
+    assert_non_null(strstr(last, ",best,"));
+    assert_true(rows == 10 + 4 * 9 + 1);
+    assert_true(changes > 20);
+}
+
+static void test_values_change(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    (void)state;
+    for (int size = 1; size <= 4; size += 3)
+        for (int i = 0; i < 2; i++) {
+            struct group_options options = {.transport = transports[i], .settings = settings};
+            group_run(&options, size, train, NULL);
+            check_log();
+        }
+}
+
+/* The job ends before the tuning does. */
+static void short_job(struct member *member)
+{
+    uint64_t state = 1;
+    for (int i = 0; i < 30; i++)
+        step(member, &state, member->size, 0);
+}
+
+static void test_a_short_job(void **state)
+{
+    char line[256], last[256] = "";
+    (void)state;
+    group_run(&(struct group_options){.transport = "shm", .settings = settings}, 2, short_job, NULL);
+    FILE *log = fopen(path, "r");
+    while (fgets(line, sizeof line, log))
+        strcpy(last, line);
+    fclose(log);
+    assert_non_null(strstr(last, ",best,"));
+}
+
+static void test_a_log_that_cannot_be_written(void **state)
+{
+    (void)state;
+    hvd_status status;
+    hvd_context *context;
+    hvd_config *config = hvd_config_create();
+    hvd_config_set(config, "autotune", "1", &status);
+    hvd_config_set(config, "autotune_log", "/nowhere/log.csv", &status);
+    assert_int_not_equal(hvd_init(config, &context, &status), HVD_OK);
+    assert_non_null(
+        strstr(status.text, "can't open the autotune log /nowhere/log.csv (HOROVOD_AUTOTUNE_LOG)"));
+    hvd_config_set(config, "autotune_parameters", "speed", &status);
+    assert_int_equal(hvd_init(config, &context, &status), HVD_INVALID_ARGUMENT);
+    assert_non_null(strstr(status.text, "HOROVOD_AUTOTUNE_PARAMETERS=speed"));
+    hvd_config_free(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_change),
+        cmocka_unit_test(test_a_short_job),
+        cmocka_unit_test(test_a_log_that_cannot_be_written),
+    };
+    close(mkstemp(path));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}
