@@ -68,6 +68,23 @@ static void allreduce(struct tensors *tensors)
     call(HVD_ALLREDUCE, tensors);
 }
 
+/* In memory that the other ranks read in place; it stays until the end. */
+static void allreduce_shared(struct tensors *tensors)
+{
+    static void *memory;
+    static size_t elements;
+    hvd_status status;
+    if (elements != tensors->elements[0]) {
+        hvd_shared_free(memory);
+        elements = tensors->elements[0];
+        check(hvd_shared_alloc(elements * hvd_dtype_size(dtype_of(tensors->dtype)), &memory, &status),
+              &status);
+    }
+    void *data[] = {memory};
+    call(HVD_ALLREDUCE,
+         &(struct tensors){.number = 1, .dtype = tensors->dtype, .data = data, .elements = &elements});
+}
+
 static void allgather(struct tensors *tensors)
 {
     call(HVD_ALLGATHER, tensors);
@@ -132,6 +149,7 @@ static void grouped(struct tensors *tensors)
 
 const struct row peer_rows[] = {
     {"allreduce", allreduce},
+    {"allreduce-shared", allreduce_shared},
     {"allgather", allgather},
     {"broadcast", broadcast},
     {"alltoall", alltoall},

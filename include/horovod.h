@@ -239,6 +239,19 @@ HVD_API void hvd_free(void *data);
  * NULL is fine. */
 HVD_API void hvd_release(hvd_handle *handle);
 
+/* ---- shared memory -------------------------------------------------------------------------------- */
+
+/* Memory for tensors that the other ranks of this host read in place, which saves a copy of what is sent; all
+ * operations take it as they take any other memory, with any context, and copy where peers can't see it. It
+ * starts with zeros at the beginning of a page, and belongs to the process until it is freed or the process
+ * ends, however that ends. Each call makes a file descriptor and a mapping in each such rank: ask for one
+ * large area rather than for many. HVD_SYSTEM: there is not so much memory. What a child of fork() does with
+ * it stays its own; the child must not rely on what it finds there. */
+HVD_API hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status);
+
+/* No operation may be using it any more. Other ranks let go of it when they next wake. NULL is fine. */
+HVD_API void hvd_shared_free(void *memory);
+
 /* ---- process sets --------------------------------------------------------------------------------- */
 
 /* Operations may run among some ranks only: a process set. Set 0 is all ranks. Each set has an order of its

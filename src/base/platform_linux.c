@@ -30,8 +30,18 @@ static int close_and_fail(int fd, int error)
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
+/* More than the machine has would not fail: the kernel would end this process. */
+static bool machine_has(size_t bytes)
+{
+    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+}
+
 int platform_memory_create(size_t bytes)
 {
+    if (!machine_has(bytes)) {
+        errno = ENOMEM;
+        return -1;
+    }
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
@@ -70,6 +80,23 @@ void *platform_memory_map(int fd, size_t bytes)
 void platform_memory_unmap(void *memory, size_t bytes)
 {
     munmap(memory, bytes);
+}
+
+size_t platform_memory_bytes(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? (size_t)info.st_size : 0;
+}
+
+void platform_memory_inherit(void *memory, size_t bytes)
+{
+    madvise(memory, bytes, MADV_DOFORK);
+}
+
+void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
+{
+    if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
+        munmap(memory, bytes); /* rather a fault here than changes in the parent */
 }
 
 /* ---- events ------------------------------------------------------------------------------------------ */

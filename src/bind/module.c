@@ -252,6 +252,15 @@ static PyObject *core_process_set_ranks(PyObject *module, PyObject *id)
     return require_context() ? NULL : process_set_ranks(context, id);
 }
 
+PyDoc_STRVAR(shared_doc, "shared($module, bytes, /)\n--\n\n"
+                         "Zeros that the other ranks of this host read in place, as a Result of uint8.");
+
+static PyObject *core_shared(PyObject *module, PyObject *bytes)
+{
+    (void)module;
+    return result_shared(bytes);
+}
+
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
@@ -275,6 +284,7 @@ static PyMethodDef methods[] = {
     {"process_set_remove", core_process_set_remove, METH_O, process_set_remove_doc},
     {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
     {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
+    {"shared", core_shared, METH_O, shared_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

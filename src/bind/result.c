@@ -9,6 +9,8 @@
 
 typedef struct {
     PyObject_HEAD hvd_tensor tensor;
+    void (*release)(void *data);
+    int64_t length;                              /* the shape of shared memory */
     int64_t strides[HVD_MAX_DIMENSIONS];         /* in elements */
     Py_ssize_t byte_strides[HVD_MAX_DIMENSIONS]; /* the same for the buffer protocol */
 } Result;
@@ -18,7 +20,7 @@ static PyTypeObject *result_type;
 static void result_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    hvd_free(((Result *)self)->tensor.data);
+    ((Result *)self)->release(((Result *)self)->tensor.data);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -173,14 +175,15 @@ int result_init_module(PyObject *module)
 }
 
 /* Takes the tensor's memory over, also when it fails. */
-static PyObject *result_new(const hvd_tensor *tensor)
+static PyObject *result_new(const hvd_tensor *tensor, void (*release)(void *data))
 {
     Result *result = (Result *)PyType_GenericAlloc(result_type, 0);
     if (!result) {
-        hvd_free(tensor->data);
+        release(tensor->data);
         return NULL;
     }
     result->tensor = *tensor;
+    result->release = release;
     int64_t stride = 1;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         result->strides[d] = stride;
@@ -196,12 +199,31 @@ PyObject *result_list(hvd_handle *handle, int32_t count)
     for (int32_t i = 0; list && i < count; i++) {
         hvd_tensor tensor;
         hvd_status status;
-        PyObject *result =
-            hvd_output_take(handle, i, &tensor, &status) ? raise_status(&status) : result_new(&tensor);
+        PyObject *result = hvd_output_take(handle, i, &tensor, &status) ? raise_status(&status)
+                                                                        : result_new(&tensor, hvd_free);
         if (!result || PyList_SetItem(list, i, result)) {
             Py_DECREF(list);
             return NULL;
         }
     }
     return list;
+}
+
+PyObject *result_shared(PyObject *bytes)
+{
+    size_t length = PyLong_AsSize_t(bytes);
+    hvd_tensor tensor = {.ndim = 1, .dtype = HVD_UINT8, .device_type = HVD_CPU};
+    int64_t shape = (int64_t)length;
+    hvd_status status;
+    if (PyErr_Occurred())
+        return NULL;
+    tensor.shape = &shape;
+    if (hvd_shared_alloc(length, &tensor.data, &status))
+        return raise_status(&status);
+    Result *result = (Result *)result_new(&tensor, hvd_shared_free);
+    if (result) {
+        result->length = shape;
+        result->tensor.shape = &result->length;
+    }
+    return (PyObject *)result;
 }

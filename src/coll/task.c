@@ -8,7 +8,8 @@
 
 #define PARTS_PER_CALL 64
 #define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
-#define PIECE          ((size_t)16 << 10)  /* bytes that are passed over twice; fits L1 */
+#define LEND_LEAST     ((size_t)1 << 20)
+#define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -25,6 +26,7 @@ void run_begin(struct run *run, struct job *job)
     run->combine = reduces ? reduce_combine(job->dtype, job->reduction) : NULL;
     run->scale = reduces ? reduce_scale(job->dtype) : NULL;
     run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
+    run->lends = job->input.length >= LEND_LEAST;
     run->prescales = reduces && job->prescale != 1;
     run->scaled_sum = reduces ? reduce_scaled_sum(job->dtype, job->reduction) : NULL;
     run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
@@ -52,6 +54,7 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
 {
     struct iovec parts[PARTS_PER_CALL];
     int count = buffer_parts(task, smaller(open, CHUNK), parts, PARTS_PER_CALL);
+    link->lends = task->run->lends && !task->awaited;
     return link_send(link, parts, count);
 }
 
@@ -122,8 +125,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
         reduce_piece(task, &piece, (const char *)received + at);
         at += piece.length;
     }
-    link->operations->consume(link, length);
-    return (ssize_t)length;
+    return link->operations->consume(link, length) ? (ssize_t)length : -1;
 }
 
 static void copy_piece(const struct task *task, const struct piece *piece)

@@ -11,7 +11,9 @@ struct run;
 struct task {
     struct run *run;
     const struct step *step;
+    bool awaited;      /* another step waits for this one, byte by byte */
     size_t done;       /* bytes of the step */
+    uint64_t lent;     /* the link's, when the task was sent */
     struct task *next; /* in its queue */
 };
 
@@ -27,6 +29,7 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     scale_fn scale;
+    bool lends; /* peers may read the tensors in place: pays where they don't lie in the cache anyway */
     scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;

@@ -170,6 +170,8 @@ static hvd_code run_plan(struct track *track, struct run *run)
     code = endpoints_reserve(track, schedule, job);
     for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
         run->tasks[i] = (struct task){.run = run, .step = &schedule->steps[i]};
+        if (schedule->steps[i].gate != STEP_NO_GATE)
+            run->tasks[schedule->steps[i].gate].awaited = true;
         task_submit(track, &run->tasks[i]);
     }
     return code;
@@ -217,23 +219,50 @@ static void track_plan(struct track *track)
 
 /* ---- moving bytes --------------------------------------------------------------------------------- */
 
-static void task_finish(struct track *track, struct task_queue *queue, struct link *link)
+static void task_end(struct track *track, struct task *task)
 {
-    struct task *task = queue->head;
     struct run *run = task->run;
-    queue->head = task->next;
-    if (link && task->step->kind == STEP_SEND)
-        link->operations->end_send(link);
-    else if (link)
-        link->operations->end_receive(link);
     run->left--;
     if (!run->left && !run->more)
         run_finish(track, run);
 }
 
-/* Moves the head of a queue; 1 when it moved, 0 when not, -1 when the link is broken. */
-static int queue_move(struct track *track, struct task_queue *queue, struct link *link)
+/* All bytes have moved. What was lent stays the peer's until it has read it. */
+static void task_finish(struct track *track, struct task_queue *queue, struct endpoint *endpoint)
 {
+    struct task *task = queue->head;
+    queue->head = task->next;
+    if (endpoint && task->step->kind == STEP_SEND) {
+        struct link *link = endpoint->link;
+        link->operations->end_send(link);
+        if (link->lent && !link->operations->taken(link, link->lent)) {
+            task->lent = link->lent;
+            task_queue_push(&endpoint->lent, task);
+            return;
+        }
+    } else if (endpoint) {
+        endpoint->link->operations->end_receive(endpoint->link);
+    }
+    task_end(track, task);
+}
+
+static bool lent_settle(struct track *track, struct endpoint *endpoint)
+{
+    bool any = false;
+    struct link *link = endpoint->link;
+    for (struct task *task; (task = endpoint->lent.head) && link->operations->taken(link, task->lent);) {
+        endpoint->lent.head = task->next;
+        task_end(track, task);
+        any = true;
+    }
+    link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
+    return any;
+}
+
+/* Moves the head of a queue; 1 when it moved, 0 when not, -1 when the link is broken. */
+static int queue_move(struct track *track, struct task_queue *queue, struct endpoint *endpoint)
+{
+    struct link *link = endpoint ? endpoint->link : NULL;
     struct task *task = queue->head;
     size_t open = task ? task_open(task) : 0;
     if (!open)
@@ -243,7 +272,7 @@ static int queue_move(struct track *track, struct task_queue *queue, struct link
         return moved < 0 ? -1 : 0;
     task->done += (size_t)moved;
     if (task->done == task->step->length)
-        task_finish(track, queue, link);
+        task_finish(track, queue, endpoint);
     return 1;
 }
 
@@ -251,7 +280,7 @@ static bool endpoint_move(struct track *track, struct endpoint *endpoint, struct
 {
     if (endpoint->broken)
         return false;
-    int moved = queue_move(track, queue, endpoint->link);
+    int moved = queue_move(track, queue, endpoint);
     endpoint->broken = moved < 0;
     return moved > 0;
 }
@@ -270,6 +299,8 @@ bool track_progress(struct track *track)
     moved |= queue_move(track, &track->local, NULL) > 0;
     for (int i = 0; i < track->count; i++)
         moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].sends);
+    for (int i = 0; i < track->count; i++)
+        moved |= lent_settle(track, &track->endpoints[i]);
     track_plan(track);
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
@@ -288,7 +319,10 @@ void track_abort(struct track *track, const hvd_status *cause)
     track->local.head = NULL;
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
-        endpoint->sends.head = endpoint->receives.head = NULL;
+        struct link *link = endpoint->link;
+        if (link->lent && !link->operations->taken(link, link->lent))
+            link->operations->revoke(link);
+        endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }
     while (track->running) {
         status_copy(&track->running->job->status, cause);

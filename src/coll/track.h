@@ -16,6 +16,7 @@ struct endpoint {
     int peer;
     bool broken;
     struct task_queue sends, receives;
+    struct task_queue lent; /* sent, but the peer still reads the tensors */
 };
 
 struct job_queue {

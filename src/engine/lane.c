@@ -156,11 +156,11 @@ void lane_end(struct lane *lane, const hvd_status *cause)
 {
     lane_abort(lane, -1, cause);
     lane->health = coordinator_health(lane->coordinator, NULL);
+    lane_flush(lane); /* peers learn the cause before they miss the data */
     executor_abort(lane->executor, cause);
     if (lane->remover)
         handle_finish(lane->remover, cause);
     lane->remover = NULL;
-    lane_flush(lane);
 }
 
 bool lane_flush(struct lane *lane)

@@ -78,6 +78,7 @@ static void close_peer(struct peer *peer)
     }
     free(peer->links);
     socket_close(&peer->doorbell);
+    lending_end(&peer->lending);
     segment_release(peer->segment);
 }
 
@@ -174,7 +175,15 @@ void peer_lose(struct peer *peer, int error)
     if (peer->doorbell >= 0) /* its end would keep the sleeper awake */
         platform_poller_remove(peer->mesh->bell, peer->doorbell);
     peer_text(peer, who, sizeof who);
-    if (error == 0 || error == ECONNRESET || error == EPIPE) {
+    if (error == EBADMSG) {
+        status_set(&peer->cause, HVD_PEER_LOST,
+                   "gave up %s: it points to memory that it has not shared; either its memory is corrupt, or "
+                   "it runs another version of Horovod",
+                   who);
+    } else if (error == ECANCELED) {
+        status_set(&peer->cause, HVD_PEER_LOST,
+                   "gave up %s: it ended an operation whose data this rank still read; see its output", who);
+    } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
         status_set(
             &peer->cause, HVD_PEER_LOST,
             "lost %s: its connection was closed without goodbye; it was probably killed or crashed, see "
@@ -230,7 +239,7 @@ static bool any_news(const struct mesh *mesh)
     for (int i = 0; i < mesh->peer_count; i++) {
         for (int channel = 0; channel < mesh->channels; channel++) {
             struct link *link = mesh->peers[i].links[channel];
-            if ((link->want_read || link->want_write) && link->operations->news(link))
+            if ((link->want_read || link->want_write || link->want_taken) && link->operations->news(link))
                 return true;
         }
     }

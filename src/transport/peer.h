@@ -2,6 +2,7 @@
 #ifndef HVD_TRANSPORT_PEER_H
 #define HVD_TRANSPORT_PEER_H
 
+#include "transport/lending.h"
 #include "transport/mesh.h"
 #include "transport/segment.h"
 
@@ -16,6 +17,7 @@ struct peer {
     struct link **links;     /* [channels] */
     int doorbell;            /* Unix socket to a peer of this host, or -1 */
     struct segment *segment; /* its memory, mapped here, or NULL */
+    struct lending lending;  /* whose memory the one sees of the other */
     int local_index;         /* place among the peers of this host, or -1 */
     bool expected;           /* said goodbye */
     bool lost, told;         /* told: mesh_next_lost has returned it */

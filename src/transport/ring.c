@@ -35,7 +35,7 @@ size_t ring_write(struct ring *ring, const void *bytes, size_t length)
     size_t room = distance(ring, ring->theirs + ring->size, ring->mine);
     if (room < length)
         room = ring_room(ring);
-    size_t n = smaller(room, length);
+    size_t n = room < length ? room & ~(size_t)(RING_GRAIN - 1) : length;
     if (!n)
         return 0;
     size_t at = ring->mine & (ring->size - 1);
@@ -45,6 +45,29 @@ size_t ring_write(struct ring *ring, const void *bytes, size_t length)
     ring->mine += n;
     atomic_store_explicit(&ring->memory->head, ring->mine, memory_order_seq_cst);
     return n;
+}
+
+static struct ring_slot *next_slot(const struct ring *ring)
+{
+    return &ring->memory->slots[ring->slots % RING_SLOTS];
+}
+
+bool ring_refer(struct ring *ring, const struct ring_reference *reference)
+{
+    struct ring_slot *slot = next_slot(ring);
+    uint64_t stamp = atomic_load_explicit(&slot->stamp, memory_order_relaxed);
+    uint64_t end = stamp - 1 + atomic_load_explicit(&slot->length, memory_order_relaxed);
+    ring_room(ring);
+    if (stamp && (int64_t)(ring->theirs - end) < 0)
+        return false;
+    atomic_store_explicit(&slot->arena, reference->arena, memory_order_relaxed);
+    atomic_store_explicit(&slot->offset, reference->offset, memory_order_relaxed);
+    atomic_store_explicit(&slot->length, reference->length, memory_order_relaxed);
+    atomic_store_explicit(&slot->stamp, ring->mine + 1, memory_order_release);
+    ring->slots++;
+    ring->mine += reference->length;
+    atomic_store_explicit(&ring->memory->head, ring->mine, memory_order_seq_cst);
+    return true;
 }
 
 /* Both sides skip the same padding, each for itself; it is never published. */
@@ -59,6 +82,27 @@ size_t ring_available(struct ring *ring)
     return distance(ring, ring->theirs, ring->mine);
 }
 
+/* How many bytes lie in the ring before the next that lie elsewhere. Whoever has seen a head beyond them has
+ * seen their slot, too; what an old slot says is behind, which as unsigned is far ahead. */
+static uint64_t before_slot(const struct ring *ring)
+{
+    return atomic_load_explicit(&next_slot(ring)->stamp, memory_order_acquire) - 1 - ring->mine;
+}
+
+bool ring_follow(struct ring *ring, struct ring_reference *reference)
+{
+    if (!distance(ring, ring->theirs, ring->mine) && !ring_available(ring))
+        return false;
+    struct ring_slot *slot = next_slot(ring);
+    if (before_slot(ring) != 0)
+        return false;
+    reference->arena = atomic_load_explicit(&slot->arena, memory_order_relaxed);
+    reference->offset = atomic_load_explicit(&slot->offset, memory_order_relaxed);
+    reference->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
+    ring->slots++;
+    return true;
+}
+
 size_t ring_view(struct ring *ring, const void **bytes, size_t limit)
 {
     size_t at = ring->mine & (ring->size - 1);
@@ -67,7 +111,8 @@ size_t ring_view(struct ring *ring, const void **bytes, size_t limit)
     if (available < contiguous)
         available = ring_available(ring);
     *bytes = ring->memory->bytes + at;
-    return smaller(available, contiguous);
+    uint64_t before = before_slot(ring);
+    return smaller(before < available ? (size_t)before : available, contiguous);
 }
 
 void ring_consume(struct ring *ring, size_t length)

@@ -2,7 +2,10 @@
  *
  * Head and tail count bytes and only grow; each is written by one side and lies in cache lines of its own.
  * Whatever the other side writes there, no access leaves the ring. Messages start at multiples of
- * RING_ALIGNMENT, so elements of 1, 2, 4, 8 or 16 bytes never lie across the ring's end. */
+ * RING_ALIGNMENT, so elements of 1, 2, 4, 8 or 16 bytes never lie across the ring's end.
+ *
+ * Some bytes of the stream may lie elsewhere: then a slot says where, and the ring's own bytes at these
+ * positions mean nothing. A slot is free again once its bytes were read. */
 #ifndef HVD_TRANSPORT_RING_H
 #define HVD_TRANSPORT_RING_H
 
@@ -15,11 +18,26 @@
 
 #define RING_ALIGNMENT 64
 #define RING_LINE      128 /* two cache lines: processors fetch them in pairs */
+#define RING_GRAIN     16  /* the largest element; writing pauses only at multiples of it */
+#define RING_SLOTS     16
+
+/* Where bytes of the stream lie: in an arena (arena.h). */
+struct ring_reference {
+    uint64_t arena, offset, length;
+};
+
+struct ring_slot {
+    _Atomic uint64_t stamp; /* 1 + the position of its first byte; written last */
+    _Atomic uint64_t arena, offset, length;
+};
 
 struct ring_memory {
-    alignas(RING_LINE) _Atomic uint64_t head;  /* bytes written; the writer's */
-    alignas(RING_LINE) _Atomic uint64_t tail;  /* bytes read; the reader's */
-    alignas(RING_LINE) atomic_uint wants_room; /* set by a writer before it sleeps */
+    alignas(RING_LINE) _Atomic uint64_t head;    /* bytes written; the writer's */
+    atomic_bool revoked;                         /* the writer's: what lies elsewhere is valid no more */
+    alignas(RING_LINE) _Atomic uint64_t tail;    /* bytes read; the reader's */
+    alignas(RING_LINE) atomic_uint wants_room;   /* set by a writer before it sleeps */
+    alignas(RING_LINE) _Atomic uint64_t granted; /* the reader's: the newest of the writer's arenas it sees */
+    alignas(RING_LINE) struct ring_slot slots[RING_SLOTS];
     alignas(RING_LINE) uint8_t bytes[];
 };
 
@@ -29,6 +47,7 @@ struct ring {
     size_t size;     /* a power of two, at least RING_ALIGNMENT */
     uint64_t mine;   /* head for the writer, tail for the reader */
     uint64_t theirs; /* the other one, as last seen */
+    unsigned slots;  /* used so far */
 };
 
 static inline size_t ring_bytes(size_t size)
@@ -40,11 +59,15 @@ static inline size_t ring_bytes(size_t size)
 size_t ring_room(struct ring *ring); /* looks at the reader's progress */
 /* Copies as much as fits from one part, at most `length`, and shows it to the reader. */
 size_t ring_write(struct ring *ring, const void *bytes, size_t length);
+/* The stream's next bytes lie there; false: no slot is free. */
+bool ring_refer(struct ring *ring, const struct ring_reference *reference);
 void ring_end_write(struct ring *ring);
 
 /* The reader's. */
 size_t ring_available(struct ring *ring); /* looks at the writer's progress */
-/* The next bytes in place, at most `limit`, up to the ring's end. */
+/* Whether the next bytes lie elsewhere; then where. Once for each such piece, before ring_view. */
+bool ring_follow(struct ring *ring, struct ring_reference *reference);
+/* The next bytes in place, at most `limit`, up to the ring's end or to bytes that lie elsewhere. */
 size_t ring_view(struct ring *ring, const void **bytes, size_t limit);
 void ring_consume(struct ring *ring, size_t length);
 void ring_end_read(struct ring *ring);

@@ -16,7 +16,6 @@
 #define CONTROL_RING  ((size_t)16 << 10)
 #define LEAST_RING    ((size_t)16 << 10)
 #define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
-#define OFFER_FIXED   (SEGMENT_ID_BYTES + 8)
 #define OFFER_CHANNEL 16
 
 /* Segments that this process made, under forked_lock. */
@@ -100,7 +99,7 @@ void segment_close_fd(struct segment *segment)
     socket_close(&segment->fd);
 }
 
-static struct segment *allocate(size_t bytes)
+static struct segment *make(size_t bytes)
 {
     struct segment *segment = calloc(1, sizeof *segment);
     if (!segment)
@@ -111,54 +110,88 @@ static struct segment *allocate(size_t bytes)
     return segment;
 }
 
-static hvd_code map_own(struct segment *segment, hvd_status *status)
+static hvd_code map_own(struct segment *segment, const char *advice, hvd_status *status)
 {
     segment->fd = platform_memory_create(segment->bytes);
     if (segment->fd >= 0)
         segment->memory = platform_memory_map(segment->fd, segment->bytes);
     if (!segment->memory)
-        return status_set_errno(status, errno,
-                                "can't get %zu KiB of shared memory (a container's memory limit counts it; "
-                                "HOROVOD_SHM_RING_BYTES makes it smaller)",
-                                segment->bytes >> 10);
-    return crypto_random(segment->id, sizeof segment->id, status);
+        return status_set_errno(
+            status, errno, "can't get %zu KiB of shared memory (a container's memory limit counts it; %s)",
+            segment->bytes >> 10, advice);
+    return crypto_random(segment->memory->id, sizeof segment->memory->id, status);
+}
+
+hvd_code segment_allocate(size_t bytes, const char *advice, struct segment **segment, hvd_status *status)
+{
+    struct segment *made = make(bytes);
+    if (!made)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a piece of shared memory");
+    made->process = getpid();
+    hvd_code code = map_own(made, advice, status);
+    if (code) {
+        segment_release(made);
+        return code;
+    }
+    forked_lock();
+    made->next = own_segments;
+    own_segments = made;
+    forked_unlock();
+    *segment = made;
+    return HVD_OK;
 }
 
 hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status)
 {
     size_t data_size = choose_data_size(peers, channels, wanted);
-    struct segment *created = allocate(segment_bytes(peers, channels, data_size));
-    if (!created)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    created->channels = channels;
-    created->data_size = data_size;
-    created->process = getpid();
-    hvd_code code = map_own(created, status);
-    if (code) {
-        segment_release(created);
+    hvd_code code = segment_allocate(segment_bytes(peers, channels, data_size),
+                                     "HOROVOD_SHM_RING_BYTES makes it smaller", segment, status);
+    if (code)
         return code;
-    }
-    forked_lock();
-    created->next = own_segments;
-    own_segments = created;
-    forked_unlock();
-    *segment = created;
+    (*segment)->channels = channels;
+    (*segment)->data_size = data_size;
     return HVD_OK;
+}
+
+/* This process's own mapping of it, or NULL. A child of fork() has not kept its parent's. */
+static struct segment *find_own(const struct segment *mapped)
+{
+    forked_lock();
+    struct segment *at = own_segments;
+    while (at && (at->process != getpid() || at->bytes != mapped->bytes ||
+                  memcmp(at->memory->id, mapped->memory->id, SEGMENT_ID_BYTES) != 0))
+        at = at->next;
+    if (at)
+        atomic_fetch_add(&at->references, 1);
+    forked_unlock();
+    return at;
+}
+
+struct segment *segment_map(int fd)
+{
+    size_t bytes = platform_memory_bytes(fd);
+    struct segment *mapped = bytes < sizeof(struct segment_memory) ? NULL : make(bytes);
+    if (!mapped)
+        return NULL;
+    mapped->memory = platform_memory_map(fd, bytes);
+    struct segment *own = mapped->memory ? find_own(mapped) : NULL;
+    if (mapped->memory && !own)
+        return mapped;
+    segment_release(mapped);
+    return own;
 }
 
 /* ---- offers ------------------------------------------------------------------------------------------- */
 
 size_t segment_offer_bytes(int channels)
 {
-    return OFFER_FIXED + (size_t)channels * OFFER_CHANNEL;
+    return (size_t)channels * OFFER_CHANNEL;
 }
 
 void segment_offer(const struct segment *segment, int index, uint8_t *offer)
 {
     size_t bytes = segment_offer_bytes(segment->channels);
     struct wire_writer writer = {.bytes = offer, .capacity = bytes};
-    wire_put_raw(&writer, segment->id, SEGMENT_ID_BYTES);
-    wire_put_u64(&writer, segment->bytes);
     for (int channel = 0; channel < segment->channels; channel++) {
         wire_put_u64(&writer, ring_offset(segment, index, channel));
         wire_put_u64(&writer, ring_size(segment, channel));
@@ -173,59 +206,18 @@ static bool ring_fits(uint64_t offset, uint64_t size, uint64_t bytes)
            bytes - offset - sizeof(struct ring_memory) >= size;
 }
 
-static bool read_offer(struct segment *offered, const uint8_t *offer, struct ring *rings, int channels,
-                       size_t *offsets)
-{
-    struct wire_reader reader = wire_reader_of(offer, segment_offer_bytes(channels));
-    memcpy(offered->id, wire_get_raw(&reader, SEGMENT_ID_BYTES), SEGMENT_ID_BYTES);
-    offered->bytes = wire_get_u64(&reader);
-    for (int channel = 0; channel < channels; channel++) {
-        offsets[channel] = wire_get_u64(&reader);
-        rings[channel] = (struct ring){.size = wire_get_u64(&reader)};
-        if (!ring_fits(offsets[channel], rings[channel].size, offered->bytes))
-            return false;
-    }
-    return wire_done(&reader);
-}
-
-/* This process's own mapping of it, or NULL. A child of fork() has not kept its parent's. */
-static struct segment *find_own(const struct segment *offered)
-{
-    forked_lock();
-    struct segment *at = own_segments;
-    while (at && (memcmp(at->id, offered->id, sizeof at->id) != 0 || at->process != getpid() ||
-                  at->bytes != offered->bytes))
-        at = at->next;
-    if (at)
-        atomic_fetch_add(&at->references, 1);
-    forked_unlock();
-    return at;
-}
-
-static struct segment *map_peers(const struct segment *offered, int fd)
-{
-    struct segment *segment = fd < 0 ? NULL : allocate(offered->bytes);
-    if (!segment)
-        return NULL;
-    segment->memory = platform_memory_map(fd, segment->bytes);
-    if (segment->memory)
-        return segment;
-    segment_release(segment);
-    return NULL;
-}
-
 struct segment *segment_accept(const uint8_t *offer, int fd, struct ring *rings, int channels)
 {
-    struct segment offered = {.fd = -1};
-    struct segment *segment = NULL;
-    size_t *offsets = calloc((size_t)channels, sizeof *offsets);
-    if (offsets && read_offer(&offered, offer, rings, channels, offsets)) {
-        segment = find_own(&offered);
-        if (!segment)
-            segment = map_peers(&offered, fd);
+    struct segment *segment = segment_map(fd);
+    struct wire_reader reader = wire_reader_of(offer, segment_offer_bytes(channels));
+    for (int channel = 0; segment && channel < channels; channel++) {
+        uint64_t offset = wire_get_u64(&reader), size = wire_get_u64(&reader);
+        if (ring_fits(offset, size, segment->bytes)) {
+            rings[channel] = ring_at(segment, offset, size);
+        } else {
+            segment_release(segment);
+            segment = NULL;
+        }
     }
-    for (int channel = 0; segment && channel < channels; channel++)
-        rings[channel] = ring_at(segment, offsets[channel], rings[channel].size);
-    free(offsets);
     return segment;
 }

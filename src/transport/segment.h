@@ -15,13 +15,13 @@ struct segment_memory {
     /* 1 while the rank sleeps: who gives it something exchanges the word to 0 and rings its doorbell. */
     alignas(RING_LINE) atomic_uint sleeping;
     atomic_int core; /* where the rank last began to wait, from 1 on; 0: unknown */
+    alignas(RING_LINE) uint8_t id[SEGMENT_ID_BYTES];
 };
 
 /* A mapping, own or a peer's. */
 struct segment {
     struct segment_memory *memory;
     size_t bytes;
-    uint8_t id[SEGMENT_ID_BYTES];
     int fd; /* -1 with a peer's */
     atomic_int references;
     /* Of an own segment: */
@@ -31,11 +31,15 @@ struct segment {
     size_t data_size; /* of a ring that carries data */
 };
 
+/* So many bytes, the header's included; `advice` tells what to try when they can't be had. */
+hvd_code segment_allocate(size_t bytes, const char *advice, struct segment **segment, hvd_status *status);
 /* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. */
 hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status);
 void segment_release(struct segment *segment); /* NULL is fine */
 /* The descriptor is needed until the last peer has mapped the memory. */
 void segment_close_fd(struct segment *segment);
+/* The one behind the descriptor, which stays the caller's; NULL when it can't be mapped. */
+struct segment *segment_map(int fd);
 
 /* This rank's outgoing ring to its `index`th local peer. */
 struct ring segment_ring(const struct segment *segment, int index, int channel);

@@ -176,9 +176,10 @@ static ssize_t tcp_view(struct link *link, const void **data, size_t limit)
     return shown || n >= 0 ? (ssize_t)shown : -1;
 }
 
-static void tcp_consume(struct link *link, size_t n)
+static bool tcp_consume(struct link *link, size_t n)
 {
     drop(tcp_of(link), n);
+    return true;
 }
 
 static void tcp_end_receive(struct link *link)

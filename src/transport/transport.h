@@ -31,12 +31,18 @@ struct link_operations {
      * end. */
     ssize_t (*receive)(struct link *link, const struct iovec *parts, int count);
     /* Shows up to `limit` next bytes of the incoming message in place, aligned to 16 bytes at the message's
-     * start and contiguous; *data stays valid until consume. Asks for no more than the message has left. */
+     * start and contiguous (lent bytes: as the peer's tensor is); *data stays valid until consume. Asks for
+     * no more than the message has left. */
     ssize_t (*view)(struct link *link, const void **data, size_t limit);
-    /* Drops n viewed bytes. */
-    void (*consume)(struct link *link, size_t n);
+    /* Drops n viewed bytes. False: they had been changed meanwhile, and the link is broken. */
+    bool (*consume)(struct link *link, size_t n);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
+    /* Whether the peer has read all up to `lent`. NULL, as the next one, where nothing is ever lent. */
+    bool (*taken)(struct link *link, uint64_t lent);
+    /* What is lent changes from now on: whoever still reads it must not use it. The link is of no use then.
+     */
+    void (*revoke)(struct link *link);
     /* For the mesh: is there what want_read and want_write ask for? Called after the peers were told to ring,
      * so what comes later rings. */
     bool (*news)(struct link *link);
@@ -63,6 +69,9 @@ struct link {
     int channel;
     bool want_read;  /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
     bool want_write; /* likewise for room to send */
+    bool lends;      /* set before send: the peer may read the parts later, where they lie */
+    uint64_t lent;   /* the link's: where the last lent bytes end in the stream; 0: none */
+    uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */
 };
 
 static inline ssize_t link_send(struct link *link, const struct iovec *parts, int count)

@@ -57,7 +57,6 @@ static void offer_memory(const uint8_t *bytes, size_t length)
     if (!offer || fd < 0)
         abort();
     memcpy(offer, bytes, length < segment_offer_bytes(CHANNELS) ? length : segment_offer_bytes(CHANNELS));
-    offer[SEGMENT_ID_BYTES + 1] |= MEMORY >> 8;
     struct segment *segment = segment_accept(offer, fd, rings, CHANNELS);
     for (int channel = 0; segment && channel < CHANNELS; channel++) {
         const uint8_t *end = (const uint8_t *)segment->memory + MEMORY;

@@ -1,5 +1,5 @@
 """A rank that reduces for ever and says when and how that ended. Arguments: kind of ending, victim, and
-whether it has forked workers before, or goes on in a smaller job afterwards."""
+whether it has forked workers before, reduces shared memory, or goes on in a smaller job afterwards."""
 
 import os
 import resource
@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 import horovod as hvd
+from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
 
 SIGNALS = {name: getattr(signal, name) for name in ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "SIGSTOP")}
@@ -59,10 +60,15 @@ def main() -> None:
     if "workers" in extra and hvd.rank() == victim:
         fork_workers(2)
     data = np.ones(1000, np.float32)
+    if "shared" in extra:
+        data = np.frombuffer(_core.shared(8 << 20), np.float32)
     try:
         for step in range(1_000_000):
             hvd.allreduce(data, name="gradient", op=hvd.Sum)
             if step == 200 and hvd.rank() == victim:
+                if "shared" in extra:
+                    hvd.allreduce_async(data, name="gradient", op=hvd.Sum)
+                    time.sleep(0.003)  # the others read its memory, and it theirs
                 end_as(kind)
     except HorovodInternalError as error:
         print(f"RAISED {time.monotonic():.6f} {error}", flush=True)

@@ -97,6 +97,13 @@ def test_workers_of_the_dead_rank_live_on(transport: str) -> None:
     assert not wait_until_gone(mark), "a forked worker was left behind"
 
 
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_killed_while_others_read_its_memory(victim: int) -> None:
+    result, mark = run_with_victim("SIGKILL", victim, "shm", "shared")
+    check_survivors(result.stdout, victim)
+    assert not wait_until_gone(mark)
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 3])
 def test_survivors_go_on_in_a_smaller_job(victim: int, transport: str) -> None:

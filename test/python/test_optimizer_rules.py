@@ -116,6 +116,7 @@ def test_signature() -> None:
     assert list(parameters) == [
         *("optimizer", "named_parameters", "compression", "backward_passes_per_step", "op"),
         *("gradient_predivide_factor", "num_groups", "groups", "sparse_as_dense", "process_set"),
+        "shared_gradients",
     ]
 
 

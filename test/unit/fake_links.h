@@ -132,11 +132,12 @@ static inline ssize_t fake_view(struct link *link, const void **data, size_t lim
     return (ssize_t)ready;
 }
 
-static inline void fake_consume(struct link *link, size_t n)
+static inline bool fake_consume(struct link *link, size_t n)
 {
     struct pipe *pipe = fake_of(link)->in;
     memset(pipe->viewed, 0xee, sizeof pipe->viewed < n + 16 ? sizeof pipe->viewed : n + 16);
     pipe->read += n;
+    return true;
 }
 
 static inline void fake_end_receive(struct link *link)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import torch
 
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
 from horovod.optimizer import Reducer
 from horovod.process_sets import ProcessSet
 from horovod.torch.operations import sparse_allreduce_async
 
+_LINE = 64  # bytes; no two gradients share one
 _ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
 
 
@@ -63,6 +67,58 @@ class StoredGradients:
             parameter.grad = reduced
         elif reduced.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(reduced)
+
+
+class SharedGradients(StoredGradients):
+    """As above; those that stay from step to step lie in memory that the host's other ranks read in place.
+
+    A gradient that autograd hands over anew in every step stays where it is: moving it costs the copy that
+    reading in place saves.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        self.fitting = [parameter for parameter in parameters if _can_share(parameter)]
+        self.places: dict[torch.nn.Parameter, torch.Tensor] | None = None  # until gradients stay
+
+    def keep(self) -> None:
+        """The gradients are to stay, and are about to be set to zero in place."""
+        if self.places is None:
+            self.places = _shared_places(self.fitting)
+        for parameter, place in self.places.items():
+            gradient = parameter.grad
+            if gradient is None or _layout_of(gradient) != _layout_of(place):
+                continue
+            if gradient.data_ptr() != place.data_ptr():
+                parameter.grad = place.copy_(gradient.detach())
+
+
+def _shared_places(parameters: list[torch.nn.Parameter]) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Room for their gradients; none where there is no shared memory."""
+    starts = [0, *accumulate(_round_up(parameter.nbytes) for parameter in parameters)]
+    try:
+        memory = _core.shared(max(1, starts[-1]))
+    except HorovodInternalError:
+        return {}
+    return {
+        parameter: torch.frombuffer(
+            memory, dtype=parameter.dtype, count=parameter.numel(), offset=start
+        ).view(parameter.shape)
+        for parameter, start in zip(parameters, starts, strict=False)
+    }
+
+
+def _layout_of(array: torch.Tensor) -> tuple[Any, ...]:
+    return array.layout, array.device, array.dtype, array.shape
+
+
+def _can_share(parameter: torch.nn.Parameter) -> bool:
+    """Whether its gradient will be of one piece of memory on the CPU, and not empty."""
+    dense = parameter.layout is torch.strided and parameter.device.type == "cpu"
+    return dense and parameter.requires_grad and parameter.is_contiguous() and parameter.numel() > 0
+
+
+def _round_up(count: int) -> int:
+    return (count + _LINE - 1) // _LINE * _LINE
 
 
 class StepDeltas(StoredGradients):

@@ -35,6 +35,7 @@ __all__ = [
     "grouped_reducescatter_async",
     "reducescatter",
     "reducescatter_async",
+    "shared_zeros",
     "sparse_allreduce_async",
 ]
 
@@ -122,6 +123,26 @@ grouped_reducescatter = collectives.grouped_reducescatter
 grouped_reducescatter_async = collectives.grouped_reducescatter_async
 alltoall = collectives.alltoall
 alltoall_async = collectives.alltoall_async
+
+
+def shared_zeros(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor in memory that the other ranks of this host read in place.
+
+    For what is reduced again and again, a flat buffer of gradients above all: operations on it, or on views
+    of it, save a copy of what is sent. All else works as with any tensor, with and without other ranks.
+
+    Args:
+        shape: as for ``torch.zeros``.
+        dtype: as for ``torch.zeros``.
+
+    Raises:
+        HorovodInternalError: there is not so much shared memory.
+    """
+    like = torch.empty(shape, dtype=dtype, device="meta")
+    if not like.numel():
+        return torch.zeros(shape, dtype=dtype)
+    memory = _core.shared(like.nbytes)
+    return torch.frombuffer(memory, dtype=like.dtype, count=like.numel()).view(like.shape)
 
 
 def sparse_allreduce_async(

@@ -1,0 +1,200 @@
+/* test_shared.c - tensors in memory that peers read in place: algorithms x sizes x ranks, beside tensors in
+ * plain memory. Each tensor is overwritten as soon as an operation has ended, so a peer that still reads it
+ * gets another result. */
+#include "group.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 4, TENSORS = 24 };
+
+/* Below and above what is lent; odd, so that ranks' blocks begin anywhere; many pieces. */
+static const size_t counts[] = {5000, 300007, 1200011};
+
+/* Which ranks' tensors are shared. */
+static bool is_shared(int rank, int pattern)
+{
+    return pattern == 0 || (pattern == 1 && rank % 2 == 0);
+}
+
+static float *get_memory(size_t count, bool shared)
+{
+    hvd_status check_status;
+    void *memory = NULL;
+    if (shared)
+        CHECK_OK(hvd_shared_alloc(count * sizeof(float), &memory, &check_status));
+    else
+        CHECK(memory = calloc(count, sizeof(float)), "out of memory");
+    return memory;
+}
+
+static void release_memory(float *memory, bool shared)
+{
+    if (shared)
+        hvd_shared_free(memory);
+    else
+        free(memory);
+}
+
+static float value_of(int rank, int round, size_t i)
+{
+    return (float)((i * 7 + (size_t)rank * 3 + (size_t)round) % 16);
+}
+
+static void fill(const struct member *member, float *data, size_t count, int round)
+{
+    for (size_t i = 0; i < count; i++)
+        data[i] = value_of(member->rank, round, i);
+}
+
+static void check_sum(const struct member *member, const float *data, size_t count, int round)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (int rank = 0; rank < member->size; rank++)
+            sum += value_of(rank, round, i);
+        CHECK(data[i] == sum, "round %d, element %zu of %zu: %g, not %g", round, i, count, data[i], sum);
+    }
+}
+
+static void allreduce_case(struct member *member, size_t count, int pattern, bool in_place)
+{
+    hvd_status check_status;
+    bool shared = is_shared(member->rank, pattern);
+    int64_t shape[] = {(int64_t)count};
+    float *input = get_memory(count, shared), *output = in_place ? input : get_memory(count, shared);
+    hvd_tensor in = tensor_of(input, HVD_FLOAT32, shape, 1), out = tensor_of(output, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "allreduce", &in);
+    request.outputs = in_place ? NULL : &out;
+    for (int round = 0; round < ROUNDS; round++) {
+        fill(member, input, count, round);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        if (!in_place)
+            memset(input, 0xff, count * sizeof *input);
+        check_sum(member, output, count, round);
+    }
+    if (!in_place)
+        release_memory(output, shared);
+    release_memory(input, shared);
+}
+
+static void allreduce_product(struct member *member)
+{
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (int pattern = 0; pattern < 2; pattern++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                allreduce_case(member, counts[c], pattern, in_place);
+}
+
+/* One batch of both kinds of memory, tiny tensors between long ones. */
+static void mixed_batch(struct member *member)
+{
+    hvd_status check_status;
+    hvd_tensor tensors[TENSORS];
+    int64_t shapes[TENSORS][1];
+    float *plain = get_memory(TENSORS * 40000, false), *shared = get_memory(TENSORS * 40000, true);
+    for (int t = 0; t < TENSORS; t++) {
+        shapes[t][0] = t % 4 == 3 ? t : 30001 + t;
+        tensors[t] =
+            tensor_of(((t + member->rank) % 3 ? shared : plain) + 40000 * t, HVD_FLOAT32, shapes[t], 1);
+    }
+    hvd_request request = request_of(HVD_ALLREDUCE, "batch", tensors);
+    request.count = TENSORS;
+    request.grouped = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int t = 0; t < TENSORS; t++)
+            fill(member, tensors[t].data, (size_t)shapes[t][0], round);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        for (int t = 0; t < TENSORS; t++)
+            check_sum(member, tensors[t].data, (size_t)shapes[t][0], round);
+    }
+    free(plain);
+    hvd_shared_free(shared);
+}
+
+static void broadcast(struct member *member)
+{
+    hvd_status check_status;
+    const size_t count = 700001;
+    int64_t shape[] = {(int64_t)count};
+    float *data = get_memory(count, true);
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+    for (int root = 0; root < member->size; root++) {
+        hvd_request request = request_of(HVD_BROADCAST, "broadcast", &tensor);
+        request.root = root;
+        fill(member, data, count, root);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        for (size_t i = 0; i < count; i++)
+            CHECK(data[i] == value_of(root, root, i), "root %d, element %zu: %g", root, i, data[i]);
+    }
+    hvd_shared_free(data);
+}
+
+/* An input that peers read in place; the result is the engine's. */
+static void allgather(struct member *member)
+{
+    hvd_status check_status;
+    const size_t count = 400003;
+    int64_t shape[] = {(int64_t)count};
+    float *data = get_memory(count, true);
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), out;
+    for (int round = 0; round < ROUNDS; round++) {
+        hvd_request request = request_of(HVD_ALLGATHER, "allgather", &tensor);
+        fill(member, data, count, round);
+        CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
+        memset(data, 0xff, count * sizeof *data);
+        const float *got = out.data;
+        for (int rank = 0; rank < member->size; rank++)
+            for (size_t i = 0; i < count; i++)
+                CHECK(*got++ == value_of(rank, round, i), "rank %d, element %zu", rank, i);
+        hvd_free(out.data);
+    }
+    hvd_shared_free(data);
+}
+
+static void everything(struct member *member)
+{
+    allreduce_product(member);
+    mixed_batch(member);
+    broadcast(member);
+    allgather(member);
+}
+
+static void test_rings(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 5; size++)
+        group_run(&(struct group_options){.transport = "shm"}, size, everything, NULL);
+}
+
+static void test_other_algorithms(void **state)
+{
+    static const char *const doubling[] = {"allreduce_algorithm", "doubling", NULL};
+    static const char *const narrow[] = {"shm_ring_bytes", "16384", NULL};
+    (void)state;
+    for (int size = 2; size <= 5; size++)
+        group_run(&(struct group_options){.transport = "shm", .settings = doubling}, size, everything, NULL);
+    group_run(&(struct group_options){.transport = "shm", .settings = narrow}, 3, everything, NULL);
+}
+
+/* Memory that can't be seen from elsewhere is sent. */
+static void test_tcp(void **state)
+{
+    (void)state;
+    group_run(&(struct group_options){.transport = "tcp"}, 3, everything, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rings),
+        cmocka_unit_test(test_other_algorithms),
+        cmocka_unit_test(test_tcp),
+    };
+    return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
+}
