@@ -197,8 +197,8 @@ static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsi
  * now. */
 static bool wait_for_driver(struct hvd_context *context, atomic_uint *word, unsigned value)
 {
-    struct patience patience = {
-        .mesh = context->world->mesh, .spin = context->caller_spin, .yield = YIELD_TIME_OF_CALLER};
+    /* never polling: the one who drives may need this core */
+    struct patience patience = {.mesh = context->world->mesh, .yield = YIELD_TIME_OF_CALLER};
     patience_renew(&patience);
     bool mine = false;
     atomic_fetch_add(&context->wanted, 1);
