@@ -202,6 +202,7 @@ EARLIER = {
     "transport: tensors in shared memory are read in place",
     "torch, transport: shared gradients; lent data is revoked",
     "torch, transport: shared gradients are tested",
+    "docs: shared gradients; a death while memory is lent",
 }
 
 
