@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
 from horovod.basics import Average, Max, Sum
-from horovod.collectives import Collectives
 from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compressor
-from horovod.handles import Handle
 from horovod.process_sets import ProcessSet, check_member
 from horovod.requests import ALLREDUCE
 
@@ -67,26 +66,32 @@ class Reducer(Generic[P, A]):
     ``ready`` hears of every gradient of every backward pass and starts its reduction in the last one;
     ``finish`` starts what no pass has (ranks may use different parameters) and waits for all; ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
+    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys.
     """
 
     def __init__(
         self,
         gradients: Gradients[P, A],
-        collectives: Collectives[A],
         names: dict[P, str],
         groups: Sequence[tuple[P, ...]],
         passes: int,
         rules: Rules,
     ) -> None:
         self.gradients = gradients
-        self.collectives = collectives
-        self.names = names
-        self.group_of = {parameter: group for group in groups for parameter in group}
+        self.parameters, self.names = list(names), list(names.values())
+        places = {parameter: place for place, parameter in enumerate(self.parameters)}
+        self.group_of: dict[int, tuple[int, ...]] = {}
+        for group in groups:
+            members = tuple(places[parameter] for parameter in group)
+            self.group_of.update(dict.fromkeys(members, members))
         self.rules = rules
         self.set_passes(passes)
         # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
-        self.sparse: set[P] | None = set() if rules.sparse_as_dense or not rules.early else None
-        self.in_flight: dict[P, Callable[[], None] | None] = {}  # None: waits for, or goes with, its group
+        self.sparse: set[int] | None = set() if rules.sparse_as_dense or not rules.early else None
+        self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
+        self.operations: list[_core.Operation] = []
+        self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
+        self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
         self.rounds = 0  # calls of `finish` in this step that reduced
         self.forget()
 
@@ -96,34 +101,36 @@ class Reducer(Generic[P, A]):
             raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
         self.passes = passes
 
-    def add(self, parameter: P, name: str) -> None:
-        """One more parameter, on all ranks alike."""
-        self.names[parameter] = name
+    def add(self, parameter: P, name: str) -> int:
+        """One more parameter, on all ranks alike; returns its place."""
+        self.parameters.append(parameter)
+        self.names.append(name)
         if self.sparse is not None and self.rules.early and not self.rules.sparse_as_dense:
             self.sparse = None
+        return len(self.parameters) - 1
 
     # -- what happens to the reducer ---------------------------------------------------------------
 
-    def ready(self, parameter: P) -> None:
-        """One more pass has added to this gradient."""
-        seen = self.seen.get(parameter, 0) + 1
+    def ready(self, place: int) -> None:
+        """One more pass has added to the gradient of this parameter."""
+        seen = self.seen.get(place, 0) + 1
         if seen > self.passes:
             raise AssertionError(
-                f"the gradient of '{self.names[parameter]}' was computed {seen} times since the last step(), "
+                f"the gradient of '{self.names[place]}' was computed {seen} times since the last step(), "
                 f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
                 f"backward_passes_per_step={seen} to DistributedOptimizer"
             )
         if self.rounds and self.rules.op not in (Average, Sum):
             raise AssertionError(
-                f"the gradient of '{self.names[parameter]}' came after those of this step had been reduced: "
+                f"the gradient of '{self.names[place]}' came after those of this step had been reduced: "
                 "add up the losses and call backward() once, or use op=Average"
             )
-        self.seen[parameter] = seen
-        self.changed.add(parameter)
+        self.seen[place] = seen
+        self.changed.add(place)
         if seen == self.passes and self.rules.early:
             self.due = True
-            if self.sparse is not None or not self.gradients.is_sparse(parameter):
-                self._start(parameter)
+            if self.sparse is not None or not self.gradients.is_sparse(self.parameters[place]):
+                self._start(place)
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
@@ -131,15 +138,17 @@ class Reducer(Generic[P, A]):
             return
         if self.sparse is None:
             self.sparse = self._agree_on_sparse()
-        for parameter in self.names:
-            goes = self.gradients.is_trained(parameter) or parameter in self.group_of  # groups go whole
-            if goes and parameter not in self.in_flight:
-                self._start(parameter)
-        waits = [wait for wait in self.in_flight.values() if wait is not None]
-        taken = list(self.in_flight)
-        self.in_flight.clear()
+        for place, parameter in enumerate(self.parameters):
+            if place in self.in_flight:
+                continue
+            if place in self.group_of or self.gradients.is_trained(parameter):  # groups go whole
+                self._start(place)
+        taken, self.in_flight = self.in_flight, set()
         self.changed.clear()
         self.rounds, self.due = self.rounds + 1, False
+        gathering, self.gathering = self.gathering, {}
+        waits: list[Callable[[], None]] = [self._finish_dense]
+        waits += [partial(self._finish_sparse, *item) for item in gathering.items()]
         failures = [error for wait in waits if (error := _failure_of(wait)) is not None]
         if failures:
             self.forget()
@@ -148,86 +157,92 @@ class Reducer(Generic[P, A]):
 
     def forget(self) -> None:
         """The step is over; gradients may come anew."""
-        self.seen: dict[P, int] = {}  # passes since the step began
-        self.changed: set[P] = set()  # gradients that came since the last `finish`
-        self.settled: dict[P, A] = {}  # what was reduced and may still grow
+        self.seen: dict[int, int] = {}  # passes since the step began
+        self.changed: set[int] = set()  # gradients that came since the last `finish`
+        self.settled: dict[int, A] = {}  # what was reduced and may still grow
         self.rounds = 0
         self.due = False  # a gradient has come in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
 
-    def _agree_on_sparse(self) -> set[P]:
+    def _agree_on_sparse(self) -> set[int]:
         """Which parameters have a sparse gradient on some rank, and have started densely on none.
 
         Once for each optimizer: a rank that does not use a parameter must know what the others will send.
         """
-        fixed = {*self.in_flight, *self.group_of}
-        marks = bytearray(2 if p in fixed else int(self.gradients.is_sparse(p)) for p in self.names)
-        name = f"sparse_gradients.{next(iter(self.names.values()), '')}"
+        marks = bytearray(map(self.gradients.is_sparse, self.parameters))
+        for place in (*self.in_flight, *self.group_of):
+            marks[place] = 2
+        name = f"sparse_gradients.{self.names[0] if self.names else ''}"
         number = check_member(self.rules.process_set)
         _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
-        return {parameter for parameter, mark in zip(self.names, marks, strict=True) if mark == 1}
+        return {place for place, mark in enumerate(marks) if mark == 1}
 
-    def _start(self, parameter: P) -> None:
-        group = self.group_of.get(parameter, (parameter,))
-        self.in_flight[parameter] = None
-        if parameter in (self.sparse or ()):
-            self.in_flight[parameter] = self._reduce_sparse(parameter)
-        elif self.in_flight.keys() >= set(group):
-            self.in_flight[parameter] = self._reduce(group, parameter in self.group_of)
+    def _start(self, place: int) -> None:
+        self.in_flight.add(place)
+        group = self.group_of.get(place)
+        if self.sparse and place in self.sparse:
+            part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
+            self.gathering[place] = self.gradients.start_sparse(
+                part, self._name(place), self.rules.op, self.rules.process_set
+            )
+        elif group is None:
+            self._reduce((place,), grouped=False)
+        elif self.in_flight.issuperset(group):
+            self._reduce(group, grouped=True)
 
-    def _name(self, parameter: P) -> str:
+    def _reduce(self, places: tuple[int, ...], grouped: bool) -> None:
+        """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
+        rules, gradients, tensors = self.rules, self.gradients, []
+        for place in places:
+            part = self._contribution(place, gradients.take(self.parameters[place]))
+            small, context = rules.compression.compress(part)
+            tensor = gradients.dense(small)
+            self.sent[place] = tensor, context
+            tensors.append(tensor)
+        before, after = rules.factors
+        name, number = self._name(places[0]), check_member(rules.process_set)
+        operation = _core.submit(
+            ALLREDUCE, name, tensors, None, rules.op, before, after, 0, number, 0, grouped
+        )
+        self.operations.append(operation)
+
+    def _finish_dense(self) -> None:
+        operations, self.operations = self.operations, []
+        sent, self.sent = self.sent, {}
+        _core.wait(operations)
+        for place, (reduced, context) in sent.items():
+            self._put(place, self.rules.compression.decompress(reduced, context))
+
+    def _finish_sparse(self, place: int, gathering: Callable[[], A]) -> None:
+        self._put(place, gathering())
+
+    def _name(self, place: int) -> str:
         """A later round has names of its own, so that it never meets another rank's next step."""
-        return self.names[parameter] + (f".{self.rounds + 1}" if self.rounds else "")
+        return f"{self.names[place]}.{self.rounds + 1}" if self.rounds else self.names[place]
 
-    def _contribution(self, parameter: P, gradient: A) -> A:
+    def _contribution(self, place: int, gradient: A) -> A:
         """In a later round of a sum: what has come since, as the rest is the sum over all ranks already."""
         if not self.rounds or self.rules.op == Average:
             return gradient
-        if parameter not in self.changed:
-            self.settled[parameter] = self.gradients.copy(gradient)
-        return gradient - self.settled[parameter]  # type: ignore[operator,no-any-return]
+        if place not in self.changed:
+            self.settled[place] = self.gradients.copy(gradient)
+        return gradient - self.settled[place]  # type: ignore[operator,no-any-return]
 
-    def _put(self, parameter: P, reduced: A) -> None:
-        settled = self.settled.pop(parameter, None)
-        self.gradients.put(parameter, reduced if settled is None else settled + reduced)  # type: ignore[operator]
+    def _put(self, place: int, reduced: A) -> None:
+        if place in self.settled:
+            reduced = self.settled.pop(place) + reduced  # type: ignore[operator]
+        self.gradients.put(self.parameters[place], reduced)
 
-    def _settle(self, taken: list[P]) -> None:
+    def _settle(self, taken: Iterable[int]) -> None:
         """Keeps sums to which another backward pass of this step may still add."""
         if self.rules.op != Sum or not self.rules.early:
             return
-        for parameter in taken:
-            if self.seen.get(parameter, 0) < self.passes:
-                sparse = parameter in (self.sparse or ())
+        for place in taken:
+            if self.seen.get(place, 0) < self.passes:
+                sparse = place in (self.sparse or ())
                 take = self.gradients.take_sparse if sparse else self.gradients.take
-                self.settled[parameter] = self.gradients.copy(take(parameter))
-
-    def _reduce(self, group: tuple[P, ...], grouped: bool) -> Callable[[], None]:
-        """Starts one reduction; the returned function waits for it and puts the results in place."""
-        rules, name = self.rules, self._name(group[0])
-        parts = [self._contribution(parameter, self.gradients.take(parameter)) for parameter in group]
-        pairs = [rules.compression.compress(part) for part in parts]
-        sent = [self.gradients.dense(small) for small, _ in pairs]
-        rest = (rules.op, *rules.factors, rules.process_set)
-        handle: Handle[Any]
-        if grouped:
-            handle = self.collectives.grouped_allreduce_async_(sent, None, name, *rest)
-        else:
-            handle = self.collectives.allreduce_async_(sent[0], None, name, *rest)
-
-        def wait() -> None:
-            handle.wait()
-            for parameter, reduced, (_, context) in zip(group, sent, pairs, strict=True):
-                self._put(parameter, rules.compression.decompress(reduced, context))
-
-        return wait
-
-    def _reduce_sparse(self, parameter: P) -> Callable[[], None]:
-        """As ``_reduce``, for the entries of a sparse gradient."""
-        rules = self.rules
-        part = self._contribution(parameter, self.gradients.take_sparse(parameter))
-        gathering = self.gradients.start_sparse(part, self._name(parameter), rules.op, rules.process_set)
-        return lambda: self._put(parameter, gathering())
+                self.settled[place] = self.gradients.copy(take(self.parameters[place]))
 
 
 def _failure_of(wait: Callable[[], None]) -> HorovodInternalError | None:

@@ -207,6 +207,16 @@ static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize
     return require_context() ? NULL : operation_run(context, arguments, count);
 }
 
+PyDoc_STRVAR(wait_doc,
+             "wait($module, operations, /)\n--\n\n"
+             "Wait until all of them are over; then raise what went wrong in the first that failed.");
+
+static PyObject *core_wait(PyObject *module, PyObject *operations)
+{
+    (void)module;
+    return operation_wait_all(operations);
+}
+
 PyDoc_STRVAR(process_set_add_doc,
              "process_set_add($module, ranks, /)\n--\n\n"
              "Make a set of these ranks and return its id; all ranks of the job have to call it.");
@@ -269,6 +279,7 @@ static PyMethodDef methods[] = {
     {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
     {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
     {"run", METHOD(core_run), METH_FASTCALL, run_doc},
+    {"wait", core_wait, METH_O, wait_doc},
     {"process_set_add", core_process_set_add, METH_O, process_set_add_doc},
     {"process_set_remove", core_process_set_remove, METH_O, process_set_remove_doc},
     {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},

@@ -131,24 +131,31 @@ static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *statu
     return code;
 }
 
-/* 1: done. 0: time is over. -1: an exception is set. seconds < 0: for ever. */
-static int wait_for(hvd_handle *handle, double seconds)
+/* 1: it is over, as `status` says. 0: time is over. -1: a signal's handler has raised. seconds < 0: for ever.
+ */
+static int wait_until_over(hvd_handle *handle, double seconds, hvd_status *status)
 {
-    hvd_status status;
     hvd_code code;
     do {
         double slice = seconds < 0 || seconds > WAIT_SLICE ? WAIT_SLICE : seconds;
-        code = wait_slice(handle, slice, &status);
+        code = wait_slice(handle, slice, status);
         if (PyErr_CheckSignals())
             return -1;
         if (seconds >= 0)
             seconds -= slice;
     } while (code == HVD_IN_PROGRESS && (seconds < 0 || seconds > 0));
-    if (code == HVD_IN_PROGRESS)
-        return 0;
-    if (code)
-        raise_status(&status);
-    return code ? -1 : 1;
+    return code != HVD_IN_PROGRESS;
+}
+
+/* 1: done. 0: time is over. -1: an exception is set. */
+static int wait_for(hvd_handle *handle, double seconds)
+{
+    hvd_status status;
+    int over = wait_until_over(handle, seconds, &status);
+    if (over <= 0 || !status.code)
+        return over;
+    raise_status(&status);
+    return -1;
 }
 
 void operation_shut_down(hvd_context *context)
@@ -247,6 +254,43 @@ int operation_init_module(PyObject *module)
         return -1;
     Py_INCREF(operation_type);
     return PyModule_AddObject(module, "Operation", (PyObject *)operation_type);
+}
+
+/* What is submitted last mostly ends last: with it in hand the others are only looked at. */
+static int wait_backwards(PyObject *all, hvd_status *failure)
+{
+    for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
+        struct in_flight *operation = &((Operation *)PyTuple_GetItem(all, i))->operation;
+        hvd_status status;
+        if (wait_until_over(operation->handle, -1, &status) < 0)
+            return -1;
+        held_tensors_release(&operation->held);
+        if (status.code)
+            *failure = status;
+    }
+    return 0;
+}
+
+static int check_operations(PyObject *all)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(all); i++) {
+        if (Py_TYPE(PyTuple_GetItem(all, i)) != operation_type) {
+            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Operation");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+PyObject *operation_wait_all(PyObject *operations)
+{
+    hvd_status failure = {0};
+    PyObject *all = PySequence_Tuple(operations); /* no other thread changes it */
+    int failed = !all || check_operations(all) || wait_backwards(all, &failure);
+    Py_XDECREF(all);
+    if (failed)
+        return NULL;
+    return failure.code ? raise_status(&failure) : Py_BuildValue("");
 }
 
 PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)

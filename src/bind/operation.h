@@ -14,6 +14,9 @@ PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_
 /* The same, waits, and returns the list of Results of an allgather, else None. */
 PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
 
+/* Waits until all Operations of a sequence are over; then raises the first one's failure, or returns None. */
+PyObject *operation_wait_all(PyObject *operations);
+
 /* hvd_shutdown beside threads that may be waiting: they leave the engine first, and hear the outcome when it
  * is over. */
 void operation_shut_down(hvd_context *context);

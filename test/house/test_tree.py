@@ -192,6 +192,7 @@ def test_nothing_is_left_to_do_later() -> None:
 
 # A few letters too long, or of two areas, and noticed too late.
 EARLIER = {
+    "docs: shared gradients; a death while memory is lent",
     "coll: at most 128 KiB between two looks at other links",
     "engine: waiting callers yield longer, listeners nap",
     "simulate: sets open late, texts and last join checked",

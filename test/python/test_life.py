@@ -10,12 +10,15 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import horovod as hvd
+from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
+from horovod.requests import ALLREDUCE
 
 
 def test_placement(rank: int, size: int) -> None:
@@ -236,6 +239,62 @@ def test_ctrl_c_while_waiting(rank: int, size: int) -> None:
         np.testing.assert_allclose(hvd.synchronize(handle), size)
     if rank != 0:
         np.testing.assert_allclose(hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum), size)
+
+
+def start(name: str, tensor: Any) -> Any:
+    return _core.submit(ALLREDUCE, name, (tensor,), None, hvd.Sum, 1.0, 1.0, 0, 0, 0, False)
+
+
+def test_wait_for_many(size: int) -> None:
+    _core.wait([])
+    tensors = [np.full(2, i, np.float32) for i in range(40)]
+    operations = [start(f"many.{i}", tensor) for i, tensor in enumerate(tensors)]
+    _core.wait(tuple(operations))
+    np.testing.assert_allclose(tensors, np.arange(40)[:, None] * np.full((1, 2), size))
+    _core.wait(operations)  # again: nothing left to do
+
+
+def test_wait_for_many_lets_the_tensors_go() -> None:
+    tensor = np.ones(2)
+    before = sys.getrefcount(tensor)
+    _core.wait([start(f"kept.{i}", tensor) for i in range(4)])
+    assert sys.getrefcount(tensor) == before
+
+
+def test_wait_for_what_is_no_operation(size: int) -> None:
+    for wrong in (3, None, [None], [hvd.allreduce_async(np.ones(2), name="a handle", op=hvd.Sum)]):
+        with pytest.raises(TypeError):
+            _core.wait(wrong)  # type: ignore[arg-type]
+    operation = start("beside a wrong one", np.ones(2))
+    with pytest.raises(TypeError, match="Operation"):
+        _core.wait([operation, object()])  # type: ignore[list-item]
+    assert operation.wait()
+
+
+def test_first_failure_of_many(rank: int, size: int) -> None:
+    """It is raised when all are over, those after it too."""
+    if size == 1:
+        pytest.skip("needs several ranks")
+    odd = rank == size - 1
+    operations = [start(f"one of many.{i}", np.ones(2 + int(odd and i in (1, 3)))) for i in range(5)]
+    with pytest.raises(HorovodInternalError, match=r"one of many\.1"):
+        _core.wait(operations)
+    assert all(operation.done() for operation in operations)
+    assert operations[4].wait()
+
+
+def test_ctrl_c_while_waiting_for_many(rank: int, size: int) -> None:
+    """As with one; what was not waited for goes on."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+    names = [f"interrupted.{i}" for i in range(3)]
+    if rank == 0:
+        operations = [start(name, np.ones(2)) for name in names]
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            _core.wait(operations)
+    hvd.barrier()
+    _core.wait(operations if rank == 0 else [start(name, np.ones(2)) for name in names])
 
 
 def test_shutdown_beside_a_waiting_thread(rank: int, size: int) -> None:

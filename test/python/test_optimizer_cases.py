@@ -224,6 +224,35 @@ def test_mixed_types_and_layouts(groups: Any, rank: int, size: int) -> None:
     assert torch.allclose(before[2] - halves.weight, torch.ones(2, 4, dtype=torch.bfloat16), atol=0.02)
 
 
+@pytest.mark.parametrize("groups", [None, 1])
+def test_gradients_that_change(groups: Any, rank: int, size: int) -> None:
+    """In every step another type, shape or layout."""
+    parameter = torch.nn.Parameter(torch.zeros(3, 4))
+    sgd = torch.optim.SGD([parameter], 1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, [("changing", parameter)], groups=groups)
+    mean = (size + 1) / 2
+    for dtype, shape in ((torch.float32, (3, 4)), (torch.float64, (5, 2)), (torch.bfloat16, (7,))):
+        parameter.data = torch.zeros(shape, dtype=dtype)
+        for step in (1, 2):  # the second one has gaps
+            parameter.grad = torch.full((*shape, step), rank + 1.0, dtype=dtype)[..., 0]
+            gradient = parameter.grad
+            optimizer.synchronize()
+            assert parameter.grad is gradient
+            assert gradient.dtype == dtype and torch.all(gradient == mean)
+            optimizer.zero_grad()
+
+
+def test_lazily_negated_gradient(rank: int, size: int) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], 1.0), [("negated", parameter)])
+    lazy = torch.complex(torch.zeros(3), torch.full((3,), rank + 1.0)).conj().imag
+    assert lazy.is_neg()
+    parameter.grad = lazy
+    optimizer.synchronize()
+    assert torch.all(parameter.grad == -(size + 1) / 2)
+    optimizer.zero_grad()
+
+
 def test_parameters_added_later(rank: int, size: int) -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.first.parameters(), lr=0.1))

@@ -23,11 +23,12 @@ class StoredGradients:
     """The gradients in ``parameter.grad``."""
 
     def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.layout is not torch.strided:
-            parameter.grad = parameter.grad.to_dense()
-        return parameter.grad.detach()
+        gradient = parameter.grad
+        if gradient is None:
+            gradient = parameter.grad = torch.zeros_like(parameter)
+        elif gradient.layout is not torch.strided:
+            gradient = parameter.grad = gradient.to_dense()
+        return gradient.detach() if gradient.requires_grad else gradient
 
     def take_sparse(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         if parameter.grad is None:
@@ -47,7 +48,7 @@ class StoredGradients:
         return parameter.requires_grad
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
-        return array.contiguous()
+        return array.resolve_conj().resolve_neg().contiguous()
 
     def copy(self, array: torch.Tensor) -> torch.Tensor:
         return array.clone()
@@ -59,6 +60,8 @@ class StoredGradients:
 
     def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
         gradient = parameter.grad
+        if gradient is reduced:
+            return
         assert gradient is not None
         if reduced.layout is not torch.strided:
             parameter.grad = reduced
@@ -151,23 +154,24 @@ class BackwardHooks:
         for hook in self.installed:
             hook.remove()
 
-    def watch(self, parameter: torch.nn.Parameter) -> None:
+    def watch(self, place: int) -> None:
+        parameter = self.reducer.parameters[place]
         if not (parameter.requires_grad and self.reducer.rules.member):
             return
-        method = weakref.WeakMethod(self.gradient_ready)
+        reference = weakref.ref(self)
 
-        def tell(parameter: torch.Tensor) -> None:
-            gradient_ready = method()
-            if gradient_ready is not None:
-                gradient_ready(parameter)
+        def tell(_: torch.Tensor) -> None:
+            hooks = reference()
+            if hooks is not None:
+                hooks.gradient_ready(place)
 
-        hook = parameter.register_post_accumulate_grad_hook(tell)  # type: ignore[no-untyped-call]
+        hook = parameter.register_post_accumulate_grad_hook(tell)
         self.installed.append(hook)
 
-    def gradient_ready(self, parameter: torch.Tensor) -> None:
+    def gradient_ready(self, place: int) -> None:
         if self.reducer.rules.early:
             self.await_end()
-        self.reducer.ready(parameter)
+        self.reducer.ready(place)
 
     def await_end(self) -> None:
         task = torch._C._current_graph_task_id()

@@ -21,7 +21,6 @@ from horovod.grouping import check_names, make_groups, split_factor
 from horovod.optimizer import Reducer, Rules
 from horovod.process_sets import ProcessSet, global_process_set, is_member
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
-from horovod.torch.operations import collectives
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 
@@ -70,9 +69,8 @@ class _Distributed(torch.optim.Optimizer):
         """As the optimizer's own; the new parameters' gradients are reduced, too."""
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
-        for i, parameter in enumerate(self.param_groups[number]["params"]):
-            self._hvd.add(parameter, _default_name(number, i))
-            self._hvd_hooks.watch(parameter)
+        for i, parameter in enumerate(dict.fromkeys(self.param_groups[number]["params"])):
+            self._hvd_hooks.watch(self._hvd.add(parameter, _default_name(number, i)))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's own; a step that was under way is forgotten."""
@@ -142,7 +140,7 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _before_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Step pre-hook of Adasum: keeps what the step will change."""
-    for parameter in optimizer._hvd.names:
+    for parameter in optimizer._hvd.parameters:
         if parameter.requires_grad:
             optimizer._hvd.gradients.remember(parameter)
 
@@ -235,18 +233,16 @@ def DistributedOptimizer(  # noqa: N802
     rules = Rules(
         op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
-    source: StoredGradients = StepDeltas() if not rules.early else StoredGradients()
+    source: StoredGradients = StoredGradients() if rules.early else StepDeltas()
     if shared_gradients and rules.early and compression is NoneCompressor and local_size() > 1:
         source = SharedGradients(trained)
-    return _instrument(
-        optimizer, Reducer(source, collectives, names, together, backward_passes_per_step, rules)
-    )
+    return _instrument(optimizer, Reducer(source, names, together, backward_passes_per_step, rules))
 
 
 def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
     hooks = BackwardHooks(reducer)
-    for parameter in reducer.names:
-        hooks.watch(parameter)
+    for place in range(len(reducer.parameters)):
+        hooks.watch(place)
     kind, mixin = type(optimizer), _Distributed if reducer.rules.early else _DistributedAdasum
     optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
     optimizer.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
