@@ -203,7 +203,6 @@ EARLIER = {
     "transport: tensors in shared memory are read in place",
     "torch, transport: shared gradients; lent data is revoked",
     "torch, transport: shared gradients are tested",
-    "docs: shared gradients; a death while memory is lent",
 }
 
 
