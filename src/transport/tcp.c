@@ -255,7 +255,7 @@ hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *statu
         socket_close(&fd);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     }
-    *tcp = (struct tcp_link){.link = {&transport_tcp, peer->rank, channel, false, false},
+    *tcp = (struct tcp_link){.link = {.operations = &transport_tcp, .peer = peer->rank, .channel = channel},
                              .peer = peer,
                              .fd = fd,
                              .readable = true,
