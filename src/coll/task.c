@@ -9,6 +9,7 @@
 #define PARTS_PER_CALL 64
 #define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
 #define LEND_LEAST     ((size_t)1 << 20)
+#define LEND_MOST      ((size_t)1 << 20)  /* of bytes for which few references have to do */
 #define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
@@ -53,8 +54,9 @@ static int buffer_parts(const struct task *task, size_t length, struct iovec *pa
 static ssize_t move_send(const struct task *task, struct link *link, size_t open)
 {
     struct iovec parts[PARTS_PER_CALL];
-    int count = buffer_parts(task, smaller(open, CHUNK), parts, PARTS_PER_CALL);
     link->lends = task->run->lends && !task->awaited;
+    size_t limit = link->lends ? LEND_MOST : CHUNK;
+    int count = buffer_parts(task, smaller(open, limit), parts, PARTS_PER_CALL);
     return link_send(link, parts, count);
 }
 
