@@ -47,8 +47,9 @@ static int listen_on(const struct addrinfo *address)
 
 static int port_of(const struct sockaddr_storage *address)
 {
-    return ntohs(address->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port
-                                                : ((const struct sockaddr_in *)address)->sin_port);
+    struct sockaddr_in either; /* the port lies at the same place in both families */
+    memcpy(&either, address, sizeof either);
+    return ntohs(either.sin_port);
 }
 
 static int find_numeric(const char *address, const char *port, struct addrinfo **found)

@@ -19,8 +19,9 @@ DEADLINE = 30.0
 
 
 def pytest_configure() -> None:
-    """A job in the background of a shell script ignores Ctrl-C, and so would all that is started here."""
+    """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as those of nohup do."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool:
