@@ -19,7 +19,7 @@ DEADLINE = 30.0
 
 
 def pytest_configure() -> None:
-    """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as those of nohup do."""
+    """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as with nohup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
