@@ -21,6 +21,8 @@ size_t platform_memory_bytes(int fd); /* 0: it is none */
  */
 void platform_memory_inherit(void *memory, size_t bytes);
 void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
+/* A hint that this private memory, not touched yet, be made of large pages. */
+void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);

@@ -99,6 +99,11 @@ void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
         munmap(memory, bytes); /* rather a fault here than changes in the parent */
 }
 
+void platform_memory_prefer_large_pages(void *memory, size_t bytes)
+{
+    madvise(memory, bytes, MADV_HUGEPAGE);
+}
+
 /* ---- events ------------------------------------------------------------------------------------------ */
 
 int platform_event_create(void)

@@ -1,8 +1,10 @@
 /* result.c - see result.h. Most of a large result's time would go into page faults, as malloc gives large
- * blocks back to the system at once; so a few are kept for the next results of about their size. The slots
- * are exchanged without a lock: a forked child may find them in any state. */
+ * blocks back to the system at once; so a few are kept for the next results of about their size, and the
+ * largest consist of large pages. The slots are exchanged without a lock: a forked child may find them in any
+ * state. */
 #include "engine/result.h"
 
+#include "base/platform.h"
 #include "horovod.h"
 
 #include <stdatomic.h>
@@ -14,6 +16,9 @@
 #define SLOTS     4
 #define SMALLEST  ((size_t)128 << 10) /* below, malloc keeps it */
 #define LARGEST   ((size_t)32 << 20)
+
+#define LARGE_PAGE       ((size_t)2 << 20)
+#define LARGE_PAGES_FROM (2 * LARGE_PAGE) /* smaller blocks would have few whole ones */
 
 /* Just before the data. */
 struct head {
@@ -63,6 +68,16 @@ static struct head take_kept(size_t bytes)
     return (struct head){NULL, 0};
 }
 
+static void *obtain(size_t capacity)
+{
+    if (capacity < LARGE_PAGES_FROM)
+        return aligned_alloc(ALIGNMENT, capacity);
+    void *block = aligned_alloc(LARGE_PAGE, capacity);
+    if (block)
+        platform_memory_prefer_large_pages(block, capacity);
+    return block;
+}
+
 void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
 {
     size_t before = round_up(sizeof(struct head) + (size_t)ndim * sizeof(int64_t), ALIGNMENT);
@@ -74,7 +89,7 @@ void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_
     if (capacity >= SMALLEST)
         head = take_kept(capacity);
     if (!head.block)
-        head = (struct head){aligned_alloc(ALIGNMENT, capacity), capacity};
+        head = (struct head){obtain(capacity), capacity};
     char *block = head.block;
     if (!block)
         return NULL;

@@ -17,6 +17,7 @@ struct peer {
     struct link **links;     /* [channels] */
     int doorbell;            /* Unix socket to a peer of this host, or -1 */
     struct segment *segment; /* its memory, mapped here, or NULL */
+    struct copying copying;  /* into the rings to it */
     struct lending lending;  /* whose memory the one sees of the other */
     int local_index;         /* place among the peers of this host, or -1 */
     bool expected;           /* said goodbye */

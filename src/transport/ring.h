@@ -9,6 +9,8 @@
 #ifndef HVD_TRANSPORT_RING_H
 #define HVD_TRANSPORT_RING_H
 
+#include "transport/copying.h"
+
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,10 +46,11 @@ struct ring_memory {
 /* One side's view. */
 struct ring {
     struct ring_memory *memory;
-    size_t size;     /* a power of two, at least RING_ALIGNMENT */
-    uint64_t mine;   /* head for the writer, tail for the reader */
-    uint64_t theirs; /* the other one, as last seen */
-    unsigned slots;  /* used so far */
+    size_t size;             /* a power of two, at least RING_ALIGNMENT */
+    uint64_t mine;           /* head for the writer, tail for the reader */
+    uint64_t theirs;         /* the other one, as last seen */
+    unsigned slots;          /* used so far */
+    struct copying *copying; /* the writer's, or NULL */
 };
 
 static inline size_t ring_bytes(size_t size)

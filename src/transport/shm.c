@@ -267,6 +267,7 @@ hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status 
         shm->link = (struct link){.operations = &transport_shm, .peer = peer->rank, .channel = channel};
         shm->peer = peer;
         shm->out = segment_ring(mesh->segment, peer->local_index, channel);
+        shm->out.copying = &peer->copying;
         shm->in = rings[channel];
         peer->links[channel] = &shm->link;
     }

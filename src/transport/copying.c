@@ -1,0 +1,119 @@
+/* copying.c - see copying.h. The writer sees only its own half of the price: what it streams costs the reader
+ * more, so streaming must be better by far. */
+#include "transport/copying.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ADVANTAGE        2.0
+#define TIMED_LEAST      ((size_t)4 << 10) /* shorter copies say little */
+#define STREAMED_LEAST   ((size_t)1 << 10)
+#define TRIAL_BYTES      ((size_t)4 << 10)
+#define FIRST_INTERVAL   ((size_t)256 << 10)
+#define LONGEST_INTERVAL ((size_t)64 << 20)
+#define LINE             64
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#include <x86intrin.h>
+
+static uint64_t ticks(void)
+{
+    return __rdtsc();
+}
+
+static void stream_lines(char *to, const char *from, size_t lines)
+{
+    for (; lines; lines--, to += LINE, from += LINE) {
+        for (int at = 0; at < LINE; at += 16)
+            _mm_stream_si128((__m128i *)(void *)(to + at),
+                             _mm_loadu_si128((const __m128i *)(const void *)(from + at)));
+    }
+    _mm_sfence(); /* they keep no order by themselves */
+}
+
+static void copy(enum copying_way way, char *to, const char *from, size_t length)
+{
+    size_t head = way == COPYING_STREAMED ? -(uintptr_t)to % LINE : length;
+    if (head > length)
+        head = length;
+    memcpy(to, from, head);
+    if (head == length)
+        return;
+    size_t tail = (length - head) % LINE;
+    stream_lines(to + head, from + head, (length - head) / LINE);
+    memcpy(to + length - tail, from + length - tail, tail);
+}
+
+#else /* without such stores there is one way, and nothing to learn */
+
+static uint64_t ticks(void)
+{
+    return 0;
+}
+
+static void copy(enum copying_way way, char *to, const char *from, size_t length)
+{
+    (void)way;
+    memcpy(to, from, length);
+}
+#endif
+
+/* An interruption amid a copy counts little. */
+static void smooth(double *cost, double sample)
+{
+    double most = *cost * 4;
+    *cost = *cost == 0 ? sample : *cost + ((sample < most ? sample : most) - *cost) / 4;
+}
+
+void copying_learn(struct copying *copying, enum copying_way way, double cost)
+{
+    const double *known = copying->cost;
+    smooth(&copying->cost[way], cost);
+    bool streams = known[COPYING_STREAMED] > 0 && known[COPYING_CACHED] > known[COPYING_STREAMED] * ADVANTAGE;
+    enum copying_way better = streams ? COPYING_STREAMED : COPYING_CACHED;
+    if (better != copying->way)
+        copying->interval = copying->until_trial = FIRST_INTERVAL;
+    copying->way = better;
+}
+
+static void copy_timed(struct copying *copying, enum copying_way way, char *to, const char *from,
+                       size_t length)
+{
+    uint64_t begin = ticks();
+    copy(way, to, from, length);
+    copying_learn(copying, way, (double)(ticks() - begin) / (double)length);
+}
+
+/* True when it is time for another trial. */
+static bool due(struct copying *copying, size_t length)
+{
+    if (copying->until_trial > length) {
+        copying->until_trial -= length;
+        return false;
+    }
+    size_t longer = copying->interval ? copying->interval * 2 : FIRST_INTERVAL;
+    copying->interval = longer < LONGEST_INTERVAL ? longer : LONGEST_INTERVAL;
+    copying->until_trial = copying->interval;
+    return true;
+}
+
+static enum copying_way other(enum copying_way way)
+{
+    return way == COPYING_CACHED ? COPYING_STREAMED : COPYING_CACHED;
+}
+
+void copying_copy(struct copying *copying, void *to, const void *from, size_t length)
+{
+    bool streams = copying && copying->way == COPYING_STREAMED && length >= STREAMED_LEAST;
+    if (!copying || length < TIMED_LEAST) {
+        copy(streams ? COPYING_STREAMED : COPYING_CACHED, to, from, length);
+        return;
+    }
+    size_t tried = due(copying, length) ? TRIAL_BYTES : 0;
+    if (tried)
+        copy_timed(copying, other(copying->way), to, from, tried);
+    if (tried < length)
+        copy_timed(copying, copying->way, (char *)to + tried, (const char *)from + tried, length - tried);
+}
