@@ -3,6 +3,7 @@
 #include "coll/task.h"
 
 #include "base/types.h"
+#include "transport/copying.h"
 
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
 #define LEND_LEAST     ((size_t)1 << 20)
 #define LEND_MOST      ((size_t)1 << 20)  /* of bytes for which few references have to do */
+#define STREAM_LEAST   ((size_t)4 << 20)  /* of a result that would push the rest out of the caches */
 #define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
@@ -130,11 +132,18 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     return link->operations->consume(link, length) ? (ssize_t)length : -1;
 }
 
+static bool streams(const struct job *job)
+{
+    return !operation_reduces(job->operation) && job->output.length >= STREAM_LEAST;
+}
+
 static void copy_piece(const struct task *task, const struct piece *piece)
 {
     const struct run *run = task->run;
     if (run->prescales)
         run->scale(piece->to, piece->from, piece->length / run->element, run->job->prescale, 1);
+    else if (piece->to != piece->from && streams(run->job))
+        copying_stream(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)
         memcpy(piece->to, piece->from, piece->length);
     if (task->step->last && run->finishes)

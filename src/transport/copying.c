@@ -60,10 +60,10 @@ static void copy(enum copying_way way, char *to, const char *from, size_t length
 }
 #endif
 
-/* An interruption amid a copy counts little. */
+/* Rises slowly and falls fast: with more ranks than cores many a copy is interrupted. */
 static void smooth(double *cost, double sample)
 {
-    double most = *cost * 4;
+    double most = *cost * 1.5;
     *cost = *cost == 0 ? sample : *cost + ((sample < most ? sample : most) - *cost) / 4;
 }
 
@@ -97,6 +97,11 @@ static bool due(struct copying *copying, size_t length)
     copying->interval = longer < LONGEST_INTERVAL ? longer : LONGEST_INTERVAL;
     copying->until_trial = copying->interval;
     return true;
+}
+
+void copying_stream(void *to, const void *from, size_t length)
+{
+    copy(COPYING_STREAMED, to, from, length);
 }
 
 static enum copying_way other(enum copying_way way)

@@ -23,6 +23,9 @@ struct copying {
 /* Like memcpy; a store with release order after it publishes the bytes. NULL: with ordinary stores. */
 void copying_copy(struct copying *copying, void *to, const void *from, size_t length);
 
+/* Past the caches in any case. */
+void copying_stream(void *to, const void *from, size_t length);
+
 /* A byte cost so much on this way: makes the better way the copying's. */
 void copying_learn(struct copying *copying, enum copying_way way, double cost);
 
