@@ -5,6 +5,7 @@
 #include "base/types.h"
 #include "device/adasum.h"
 #include "device/reduce.h"
+#include "device/reduce_many.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,9 +70,25 @@ static void work_adasum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduct
     adasum_kernels(dtype)->add(arrays->a, arrays->a, arrays->b, elements, 0.5, 0.75);
 }
 
+enum { MANY = 4 };
+
+/* Payload is what is read: the quarters of one array. */
+static void work_many(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    size_t part = arrays->bytes / MANY;
+    const void *sources[MANY];
+    for (int i = 0; i < MANY; i++)
+        sources[i] = arrays->a + (size_t)i * part;
+    reduce_many(dtype, reduction, arrays->result, sources, MANY, part / hvd_dtype_size(dtype), 1, 1);
+}
+
 /* Lines of cache that a kernel moves for each line of payload: read, written, and fetched before they are
  * written. What is longer than the cache memcpy writes without fetching it. */
-enum traffic { READS_TWO = 2, IN_PLACE_OF_ONE = 2, IN_PLACE_OF_TWO = 3, OUT_OF_PLACE = 4 };
+#define READS_TWO       2
+#define IN_PLACE_OF_ONE 2
+#define IN_PLACE_OF_TWO 3
+#define OUT_OF_PLACE    4
+#define FOUR_TO_ONE     1.5
 static const double copy_traffic[] = {3, 2};
 
 static int turns = 15;
@@ -96,7 +113,7 @@ static double gigabytes_per_second(work_fn work, const struct arrays *arrays, hv
 
 /* `other`: NULL, or the same out of place. */
 static void print_row(const struct arrays *arrays, hvd_dtype dtype, const char *what, work_fn work,
-                      work_fn other, hvd_reduction reduction, enum traffic traffic)
+                      work_fn other, hvd_reduction reduction, double traffic)
 {
     printf("| %s | %s |", hvd_dtype_name(dtype), what);
     for (int size = 0; size < 2; size++) {
@@ -119,6 +136,7 @@ static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
         print_row(arrays, dtype, text, work_in_place, work_out_of_place, HVD_##name, IN_PLACE_OF_TWO);
 #include "base/reductions.def"
 #undef REDUCTION
+    print_row(arrays, dtype, "sum of four", work_many, NULL, HVD_SUM, FOUR_TO_ONE);
     if (reduce_scale(dtype)) {
         print_row(arrays, dtype, "average", work_average, NULL, HVD_SUM, IN_PLACE_OF_ONE);
         print_row(arrays, dtype, "factor", work_factor, NULL, HVD_SUM, IN_PLACE_OF_ONE);

@@ -31,13 +31,19 @@ static bool is_ordered(const struct algorithm *row, int size)
     return row->operation != HVD_ALLREDUCE || row->adasum || size <= row->ordered_ranks;
 }
 
+static bool can_run(const struct algorithm *row, int size, const struct settings *settings)
+{
+    return (!row->most_ranks || size <= row->most_ranks) &&
+           (!settings->deterministic || is_ordered(row, size));
+}
+
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
                           uint64_t latency_threshold, const struct settings *settings)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (!algorithm_does(i, operation, reduction) || (settings->deterministic && !is_ordered(row, size)))
+        if (!algorithm_does(i, operation, reduction) || !can_run(row, size, settings))
             continue;
         if (strcmp(row->name, settings->allreduce_algorithm) == 0)
             return (uint16_t)i;
@@ -58,14 +64,14 @@ uint16_t method_of(uint16_t row, uint64_t piece_bytes)
 hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status)
 {
     const char *name = settings->allreduce_algorithm;
+    int size = (int)settings->size;
     char names[256] = "auto";
     size_t used = strlen(names);
     if (strcmp(name, "auto") == 0)
         return HVD_OK;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (!algorithm_does(i, HVD_ALLREDUCE, HVD_SUM) ||
-            (settings->deterministic && !is_ordered(row, (int)settings->size)))
+        if (!algorithm_does(i, HVD_ALLREDUCE, HVD_SUM) || !can_run(row, size, settings))
             continue;
         if (strcmp(row->name, name) == 0)
             return HVD_OK;
@@ -74,7 +80,8 @@ hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *s
     }
     return status_set(
         status, HVD_INVALID_ARGUMENT,
-        "HOROVOD_ALLREDUCE_ALGORITHM=%s: allreduce has no such algorithm%s; use one of: %s", name,
+        "HOROVOD_ALLREDUCE_ALGORITHM=%s: allreduce on %d ranks has no such algorithm%s; use one of: %s", name,
+        size,
         settings->deterministic ? " that adds in the order of ranks, as HOROVOD_DETERMINISTIC asks" : "",
         names);
 }

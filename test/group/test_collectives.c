@@ -226,18 +226,6 @@ static void all_cases(struct member *member)
     groups(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
 #define VARIANT(name, transport_name, ...)                                                                   \
     static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
     static struct group_options name = {                                                                     \
@@ -248,6 +236,19 @@ VARIANT(shm_ring, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096"
 VARIANT(tcp_doubling, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
 VARIANT(shm_chain, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(tcp_chain, "tcp", "allreduce_algorithm", "chain")
+VARIANT(shm_flat, "shm", "allreduce_algorithm", "flat", "shm_ring_bytes", "4096")
+
+static void run_on(void **state)
+{
+    const struct group_options *options = *state;
+#ifdef __SANITIZE_THREAD__
+    int largest = 3; /* some fifty times slower */
+#else
+    int largest = options == &shm_flat ? 5 : 8;
+#endif
+    for (int size = 1; size <= largest; size++)
+        group_run(options, size, all_cases, NULL);
+}
 
 int main(void)
 {
@@ -258,6 +259,7 @@ int main(void)
         {"every collective over tcp, doubling only, tiny cache", run_on, NULL, NULL, &tcp_doubling},
         {"every collective over shm, chains only, tiny buffers", run_on, NULL, NULL, &shm_chain},
         {"every collective over tcp, chains only", run_on, NULL, NULL, &tcp_chain},
+        {"every collective over shm, all to all, tiny buffers", run_on, NULL, NULL, &shm_flat},
     };
     return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
 }

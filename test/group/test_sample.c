@@ -144,16 +144,17 @@ static void run_job(uint64_t seed)
 {
     static const char *const transports[] = {"shm", "tcp"};
     static const char *const rings[] = {"4096", "65536", "1048576"};
-    static const char *const algorithms[] = {"auto", "doubling", "ring", "chain"};
+    static const char *const algorithms[] = {"auto", "doubling", "ring", "chain", "flat"};
     static const char *const thresholds[] = {"0", "5000", "134217728"};
     static const char *const caches[] = {"0", "5", "1024"};
     static const char *const pieces[] = {"4096", "524288"};
     static const char *const cycles[] = {"0", "0.3"};
     uint64_t state = seed;
+    int size = 1 + (int)(random_next(&state) % LARGEST);
     const char *const settings[] = {"shm_ring_bytes",
                                     rings[random_next(&state) % 3],
                                     "allreduce_algorithm",
-                                    algorithms[random_next(&state) % 4],
+                                    algorithms[random_next(&state) % (size <= 5 ? 5 : 4)],
                                     "ring_piece_bytes",
                                     pieces[random_next(&state) % 2],
                                     "fusion_threshold",
@@ -164,7 +165,6 @@ static void run_job(uint64_t seed)
                                     cycles[random_next(&state) % 2],
                                     NULL};
     struct group_options options = {.transport = transports[random_next(&state) % 2], .settings = settings};
-    int size = 1 + (int)(random_next(&state) % LARGEST);
     group_run(&options, size, run_samples, &state);
 }
 

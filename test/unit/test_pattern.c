@@ -231,22 +231,30 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
 static void test_plans(void **state)
 {
     (void)state;
-    for (int i = 0; i < algorithm_count; i++)
-        for (int size = 1; size <= SIZES; size++) {
+    for (int i = 0; i < algorithm_count; i++) {
+        int most = algorithm_table[i]->most_ranks;
+        for (int size = 1; size <= (most ? most : SIZES); size++) {
             bool rooted = algorithm_table[i]->operation == HVD_BROADCAST;
             for (int root = 0; root < (rooted ? size : 1); root++)
                 check_plans(algorithm_table[i], root, size, 1);
             check_plans(algorithm_table[i], 0, size, 0.5);
         }
+    }
+}
+
+static const char *chosen_on(int size, hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
+                             const char *forced)
+{
+    struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
+    int row = algorithm_choose(operation, reduction, bytes, size, 1000, &settings);
+    assert_true(algorithm_does(row, operation, reduction));
+    return algorithm_table[row]->name;
 }
 
 static const char *chosen_for(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
                               const char *forced)
 {
-    struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
-    int row = algorithm_choose(operation, reduction, bytes, 4, 1000, &settings);
-    assert_true(algorithm_does(row, operation, reduction));
-    return algorithm_table[row]->name;
+    return chosen_on(4, operation, reduction, bytes, forced);
 }
 
 static const char *chosen(hvd_operation operation, uint64_t bytes, const char *forced)
@@ -259,6 +267,10 @@ static void test_choice(void **state)
     (void)state;
     assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
+    assert_string_equal(chosen_on(3, HVD_ALLREDUCE, HVD_SUM, 1000, "auto"), "flat");
+    assert_string_equal(chosen_on(3, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "ring");
+    assert_string_equal(chosen_on(5, HVD_ALLREDUCE, HVD_SUM, 100000, "flat"), "flat");
+    assert_string_equal(chosen_on(6, HVD_ALLREDUCE, HVD_SUM, 10, "flat"), "doubling"); /* a set of them */
     assert_string_equal(chosen(HVD_ALLREDUCE, 1, "ring"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
@@ -323,9 +335,14 @@ static void test_names(void **state)
         assert_int_equal(check_settings(names[i], false, 4, &status), HVD_OK);
         assert_int_equal(check_settings(names[i], true, 2, &status), HVD_OK);
     }
+    assert_int_equal(check_settings("flat", false, 5, &status), HVD_OK);
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(status.text,
-                        "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce has no such algorithm; use "
+                        "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce on 4 ranks has no such algorithm; use "
+                        "one of: auto, flat, doubling, ring, chain");
+    assert_int_equal(check_settings("flat", false, 6, &status), HVD_INVALID_ARGUMENT);
+    assert_string_equal(status.text,
+                        "HOROVOD_ALLREDUCE_ALGORITHM=flat: allreduce on 6 ranks has no such algorithm; use "
                         "one of: auto, doubling, ring, chain");
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
@@ -334,7 +351,7 @@ static void test_names(void **state)
     assert_int_equal(check_settings("ring", true, 3, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(
         status.text,
-        "HOROVOD_ALLREDUCE_ALGORITHM=ring: allreduce has no such algorithm that adds in the order "
+        "HOROVOD_ALLREDUCE_ALGORITHM=ring: allreduce on 3 ranks has no such algorithm that adds in the order "
         "of ranks, as HOROVOD_DETERMINISTIC asks; use one of: auto, chain");
 }
 
