@@ -11,20 +11,13 @@
 
 const char *report_signal_name(int signal)
 {
-    static const struct {
-        int number;
-        const char *name;
-    } names[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
-                 {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
-                 {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"}, {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
-                 {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU"}};
-    static char other[32];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (names[i].number == signal)
-            return names[i].name;
-    }
-    snprintf(other, sizeof other, "signal %d", signal);
-    return other;
+    static char text[32];
+    const char *name = sigabbrev_np(signal); /* "KILL" */
+    if (name)
+        snprintf(text, sizeof text, "SIG%s", name);
+    else
+        snprintf(text, sizeof text, "signal %d", signal);
+    return text;
 }
 
 /* "ended with exit code 3", "was killed by SIGKILL". */
