@@ -124,6 +124,18 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
     free(threads);
 }
 
+void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    struct group_options over = *options;
+    for (int i = 0; i < 2; i++) {
+        over.transport = transports[i];
+        bool wanted = !options->transport || strcmp(options->transport, over.transport) == 0;
+        for (int size = smallest; wanted && size <= largest; size++)
+            group_run(&over, size, fn, NULL);
+    }
+}
+
 hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim)
 {
     return (hvd_tensor){.data = data, .shape = shape, .ndim = ndim, .dtype = dtype, .device_type = HVD_CPU};

@@ -3,13 +3,9 @@
  */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Odd tensors are equal on all ranks, of even ones each rank has every size-th number. */
 static float value_at(int tensor, int rank, int size, size_t i)
@@ -150,30 +146,7 @@ static void all_cases(struct member *member)
     in_a_set(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "shm_ring_bytes", "4096")
-VARIANT(tcp, "tcp", "allreduce_algorithm", "ring")
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"adasum over shm, tiny buffers", run_on, NULL, NULL, &shm},
-        {"adasum over tcp", run_on, NULL, NULL, &tcp},
-    };
-    return cmocka_run_group_tests_name("adasum", tests, NULL, NULL);
-}
+GROUP_TEST(adasum_over_shm_with_tiny_buffers, all_cases, 1, MOST_RANKS, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_ring_bytes", "4096"))
+GROUP_TEST(adasum_over_tcp, all_cases, 1, MOST_RANKS, .transport = "tcp", .seconds = 300,
+           SETTINGS("allreduce_algorithm", "ring"))

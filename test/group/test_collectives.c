@@ -3,12 +3,8 @@
  * them exactly and any order of summation gives the same. */
 #include "values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 static const hvd_reduction reductions[] = {
 #define REDUCTION(name, ...) HVD_##name,
@@ -226,38 +222,12 @@ static void all_cases(struct member *member)
     groups(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "cache_capacity", "1024")
-VARIANT(tcp, "tcp", "cache_capacity", "1024")
-VARIANT(shm_ring, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096", "cache_capacity", "0")
-VARIANT(tcp_doubling, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
-VARIANT(shm_chain, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
-VARIANT(tcp_chain, "tcp", "allreduce_algorithm", "chain")
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"every collective over shm", run_on, NULL, NULL, &shm},
-        {"every collective over tcp", run_on, NULL, NULL, &tcp},
-        {"every collective over shm, rings only, tiny buffers, no cache", run_on, NULL, NULL, &shm_ring},
-        {"every collective over tcp, doubling only, tiny cache", run_on, NULL, NULL, &tcp_doubling},
-        {"every collective over shm, chains only, tiny buffers", run_on, NULL, NULL, &shm_chain},
-        {"every collective over tcp, chains only", run_on, NULL, NULL, &tcp_chain},
-    };
-    return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
-}
+#define VARIANT(name, over, ...)                                                                             \
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+VARIANT(over_shm, "shm", "cache_capacity", "1024")
+VARIANT(over_tcp, "tcp", "cache_capacity", "1024")
+VARIANT(over_shm_rings_only_tiny_buffers_no_cache, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes",
+        "4096", "cache_capacity", "0")
+VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
+VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
+VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")

@@ -5,15 +5,11 @@
 
 #include "device/reduce.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LARGEST = 8, LONG = 30000 };
+enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LONG = 30000 };
 enum { FLOAT16 = 9 }; /* its row; bfloat16, float32 and float64 follow */
 
 /* One request, the same on all ranks, out of a seed; from JOINED_FROM on the last rank has joined. */
@@ -32,7 +28,7 @@ struct sample {
 struct story {
     uint64_t seed;
     bool again;
-    char *kept[LARGEST][OPERATIONS][TENSORS];
+    char *kept[MOST_RANKS][OPERATIONS][TENSORS];
 };
 
 static hvd_reduction draw_reduction(uint64_t *state, const struct sample *sample)
@@ -223,7 +219,7 @@ static void drop(struct story *story, int size)
                 free(story->kept[rank][i][t]);
 }
 
-static void run_on(void **state)
+static void run_over(const char *transport)
 {
     static const char *const settings[][11] = {
         {"deterministic", "1", "fusion_threshold", "0"},
@@ -232,26 +228,23 @@ static void run_on(void **state)
         {"deterministic", "1", "cycle_time_ms", "3", "allreduce_algorithm", "chain"},
         {"deterministic", "1", "cycle_time_ms", "1", "latency_threshold", "0", "disable_group_fusion", "1"},
     };
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = LARGEST;
-#endif
-    for (int size = 1; size <= largest; size++) {
+    for (int size = 1; size <= MOST_RANKS; size++) {
         struct story story = {.seed = test_seed() + (uint64_t)size};
         for (int run = 0; run < 5; run++, story.again = true) {
-            struct group_options options = {.transport = *state, .settings = settings[run], .seconds = 120};
+            struct group_options options = {
+                .transport = transport, .settings = settings[run], .seconds = 120};
             group_run(&options, size, run_story, &story);
         }
         drop(&story, size);
     }
 }
 
-int main(void)
+TEST(the_same_bits_over_shm)
 {
-    const struct CMUnitTest tests[] = {
-        {"the same bits over shm", run_on, NULL, NULL, "shm"},
-        {"the same bits over tcp", run_on, NULL, NULL, "tcp"},
-    };
-    return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
+    run_over("shm");
+}
+
+TEST(the_same_bits_over_tcp)
+{
+    run_over("tcp");
 }

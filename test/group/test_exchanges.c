@@ -2,13 +2,9 @@
  * 8 ranks, against a division and sums done by hand. */
 #include "values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* The rows that a rank keeps of `rows`, as the reference of a division. */
 static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t *count)
@@ -238,32 +234,8 @@ static void all_cases(struct member *member)
     alltoall_product(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "cache_capacity", "1024")
-VARIANT(tcp, "tcp", "cache_capacity", "8")
-VARIANT(shm_small, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"every exchange over shm", run_on, NULL, NULL, &shm},
-        {"every exchange over tcp, tiny cache", run_on, NULL, NULL, &tcp},
-        {"every exchange over shm, tiny buffers, no cache", run_on, NULL, NULL, &shm_small},
-    };
-    return cmocka_run_group_tests_name("exchanges", tests, NULL, NULL);
-}
+#define VARIANT(name, over, ...)                                                                             \
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+VARIANT(over_shm, "shm", "cache_capacity", "1024")
+VARIANT(over_tcp_tiny_cache, "tcp", "cache_capacity", "8")
+VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")

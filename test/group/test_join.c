@@ -3,14 +3,10 @@
 
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Everybody joins; gives the last one. */
 static int join(struct member *member)
@@ -205,50 +201,11 @@ static void with_sets(struct member *member)
     check_allreduce_works(member, "end");
 }
 
-static void on_each_transport(int size, const char *const *settings, member_fn fn)
-{
-    const char *const transports[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        struct group_options options = {.transport = transports[i], .settings = settings};
-        group_run(&options, size, fn, NULL);
-    }
-}
-
-static const char *const one_host[] = {NULL};
-static const char *const three_hosts[] = {"host_sizes", "2,3,1", "tree_fanout", "2", NULL};
-static const char *const everything[] = {"join", "all", NULL};
-
-#define TEST(name, ranks, settings)                                                                          \
-    static void test_##name(void **state)                                                                    \
-    {                                                                                                        \
-        (void)state;                                                                                         \
-        on_each_transport(ranks, settings, name);                                                            \
-    }
-TEST(uneven_work, 4, one_host)
-TEST(refused, 3, one_host)
-TEST(all_run, 3, everything)
-TEST(mismatch_meanwhile, 3, one_host)
-TEST(own_mistakes, 3, one_host)
-TEST(leave_meanwhile, 3, one_host)
-TEST(with_sets, 4, one_host)
-
-static void test_uneven_work_on_a_tree(void **state)
-{
-    (void)state;
-    on_each_transport(6, three_hosts, uneven_work);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uneven_work),
-        cmocka_unit_test(test_uneven_work_on_a_tree),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_all_run),
-        cmocka_unit_test(test_mismatch_meanwhile),
-        cmocka_unit_test(test_own_mistakes),
-        cmocka_unit_test(test_leave_meanwhile),
-        cmocka_unit_test(test_with_sets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GROUP_TEST(test_uneven_work, uneven_work, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_uneven_work_on_a_tree, uneven_work, 6, 6, SETTINGS("host_sizes", "2,3,1", "tree_fanout", "2"))
+GROUP_TEST(test_refused, refused, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_all_run, all_run, 3, 3, SETTINGS("join", "all"))
+GROUP_TEST(test_mismatch_meanwhile, mismatch_meanwhile, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_own_mistakes, own_mistakes, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_leave_meanwhile, leave_meanwhile, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_with_sets, with_sets, 4, 4, EVERY_TRANSPORT)

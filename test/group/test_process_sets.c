@@ -1,15 +1,11 @@
 /* test_process_sets.c - sets of some ranks: their values, their independence, coming, going and failing. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int add_set(struct member *member, const int32_t *ranks, int count)
 {
@@ -236,30 +232,6 @@ static void leave_with_sets(struct member *member)
     /* group_run shuts down now, each rank at its own time */
 }
 
-static void on_each_transport(int size, member_fn fn)
-{
-    const char *const transports[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        struct group_options options = {.transport = transports[i]};
-        group_run(&options, size, fn, NULL);
-    }
-}
-
-#define TEST(name, ranks)                                                                                    \
-    static void test_##name(void **state)                                                                    \
-    {                                                                                                        \
-        (void)state;                                                                                         \
-        on_each_transport(ranks, name);                                                                      \
-    }
-TEST(every_subset, 4)
-TEST(overlapping, 4)
-TEST(roots_and_splits, 4)
-TEST(mismatch, 3)
-TEST(inquiries, 3)
-TEST(come_and_go, 3)
-TEST(remove_with_pending, 3)
-TEST(leave_with_sets, 3)
-
 static double cpu_seconds(void)
 {
     struct timespec used;
@@ -278,16 +250,12 @@ static void add_and_idle(struct member *member)
     CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
 }
 
-TEST(add_and_idle, 2)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_subset),        cmocka_unit_test(test_overlapping),
-        cmocka_unit_test(test_roots_and_splits),    cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_inquiries),           cmocka_unit_test(test_come_and_go),
-        cmocka_unit_test(test_remove_with_pending), cmocka_unit_test(test_leave_with_sets),
-        cmocka_unit_test(test_add_and_idle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_inquiries, inquiries, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_come_and_go, come_and_go, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_remove_with_pending, remove_with_pending, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_leave_with_sets, leave_with_sets, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_add_and_idle, add_and_idle, 2, 2, EVERY_TRANSPORT)

@@ -4,13 +4,9 @@
  * HOROVOD_TEST_SEED repeats a run; HOROVOD_TEST_SAMPLES says how many jobs (`make soak`: many). */
 #include "values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { OPERATIONS = 30, LARGEST = 8 };
 
@@ -168,16 +164,9 @@ static void run_job(uint64_t seed)
     group_run(&options, size, run_samples, &state);
 }
 
-static void test_sample(void **unused)
+TEST(test_sample)
 {
-    (void)unused;
     const char *jobs = getenv("HOROVOD_TEST_SAMPLES");
     for (long i = 0; i < (jobs ? strtol(jobs, NULL, 10) : 40); i++)
         run_job(test_seed() + (uint64_t)i);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

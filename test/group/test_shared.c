@@ -3,13 +3,9 @@
  * gets another result. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 4, TENSORS = 24 };
 
@@ -165,36 +161,8 @@ static void everything(struct member *member)
     allgather(member);
 }
 
-static void test_rings(void **state)
-{
-    (void)state;
-    for (int size = 1; size <= 5; size++)
-        group_run(&(struct group_options){.transport = "shm"}, size, everything, NULL);
-}
-
-static void test_other_algorithms(void **state)
-{
-    static const char *const doubling[] = {"allreduce_algorithm", "doubling", NULL};
-    static const char *const narrow[] = {"shm_ring_bytes", "16384", NULL};
-    (void)state;
-    for (int size = 2; size <= 5; size++)
-        group_run(&(struct group_options){.transport = "shm", .settings = doubling}, size, everything, NULL);
-    group_run(&(struct group_options){.transport = "shm", .settings = narrow}, 3, everything, NULL);
-}
-
+GROUP_TEST(test_rings, everything, 1, 5, .transport = "shm")
+GROUP_TEST(test_doubling, everything, 2, 5, .transport = "shm", SETTINGS("allreduce_algorithm", "doubling"))
+GROUP_TEST(test_narrow_rings, everything, 3, 3, .transport = "shm", SETTINGS("shm_ring_bytes", "16384"))
 /* Memory that can't be seen from elsewhere is sent. */
-static void test_tcp(void **state)
-{
-    (void)state;
-    group_run(&(struct group_options){.transport = "tcp"}, 3, everything, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rings),
-        cmocka_unit_test(test_other_algorithms),
-        cmocka_unit_test(test_tcp),
-    };
-    return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
-}
+GROUP_TEST(test_tcp, everything, 3, 3, .transport = "tcp")

@@ -1,14 +1,10 @@
 /* test_tune.c - values change while ranks, as threads, send what they like: results stay right. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { TENSORS = 6, LONGEST = 60000 };
 
@@ -119,10 +115,9 @@ static void check_log(void)
     assert_true(changes > 20);
 }
 
-static void test_values_change(void **state)
+TEST(test_values_change)
 {
     static const char *const transports[] = {"shm", "tcp"};
-    (void)state;
     for (int size = 1; size <= 4; size += 3)
         for (int i = 0; i < 2; i++) {
             struct group_options options = {.transport = transports[i], .settings = settings};
@@ -139,10 +134,9 @@ static void short_job(struct member *member)
         step(member, &state, member->size, 0);
 }
 
-static void test_a_short_job(void **state)
+TEST(test_a_short_job)
 {
     char line[256], last[256] = "";
-    (void)state;
     group_run(&(struct group_options){.transport = "shm", .settings = settings}, 2, short_job, NULL);
     FILE *log = fopen(path, "r");
     while (fgets(line, sizeof line, log))
@@ -151,9 +145,8 @@ static void test_a_short_job(void **state)
     assert_non_null(strstr(last, ",best,"));
 }
 
-static void test_a_log_that_cannot_be_written(void **state)
+TEST(test_a_log_that_cannot_be_written)
 {
-    (void)state;
     hvd_status status;
     hvd_context *context;
     hvd_config *config = hvd_config_create();
@@ -168,15 +161,16 @@ static void test_a_log_that_cannot_be_written(void **state)
     hvd_config_free(config);
 }
 
-int main(void)
+static int make_log(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_change),
-        cmocka_unit_test(test_a_short_job),
-        cmocka_unit_test(test_a_log_that_cannot_be_written),
-    };
-    close(mkstemp(path));
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
-    return failed;
+    (void)state;
+    return close(mkstemp(path));
 }
+
+static int remove_log(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+const struct test_hooks test_hooks = {.before_all = make_log, .after_all = remove_log};

@@ -10,6 +10,17 @@
 static const char *reducers[16];
 static int reducer_count;
 
+static int find_reducers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < algorithm_count && reducer_count < 16; i++)
+        if (algorithm_does(i, HVD_ALLREDUCE, HVD_SUM))
+            reducers[reducer_count++] = algorithm_table[i]->name;
+    return reducer_count ? 0 : -1;
+}
+
+const struct test_hooks test_hooks = {.before_all = find_reducers};
+
 static const hvd_reduction reductions[] = {
 #define REDUCTION(name, ...) HVD_##name,
 #include "base/reductions.def"
@@ -22,9 +33,8 @@ static const hvd_dtype dtypes[] = {
 #undef DTYPE
 };
 
-static void test_allreduce_sizes(void **state)
+TEST(test_allreduce_sizes)
 {
-    (void)state;
     size_t counts[] = {0, 1, 2, 7, 64, 1001};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int algorithm = 0; algorithm < reducer_count; algorithm++)
@@ -36,9 +46,8 @@ static void test_allreduce_sizes(void **state)
                 }
 }
 
-static void test_allreduce_types(void **state)
+TEST(test_allreduce_types)
 {
-    (void)state;
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int in_place = 0; in_place < 2; in_place++)
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
@@ -52,9 +61,8 @@ static void test_allreduce_types(void **state)
                 }
 }
 
-static void test_allreduce_factors(void **state)
+TEST(test_allreduce_factors)
 {
-    (void)state;
     static const hvd_dtype some[] = {HVD_INT8, HVD_INT64, HVD_FLOAT16, HVD_FLOAT32};
     static const double factors[][2] = {{2, 1}, {1, 0.5}, {0.5, 2}};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
@@ -75,9 +83,8 @@ static void test_allreduce_factors(void **state)
 }
 
 /* More parts than one call takes, and more bytes than are computed on at once. */
-static void test_allreduce_long(void **state)
+TEST(test_allreduce_long)
 {
-    (void)state;
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int size = 1; size <= 4; size++) {
             struct reduce_case c = {
@@ -159,9 +166,8 @@ static void check_equal_bits(const struct reduce_case *c, int size)
     world_close(&world);
 }
 
-static void test_allreduce_equal_bits(void **state)
+TEST(test_allreduce_equal_bits)
 {
-    (void)state;
     static const hvd_dtype floats[] = {HVD_FLOAT16,  HVD_FLOAT32,   HVD_FLOAT64,
                                        HVD_BFLOAT16, HVD_COMPLEX64, HVD_COMPLEX128};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
@@ -179,9 +185,8 @@ static void test_allreduce_equal_bits(void **state)
                 }
 }
 
-static void test_reducescatter(void **state)
+TEST(test_reducescatter)
 {
-    (void)state;
     static const double factors[][2] = {{1, 1}, {2, 1}, {1, 0.5}};
     size_t counts[] = {0, 1, 9, 1001};
     for (int size = 1; size <= WORLD_RANKS; size++)
@@ -201,9 +206,8 @@ static void test_reducescatter(void **state)
                 }
 }
 
-static void test_allgather(void **state)
+TEST(test_allgather)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int turn = 0; turn < 9; turn++) {
             int tensors = 1 + turn % 3;
@@ -223,9 +227,8 @@ static void test_allgather(void **state)
         }
 }
 
-static void test_alltoall(void **state)
+TEST(test_alltoall)
 {
-    (void)state;
     static const uint64_t choices[] = {0, 1, 17, 600};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int turn = 0; turn < 12; turn++) {
@@ -248,9 +251,8 @@ static void test_alltoall(void **state)
         }
 }
 
-static void test_broadcast(void **state)
+TEST(test_broadcast)
 {
-    (void)state;
     size_t sizes[] = {0, 1, 2000};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int root = 0; root < size; root++)
@@ -271,9 +273,8 @@ static void test_broadcast(void **state)
             }
 }
 
-static void test_barrier(void **state)
+TEST(test_barrier)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int late = 0; late < size; late++) {
             struct world world = world_open(size);
@@ -294,24 +295,4 @@ static void test_barrier(void **state)
             links_assert_empty(world.links);
             world_close(&world);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_sizes),
-        cmocka_unit_test(test_allreduce_types),
-        cmocka_unit_test(test_allreduce_factors),
-        cmocka_unit_test(test_allreduce_long),
-        cmocka_unit_test(test_allreduce_equal_bits),
-        cmocka_unit_test(test_reducescatter),
-        cmocka_unit_test(test_allgather),
-        cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_barrier),
-    };
-    for (int i = 0; i < algorithm_count && reducer_count < 16; i++)
-        if (algorithm_does(i, HVD_ALLREDUCE, HVD_SUM))
-            reducers[reducer_count++] = algorithm_table[i]->name;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

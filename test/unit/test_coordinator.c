@@ -2,14 +2,11 @@
  * does the same with chance; here every step is chosen. */
 #include "base/status.h"
 #include "coordinate/coordinator.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 16, MESSAGES = 1024, REQUESTS = 2048 };
 
@@ -169,6 +166,8 @@ static int close_ranks(void **state)
     return 0;
 }
 
+const struct test_hooks test_hooks = {.after_each = close_ranks};
+
 /* Takes the message number `at` out of the queue and gives it to whom it is for. */
 static void deliver(int at)
 {
@@ -280,9 +279,8 @@ static void check_text(const char *text, const char *words)
 /* ---- readiness and order --------------------------------------------------------------------------------
  */
 
-static void nothing_runs_before_all_asked(void **state)
+TEST(nothing_runs_before_all_asked)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     for (int r = 0; r < 4; r++) {
         check_log("");
@@ -293,9 +291,8 @@ static void nothing_runs_before_all_asked(void **state)
     assert_int_equal(coordinator_pending_count(ranks[3].coordinator), 0);
 }
 
-static void one_order_for_all(void **state)
+TEST(one_order_for_all)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.fusion_threshold = 0;
     open_ranks("2,2", 4, config);
@@ -310,9 +307,8 @@ static void one_order_for_all(void **state)
         assert_string_equal(ranks[r].log, ranks[0].log);
 }
 
-static void a_job_of_one_rank(void **state)
+TEST(a_job_of_one_rank)
 {
-    (void)state;
     open_ranks("", 1, settings);
     submit(0, "a", 3);
     flush(0);
@@ -324,9 +320,8 @@ static void a_job_of_one_rank(void **state)
     assert_int_equal(message_count, 0);
 }
 
-static void a_second_time_costs_an_id(void **state)
+TEST(a_second_time_costs_an_id)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     submit_everywhere("a_rather_long_name_for_a_tensor", 3);
     run_all();
@@ -339,9 +334,8 @@ static void a_second_time_costs_an_id(void **state)
     assert_true(sent_bytes < first / 2);
 }
 
-static void long_messages_are_split(void **state)
+TEST(long_messages_are_split)
 {
-    (void)state;
     enum { NAMES = 500 };
     static char names[NAMES][REQUEST_NAME_LIMIT];
     struct coordinator_config config = settings;
@@ -382,9 +376,8 @@ static void occupy(void)
     check_log("x y z ");
 }
 
-static void ready_requests_pile_up_and_fuse(void **state)
+TEST(ready_requests_pile_up_and_fuse)
 {
-    (void)state;
     open_ranks("2,1", 3, settings);
     occupy();
     submit_everywhere("a", 100); /* 400 bytes */
@@ -397,9 +390,8 @@ static void ready_requests_pile_up_and_fuse(void **state)
     check_log("a+c b+d ");
 }
 
-static void a_short_one_passes_long_ones(void **state)
+TEST(a_short_one_passes_long_ones)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.fusion_threshold = 1 << 20;
     open_ranks("2,1", 3, config);
@@ -430,9 +422,8 @@ static void submit_one(int rank, const char *name, hvd_reduction reduction, int 
     assert_int_equal(submit_request(rank, name, &request, NULL), HVD_OK);
 }
 
-static void groups_may_stay_alone(void **state)
+TEST(groups_may_stay_alone)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++) {
         struct coordinator_config config = settings;
         config.groups_alone = alone;
@@ -447,9 +438,8 @@ static void groups_may_stay_alone(void **state)
     }
 }
 
-static void adasums_may_stay_alone(void **state)
+TEST(adasums_may_stay_alone)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++) {
         struct coordinator_config config = settings;
         config.adasum_alone = alone;
@@ -466,9 +456,8 @@ static void adasums_may_stay_alone(void **state)
     }
 }
 
-static void one_too_large_runs_by_itself(void **state)
+TEST(one_too_large_runs_by_itself)
 {
-    (void)state;
     open_ranks("2,1", 3, settings);
     occupy();
     submit_everywhere("a", 100000);
@@ -479,9 +468,8 @@ static void one_too_large_runs_by_itself(void **state)
     check_log("a b+d c ");
 }
 
-static void without_fusion_all_run_alone(void **state)
+TEST(without_fusion_all_run_alone)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.fusion_threshold = 0;
     open_ranks("2,1", 3, config);
@@ -492,9 +480,8 @@ static void without_fusion_all_run_alone(void **state)
     check_log("a b ");
 }
 
-static void limits_change_between_flushes(void **state)
+TEST(limits_change_between_flushes)
 {
-    (void)state;
     open_ranks("2,1", 3, settings);
     occupy();
     for (int i = 0; i < 6; i++)
@@ -511,9 +498,8 @@ static void limits_change_between_flushes(void **state)
     check_log("e f ");
 }
 
-static void what_is_urgent_runs_first(void **state)
+TEST(what_is_urgent_runs_first)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.fusion_threshold = 0;
     open_ranks("2,1", 3, config);
@@ -528,9 +514,8 @@ static void what_is_urgent_runs_first(void **state)
     check_log("b d c a ");
 }
 
-static void the_root_waits_for_the_cycle_time(void **state)
+TEST(the_root_waits_for_the_cycle_time)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.cycle_time = 50;
     open_ranks("2,1", 3, config);
@@ -553,9 +538,8 @@ static void the_root_waits_for_the_cycle_time(void **state)
 /* ---- the cache --------------------------------------------------------------------------------------------
  */
 
-static void a_change_of_shape_on_all_ranks_runs(void **state)
+TEST(a_change_of_shape_on_all_ranks_runs)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     for (int64_t elements = 1; elements < 5; elements++) {
         submit_everywhere("a", elements);
@@ -564,9 +548,8 @@ static void a_change_of_shape_on_all_ranks_runs(void **state)
     }
 }
 
-static void any_capacity_works(void **state)
+TEST(any_capacity_works)
 {
-    (void)state;
     for (uint32_t capacity = 0; capacity < 4; capacity++) {
         struct coordinator_config config = settings;
         config.cache_capacity = capacity;
@@ -583,9 +566,8 @@ static void any_capacity_works(void **state)
 }
 
 /* Rank 1 sends the id of a, while the decision that ends this id is on its way to it. */
-static void an_id_may_cross_its_eviction(void **state)
+TEST(an_id_may_cross_its_eviction)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.cache_capacity = 1;
     open_ranks("3", 3, config);
@@ -608,9 +590,8 @@ static void an_id_may_cross_its_eviction(void **state)
 }
 
 /* As before, but the shape on rank 2 has changed: ids and names count in one entry. */
-static void an_id_meets_another_form(void **state)
+TEST(an_id_meets_another_form)
 {
-    (void)state;
     open_ranks("3", 3, settings);
     submit_everywhere("a", 1);
     run_all();
@@ -625,9 +606,8 @@ static void an_id_meets_another_form(void **state)
 /* ---- mismatches
  * -------------------------------------------------------------------------------------------- */
 
-static void a_mismatch_ends_one_round_everywhere(void **state)
+TEST(a_mismatch_ends_one_round_everywhere)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     for (int round = 0; round < 3; round++) {
         for (int r = 0; r < 4; r++)
@@ -645,9 +625,8 @@ static void a_mismatch_ends_one_round_everywhere(void **state)
     check_log("!allreduc allreduc !allreduc allreduc !allreduc allreduc ");
 }
 
-static void several_respects_are_told(void **state)
+TEST(several_respects_are_told)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     submit(0, "a", 3);
     submit(1, "a", 4);
@@ -659,9 +638,8 @@ static void several_respects_are_told(void **state)
                "rank 2 has [5]; and on the priority: rank 0 has 0, rank 3 has 7. ");
 }
 
-static void many_variants_are_cut(void **state)
+TEST(many_variants_are_cut)
 {
-    (void)state;
     open_ranks("1x16", 16, settings);
     for (int r = 0; r < 16; r++)
         submit(r, "a", 1 + r);
@@ -672,9 +650,8 @@ static void many_variants_are_cut(void **state)
     check_text(ranks[15].end.text, ", and so on. ");
 }
 
-static void a_name_in_flight_is_refused(void **state)
+TEST(a_name_in_flight_is_refused)
 {
-    (void)state;
     hvd_status status;
     open_ranks("2", 2, settings);
     submit(0, "a", 3);
@@ -686,9 +663,8 @@ static void a_name_in_flight_is_refused(void **state)
     submit(0, "a", 3); /* decided: the name is free again, though its batch still runs */
 }
 
-static void impossible_requests_are_refused(void **state)
+TEST(impossible_requests_are_refused)
 {
-    (void)state;
     static char name[REQUEST_NAME_LIMIT + 1];
     hvd_status status;
     open_ranks("2", 2, settings);
@@ -707,9 +683,8 @@ static void impossible_requests_are_refused(void **state)
 /* ---- leaving
  * ------------------------------------------------------------------------------------------------ */
 
-static void a_leave_ends_what_is_not_decided(void **state)
+TEST(a_leave_ends_what_is_not_decided)
 {
-    (void)state;
     hvd_status status;
     open_ranks("2,2", 4, settings);
     submit_everywhere("a", 1);
@@ -739,9 +714,8 @@ static void a_leave_ends_what_is_not_decided(void **state)
         assert_int_equal(ranks[r].closed, 1);
 }
 
-static void all_may_leave_at_once(void **state)
+TEST(all_may_leave_at_once)
 {
-    (void)state;
     open_ranks("2,2,1", 5, settings);
     submit_everywhere("a", 1);
     run_all();
@@ -754,9 +728,8 @@ static void all_may_leave_at_once(void **state)
         assert_int_equal(ranks[r].closed, 1);
 }
 
-static void after_the_goodbye_a_lost_parent_is_no_fault(void **state)
+TEST(after_the_goodbye_a_lost_parent_is_no_fault)
 {
-    (void)state;
     hvd_status lost = {HVD_PEER_LOST, "rank 0 is gone"};
     open_ranks("1,1,1,1", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
     coordinator_leave(ranks[1].coordinator);
@@ -780,9 +753,8 @@ static void after_the_goodbye_a_lost_parent_is_no_fault(void **state)
 /* ---- faults
  * ------------------------------------------------------------------------------------------------- */
 
-static void a_lost_peer_ends_everything_everywhere(void **state)
+TEST(a_lost_peer_ends_everything_everywhere)
 {
-    (void)state;
     hvd_status lost = {HVD_PEER_LOST, "rank 3 was killed"}, later = {HVD_PEER_LOST, "something else"}, status;
     open_ranks("2,2", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
     for (int r = 0; r < 3; r++)
@@ -802,9 +774,8 @@ static void a_lost_peer_ends_everything_everywhere(void **state)
     }
 }
 
-static void a_fault_after_a_leave_is_told(void **state)
+TEST(a_fault_after_a_leave_is_told)
 {
-    (void)state;
     hvd_status lost = {HVD_PEER_LOST, "rank 1 was killed"}, status;
     open_ranks("3", 3, settings);
     submit_everywhere("a", 1);
@@ -818,9 +789,8 @@ static void a_fault_after_a_leave_is_told(void **state)
     assert_int_equal(ranks[2].closed, 0);
 }
 
-static void who_shuts_down_without_farewell_ends_it_in_order(void **state)
+TEST(who_shuts_down_without_farewell_ends_it_in_order)
 {
-    (void)state;
     hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"};
     open_ranks("3", 3, settings);
     submit(1, "a", 1);
@@ -834,9 +804,8 @@ static void who_shuts_down_without_farewell_ends_it_in_order(void **state)
     }
 }
 
-static void who_shuts_down_while_a_batch_runs_is_a_fault(void **state)
+TEST(who_shuts_down_while_a_batch_runs_is_a_fault)
 {
-    (void)state;
     hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"}, status;
     open_ranks("2", 2, settings);
     submit_everywhere("a", 1);
@@ -872,9 +841,8 @@ static void check_garbage(int to, int from, const char *bytes, size_t length, co
 #define ZEROS_32        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 #define COUNTERS        ZEROS_32 ZEROS_32 ZEROS_32 ZEROS_32 /* of unnamed requests */
 
-static void garbage_names_its_sender(void **state)
+TEST(garbage_names_its_sender)
 {
-    (void)state;
 #define GARBAGE(to, from, bytes, why)                                                                        \
     {                                                                                                        \
         to, from, bytes, sizeof(bytes) - 1, why                                                              \
@@ -930,9 +898,8 @@ static void join_rank(int rank)
 }
 
 /* A tree of three levels: 0 over 1, 2 (with 3 below) and 4 (with 5 below). */
-static void a_joined_subtree_is_not_waited_for(void **state)
+TEST(a_joined_subtree_is_not_waited_for)
 {
-    (void)state;
     open_ranks("2,2,2", 6, settings);
     submit(0, "a", 3);
     submit(1, "a", 3);
@@ -960,9 +927,8 @@ static void a_joined_subtree_is_not_waited_for(void **state)
     check_log("j=0 ");
 }
 
-static void a_join_follows_what_was_asked_before(void **state)
+TEST(a_join_follows_what_was_asked_before)
 {
-    (void)state;
     open_ranks("", 3, settings);
     submit(2, "a", 3);
     join_rank(2);
@@ -975,9 +941,8 @@ static void a_join_follows_what_was_asked_before(void **state)
     check_log("a j=1 ");
 }
 
-static void joined_ranks_may_not_submit(void **state)
+TEST(joined_ranks_may_not_submit)
 {
-    (void)state;
     open_ranks("", 2, settings);
     hvd_status status = {0};
     join_rank(1);
@@ -993,9 +958,8 @@ static void joined_ranks_may_not_submit(void **state)
     check_log("a ");
 }
 
-static void a_fault_ends_a_join(void **state)
+TEST(a_fault_ends_a_join)
 {
-    (void)state;
     open_ranks("", 3, settings);
     join_rank(2);
     run_all();
@@ -1016,9 +980,8 @@ static hvd_code submit_gather(int rank, const char *name)
     return submit_request(rank, name, &request, NULL);
 }
 
-static void a_mismatch_among_those_who_go_on(void **state)
+TEST(a_mismatch_among_those_who_go_on)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     join_rank(3);
     join_rank(1);
@@ -1039,9 +1002,8 @@ static void a_mismatch_among_those_who_go_on(void **state)
     assert_int_equal(coordinator_pending_count(ranks[3].coordinator), 1); /* the join */
 }
 
-static void what_needs_all_ranks_names_the_joined(void **state)
+TEST(what_needs_all_ranks_names_the_joined)
 {
-    (void)state;
     for (int all = 0; all < 2; all++) {
         struct coordinator_config config = settings;
         config.join_all = all;
@@ -1060,9 +1022,8 @@ static void what_needs_all_ranks_names_the_joined(void **state)
 }
 
 /* Who asked before it joined is no obstacle. */
-static void a_join_spares_what_was_asked_before(void **state)
+TEST(a_join_spares_what_was_asked_before)
 {
-    (void)state;
     open_ranks("3", 3, settings);
     assert_int_equal(submit_gather(1, "g"), HVD_OK);
     join_rank(1);
@@ -1073,9 +1034,8 @@ static void a_join_spares_what_was_asked_before(void **state)
     check_log("g ");
 }
 
-static void a_leave_ends_a_join(void **state)
+TEST(a_leave_ends_a_join)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     join_rank(3);
     join_rank(0);
@@ -1109,9 +1069,8 @@ static void submit_unnamed(int rank)
 }
 
 /* Rank 3 of a tree of three levels makes one unnamed request, the others make three. */
-static void unnamed_numbers_agree_after_a_join(void **state)
+TEST(unnamed_numbers_agree_after_a_join)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     for (int r = 0; r < 4; r++)
         submit_unnamed(r);
@@ -1140,9 +1099,8 @@ static void unnamed_numbers_agree_after_a_join(void **state)
 }
 
 /* Of the second join nothing of the first one is left. */
-static void ranks_may_join_again(void **state)
+TEST(ranks_may_join_again)
 {
-    (void)state;
     open_ranks("2,2", 4, settings);
     for (int round = 0; round < 3; round++) {
         join_rank(3);
@@ -1170,9 +1128,8 @@ static void ranks_may_join_again(void **state)
 /* ---- stalls ----------------------------------------------------------------------------------------------
  */
 
-static void the_root_hears_who_is_missing(void **state)
+TEST(the_root_hears_who_is_missing)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.stall_time = 1000;
     config.stall_shutdown_time = 5000;
@@ -1195,9 +1152,8 @@ static void the_root_hears_who_is_missing(void **state)
     check_text(ranks[4].end.text, "ranks 0, 2-3, 5-6");
 }
 
-static void a_stall_that_ends_is_forgotten(void **state)
+TEST(a_stall_that_ends_is_forgotten)
 {
-    (void)state;
     struct coordinator_config config = settings;
     config.stall_time = 1000;
     now = 1;
@@ -1221,55 +1177,4 @@ static void a_stall_that_ends_is_forgotten(void **state)
     check_log("");
     for (int r = 0; r < 6; r++)
         assert_true(coordinator_next_flush(ranks[r].coordinator) == INT64_MAX);
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, close_ranks)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_joined_subtree_is_not_waited_for),
-        TEST(a_join_follows_what_was_asked_before),
-        TEST(joined_ranks_may_not_submit),
-        TEST(a_fault_ends_a_join),
-        TEST(a_mismatch_among_those_who_go_on),
-        TEST(what_needs_all_ranks_names_the_joined),
-        TEST(a_join_spares_what_was_asked_before),
-        TEST(a_leave_ends_a_join),
-        TEST(unnamed_numbers_agree_after_a_join),
-        TEST(ranks_may_join_again),
-        TEST(the_root_hears_who_is_missing),
-        TEST(a_stall_that_ends_is_forgotten),
-        TEST(nothing_runs_before_all_asked),
-        TEST(one_order_for_all),
-        TEST(a_job_of_one_rank),
-        TEST(a_second_time_costs_an_id),
-        TEST(long_messages_are_split),
-        TEST(ready_requests_pile_up_and_fuse),
-        TEST(a_short_one_passes_long_ones),
-        TEST(groups_may_stay_alone),
-        TEST(adasums_may_stay_alone),
-        TEST(one_too_large_runs_by_itself),
-        TEST(without_fusion_all_run_alone),
-        TEST(limits_change_between_flushes),
-        TEST(what_is_urgent_runs_first),
-        TEST(the_root_waits_for_the_cycle_time),
-        TEST(a_change_of_shape_on_all_ranks_runs),
-        TEST(any_capacity_works),
-        TEST(an_id_may_cross_its_eviction),
-        TEST(an_id_meets_another_form),
-        TEST(a_mismatch_ends_one_round_everywhere),
-        TEST(several_respects_are_told),
-        TEST(many_variants_are_cut),
-        TEST(a_name_in_flight_is_refused),
-        TEST(impossible_requests_are_refused),
-        TEST(a_leave_ends_what_is_not_decided),
-        TEST(all_may_leave_at_once),
-        TEST(after_the_goodbye_a_lost_parent_is_no_fault),
-        TEST(a_lost_peer_ends_everything_everywhere),
-        TEST(a_fault_after_a_leave_is_told),
-        TEST(who_shuts_down_without_farewell_ends_it_in_order),
-        TEST(who_shuts_down_while_a_batch_runs_is_a_fault),
-        TEST(garbage_names_its_sender),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

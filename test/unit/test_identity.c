@@ -2,14 +2,11 @@
 #include "base/types.h"
 #include "device/identity.h"
 #include "device/reduce.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ELEMENTS = 37 };
 
@@ -49,9 +46,8 @@ static void check(hvd_dtype dtype, hvd_reduction reduction)
         fail_msg("x %s identity is not x for %s", reduction_name(reduction), hvd_dtype_name(dtype));
 }
 
-static void test_every_pair(void **state)
+TEST(test_every_pair)
 {
-    (void)state;
     static const hvd_dtype dtypes[] = {
 #define DTYPE(name, ...) HVD_##name,
 #include "base/dtypes.def"
@@ -62,10 +58,4 @@ static void test_every_pair(void **state)
         for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
             check(dtypes[t], reductions[r]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pair)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

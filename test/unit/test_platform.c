@@ -2,17 +2,14 @@
  * sends.
  */
 #include "base/platform.h"
+#include "test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MOST = 3 };
 
@@ -45,9 +42,8 @@ static void send_descriptors(int socket, const int *fds, size_t count)
     assert_int_equal(sendmsg(socket, &message, 0), 1);
 }
 
-static void test_one_descriptor_is_taken(void **state)
+TEST(test_one_descriptor_is_taken)
 {
-    (void)state;
     int ends[2], fd = -1;
     char byte;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -60,9 +56,8 @@ static void test_one_descriptor_is_taken(void **state)
     close(ends[1]);
 }
 
-static void test_surplus_descriptors_are_closed(void **state)
+TEST(test_surplus_descriptors_are_closed)
 {
-    (void)state;
     const int fds[MOST] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
     for (size_t count = 1; count <= MOST; count++) {
         int ends[2], fd = -1;
@@ -77,13 +72,4 @@ static void test_surplus_descriptors_are_closed(void **state)
         close(ends[0]);
         close(ends[1]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_descriptor_is_taken),
-        cmocka_unit_test(test_surplus_descriptors_are_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

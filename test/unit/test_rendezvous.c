@@ -1,6 +1,7 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
  * strangers of every kind, which must not keep honest clients out. */
 #include "rendezvous/rendezvous.h"
+#include "test.h"
 
 #include "base/clock.h"
 #include "base/socket.h"
@@ -10,9 +11,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +20,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SECRET   "the secret of this test"
 #define DEADLINE 30.0
@@ -50,6 +47,8 @@ static int close_place(void **state)
     free(place);
     return 0;
 }
+
+const struct test_hooks test_hooks = {.before_all = open_place, .after_all = close_place};
 
 static struct rendezvous_client *connect_to(const struct place *place)
 {
@@ -81,7 +80,7 @@ static void check_value(struct rendezvous_client *client, const char *key, const
 
 /* ---- values ------------------------------------------------------------------------------------------- */
 
-static void test_put_and_get(void **state)
+TEST(test_put_and_get)
 {
     struct rendezvous_client *one = connect_to(*state), *other = connect_to(*state);
     put(one, "color", "green");
@@ -97,7 +96,7 @@ static void test_put_and_get(void **state)
     rendezvous_close(other);
 }
 
-static void test_largest_value_and_key(void **state)
+TEST(test_largest_value_and_key)
 {
     hvd_status status;
     struct rendezvous_client *client = connect_to(*state);
@@ -141,7 +140,7 @@ static void *wait_for_key(void *argument)
     return NULL;
 }
 
-static void test_get_waits_for_put(void **state)
+TEST(test_get_waits_for_put)
 {
     struct waiter waiters[20];
     for (int i = 0; i < 20; i++) {
@@ -159,7 +158,7 @@ static void test_get_waits_for_put(void **state)
     rendezvous_close(client);
 }
 
-static void test_get_gives_up_and_goes_on(void **state)
+TEST(test_get_gives_up_and_goes_on)
 {
     hvd_status status;
     struct wire_writer got = {0};
@@ -185,7 +184,7 @@ static int ask_thrice(void *questions)
     return ++*(int *)questions == 3;
 }
 
-static void test_interrupt_ends_every_wait(void **state)
+TEST(test_interrupt_ends_every_wait)
 {
     const struct place *place = *state;
     hvd_status status;
@@ -207,7 +206,7 @@ static void test_interrupt_ends_every_wait(void **state)
         HVD_INTERRUPTED);
 }
 
-static void test_join_counts_per_job_and_rank(void **state)
+TEST(test_join_counts_per_job_and_rank)
 {
     static const struct {
         const char *job;
@@ -226,7 +225,7 @@ static void test_join_counts_per_job_and_rank(void **state)
 
 /* ---- who may come in ---------------------------------------------------------------------------------- */
 
-static void test_wrong_secret_is_refused(void **state)
+TEST(test_wrong_secret_is_refused)
 {
     hvd_status status;
     const struct place *place = *state;
@@ -242,9 +241,8 @@ static void test_wrong_secret_is_refused(void **state)
                      HVD_INVALID_ARGUMENT);
 }
 
-static void test_nobody_there_times_out(void **state)
+TEST(test_nobody_there_times_out)
 {
-    (void)state;
     hvd_status status;
     struct rendezvous_client *client;
     char address[32];
@@ -280,7 +278,7 @@ static void check_that_clients_get_in(const struct place *place)
     rendezvous_close(client);
 }
 
-static void test_garbage_does_no_harm(void **state)
+TEST(test_garbage_does_no_harm)
 {
     const struct place *place = *state;
     uint64_t random = 42;
@@ -300,7 +298,7 @@ static void test_garbage_does_no_harm(void **state)
 }
 
 /* More silent connections than the server takes: the oldest ones go, honest clients come in. */
-static void test_silent_flood_does_no_harm(void **state)
+TEST(test_silent_flood_does_no_harm)
 {
     const struct place *place = *state;
     enum { FLOOD = 300 };
@@ -313,9 +311,8 @@ static void test_silent_flood_does_no_harm(void **state)
 }
 
 /* An authenticated client that breaks the rules loses its connection only. */
-static void test_frames_are_bounded(void **state)
+TEST(test_frames_are_bounded)
 {
-    (void)state;
     static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f};
     struct wire_writer in = {.bytes = (uint8_t *)huge, .length = sizeof huge};
     assert_int_equal(frame_missing(&in), -1);
@@ -328,9 +325,8 @@ static void test_frames_are_bounded(void **state)
     assert_false(answer_decode(&answer, (const uint8_t *)"\1\0\0\0\11\0\0\0\0", 9)); /* unknown outcome */
 }
 
-static void test_store_is_bounded(void **state)
+TEST(test_store_is_bounded)
 {
-    (void)state;
     struct store store = {0};
     struct store_value value;
     uint8_t *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
@@ -360,9 +356,8 @@ static int count_sockets(void)
 }
 
 /* A child of fork() must not keep the server's port or connections, and may stop its copy. */
-static void test_child_keeps_nothing(void **state)
+TEST(test_child_keeps_nothing)
 {
-    (void)state;
     hvd_status status;
     struct place place;
     int hold[2];
@@ -393,9 +388,8 @@ static void test_child_keeps_nothing(void **state)
     assert_int_equal(outcome, 0);
 }
 
-static void test_stop_ends_waiting_clients(void **state)
+TEST(test_stop_ends_waiting_clients)
 {
-    (void)state;
     hvd_status status;
     struct place place;
     assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
@@ -409,25 +403,4 @@ static void test_stop_ends_waiting_clients(void **state)
     rendezvous_close(client);
     hvd_rendezvous_stop(NULL);
     rendezvous_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_and_get),
-        cmocka_unit_test(test_largest_value_and_key),
-        cmocka_unit_test(test_get_waits_for_put),
-        cmocka_unit_test(test_get_gives_up_and_goes_on),
-        cmocka_unit_test(test_interrupt_ends_every_wait),
-        cmocka_unit_test(test_join_counts_per_job_and_rank),
-        cmocka_unit_test(test_wrong_secret_is_refused),
-        cmocka_unit_test(test_nobody_there_times_out),
-        cmocka_unit_test(test_garbage_does_no_harm),
-        cmocka_unit_test(test_silent_flood_does_no_harm),
-        cmocka_unit_test(test_frames_are_bounded),
-        cmocka_unit_test(test_store_is_bounded),
-        cmocka_unit_test(test_child_keeps_nothing),
-        cmocka_unit_test(test_stop_ends_waiting_clients),
-    };
-    return cmocka_run_group_tests(tests, open_place, close_place);
 }

@@ -1,12 +1,9 @@
 /* test_subset.c - a job of some ranks: the place of each in it. */
 #include "engine/subset.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void put(struct settings *settings, const char *key, const char *value)
 {
@@ -25,9 +22,8 @@ static hvd_code apply(struct settings *settings, const char *hosts, int size, in
     return subset_apply(settings, status);
 }
 
-static void every_rank_finds_its_place(void **state)
+TEST(every_rank_finds_its_place)
 {
-    (void)state;
     static const struct {
         const char *hosts;
         int size, rank;
@@ -56,9 +52,8 @@ static void every_rank_finds_its_place(void **state)
     }
 }
 
-static void jobs_differ_by_their_list(void **state)
+TEST(jobs_differ_by_their_list)
 {
-    (void)state;
     static const char *const lists[] = {"0,1", "1,0", "0", "0,1,2"};
     struct settings settings[4], again;
     for (int i = 0; i < 4; i++) {
@@ -74,9 +69,8 @@ static void jobs_differ_by_their_list(void **state)
         settings_free(&settings[i]);
 }
 
-static void no_list_changes_nothing(void **state)
+TEST(no_list_changes_nothing)
 {
-    (void)state;
     struct settings settings;
     assert_int_equal(apply(&settings, "2,2", 4, 3, "", NULL), HVD_OK);
     assert_int_equal(settings.rank, 3);
@@ -85,9 +79,8 @@ static void no_list_changes_nothing(void **state)
     settings_free(&settings);
 }
 
-static void bad_lists_are_refused(void **state)
+TEST(bad_lists_are_refused)
 {
-    (void)state;
     static const struct {
         const char *ranks, *problem;
     } cases[] = {
@@ -106,15 +99,4 @@ static void bad_lists_are_refused(void **state)
         assert_non_null(strstr(status.text, cases[i].problem));
         settings_free(&settings);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_finds_its_place),
-        cmocka_unit_test(jobs_differ_by_their_list),
-        cmocka_unit_test(no_list_changes_nothing),
-        cmocka_unit_test(bad_lists_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
