@@ -118,12 +118,12 @@ TEST(test_backlog_between_two_threads)
 
 static void escapes_to(const char *bytes, size_t length, const char *expected)
 {
-    struct text text = {0};
+    struct wire_writer text = {0};
     text_add(&text, "%s", ">");
     text_add_escaped(&text, bytes, length);
     assert_false(text.failed);
-    assert_string_equal(text.bytes, expected);
-    text_free(&text);
+    assert_string_equal((const char *)text.bytes, expected);
+    wire_writer_free(&text);
 }
 
 TEST(test_names_are_escaped)
@@ -164,7 +164,7 @@ static struct record *record_of(enum event_kind kind, const char *name, int64_t 
 static void phases(const struct trace *trace, char *text)
 {
     *text = '\0';
-    for (const char *at = trace->out.bytes; at && (at = strstr(at, "{\"ph\":\"")); at += 7)
+    for (const char *at = (const char *)trace->out.bytes; at && (at = strstr(at, "{\"ph\":\"")); at += 7)
         sprintf(text + strlen(text), "%c", at[7]);
 }
 
@@ -205,7 +205,7 @@ TEST(test_the_way_of_a_tensor)
         "{\"ph\":\"E\",\"ts\":5.789,\"pid\":1,\"args\":{\"dtype\":\"float32\",\"shape\":\"[2, 3]\"}}",
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        assert_non_null(strstr(trace.out.bytes, parts[i]));
+        assert_non_null(strstr((const char *)trace.out.bytes, parts[i]));
     trace_finish(&trace, 7000, 0);
     expect(&trace, "BXXEBBEBEE");
     trace_free(&trace);
@@ -221,7 +221,7 @@ TEST(test_a_rank_that_is_ahead_waits_for_the_end)
     expect(&trace, "BXEBB");
     add(&trace, EVENT_FINISHED, 4000);
     expect(&trace, "BXEBBEEBX");
-    assert_null(strstr(trace.out.bytes, "\"ts\":3.000")); /* time never goes back */
+    assert_null(strstr((const char *)trace.out.bytes, "\"ts\":3.000")); /* time never goes back */
     trace_free(&trace);
 }
 
@@ -246,8 +246,8 @@ TEST(test_whatever_is_missing_begin_and_end_match)
             assert_true(depth >= 0 && depth <= 2);
         }
         assert_int_equal(depth, 0);
-        assert_non_null(
-            strstr(trace.out.bytes, "\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":3}}"));
+        assert_non_null(strstr((const char *)trace.out.bytes,
+                               "\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":3}}"));
         trace_free(&trace);
     }
 }
