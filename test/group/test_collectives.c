@@ -6,39 +6,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
-
 /* 0, 1, odd, across the latency threshold, larger than a shared-memory ring. */
 static const size_t counts[] = {0, 1, 7, 1000, 4099, 200003};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-static void allreduce_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
-                           size_t count, bool in_place)
+static void allreduce_case(struct member *member, hvd_dtype type, hvd_reduction reduction, size_t count,
+                           bool in_place)
 {
     hvd_status check_status;
     char name[96];
     int64_t shape[] = {(int64_t)count};
-    size_t bytes = count * hvd_dtype_size(type->dtype) + 1;
+    size_t bytes = count * hvd_dtype_size(type) + 1;
     char *input = malloc(bytes), *output = malloc(bytes);
     for (size_t i = 0; i < count; i++)
-        type->put(input, i, value_at(type->dtype, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type->dtype, shape, 1), out = tensor_of(output, type->dtype, shape, 1);
-    snprintf(name, sizeof name, "allreduce %s %d x%zu%s of %d over %s", hvd_dtype_name(type->dtype),
-             reduction, count, in_place ? " in place" : "", member->size, member->transport);
+        put_at(type, input, i, value_at(type, reduction, member->rank, i));
+    hvd_tensor in = tensor_of(input, type, shape, 1), out = tensor_of(output, type, shape, 1);
+    snprintf(name, sizeof name, "allreduce %s %d x%zu%s of %d over %s", hvd_dtype_name(type), reduction,
+             count, in_place ? " in place" : "", member->size, member->transport);
     hvd_request request = request_of(HVD_ALLREDUCE, name, &in);
     request.reduction = reduction;
     request.outputs = in_place ? NULL : &out;
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     for (size_t i = 0; i < count; i++) {
-        double expected = expected_at(type->dtype, reduction, member->size, i);
+        double expected = expected_at(type, reduction, member->size, i);
         check_value(type, in_place ? input : output, i, expected, name);
         if (!in_place)
-            check_value(type, input, i, value_at(type->dtype, reduction, member->rank, i), name);
+            check_value(type, input, i, value_at(type, reduction, member->rank, i), name);
     }
     free(input);
     free(output);
@@ -53,10 +46,10 @@ static bool knows(hvd_dtype dtype, hvd_reduction reduction)
 /* Every count in place and not, for every type and reduction. */
 static void allreduce_full_product(struct member *member)
 {
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int r = 0; r < REDUCTIONS; r++) {
-            for (int c = 0; c < 2 * COUNTS && knows(types[t].dtype, reductions[r]); c++)
-                allreduce_case(member, &types[t], reductions[r], counts[c / 2], c % 2);
+            for (int c = 0; c < 2 * COUNTS && knows(dtypes[t], reductions[r]); c++)
+                allreduce_case(member, dtypes[t], reductions[r], counts[c / 2], c % 2);
         }
     }
 }
@@ -64,12 +57,12 @@ static void allreduce_full_product(struct member *member)
 /* Two counts for each type and reduction, so that every pair of the three occurs; the largest for a few. */
 static void allreduce_product(struct member *member)
 {
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int r = 0; r < REDUCTIONS; r++) {
-            for (int half = 0; half < 2 && knows(types[t].dtype, reductions[r]); half++) {
+            for (int half = 0; half < 2 && knows(dtypes[t], reductions[r]); half++) {
                 int c = (t + r + half * COUNTS / 2) % COUNTS;
                 bool in_place = (t + r / 2 + half) % 2;
-                allreduce_case(member, &types[t], reductions[r], c == COUNTS - 1 && t % 3 ? 10007 : counts[c],
+                allreduce_case(member, dtypes[t], reductions[r], c == COUNTS - 1 && t % 3 ? 10007 : counts[c],
                                in_place);
             }
         }

@@ -14,7 +14,7 @@ enum { FLOAT16 = 9 }; /* its row; bfloat16, float32 and float64 follow */
 
 /* One request, the same on all ranks, out of a seed; from JOINED_FROM on the last rank has joined. */
 struct sample {
-    const struct type_row *type;
+    hvd_dtype type;
     hvd_request request;
     int64_t shapes[TENSORS][1];
     hvd_tensor inputs[TENSORS], outputs[TENSORS];
@@ -33,31 +33,29 @@ struct story {
 
 static hvd_reduction draw_reduction(uint64_t *state, const struct sample *sample)
 {
-    static const hvd_reduction reductions[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN,
-                                               HVD_MAX, HVD_PRODUCT, HVD_ADASUM};
     bool scatters = sample->request.operation == HVD_REDUCESCATTER;
     hvd_reduction reduction;
     do
-        reduction = reductions[random_next(state) % (scatters ? 2 : 6)];
-    while (!reduction_takes(reduction, sample->type->dtype) ||
-           (sample->joined && reduction == HVD_PRODUCT && sample->type->dtype >= HVD_COMPLEX64));
+        reduction = reductions[random_next(state) % (scatters ? 2 : REDUCTIONS)]; /* average, sum first */
+    while (!reduction_takes(reduction, sample->type) ||
+           (sample->joined && reduction == HVD_PRODUCT && sample->type >= HVD_COMPLEX64));
     return reduction;
 }
 
 static void draw(struct sample *sample, uint64_t *state, int index)
 {
     static const int64_t limits[] = {1, 5, 70, 3000};
-    *sample = (struct sample){.type = &types[random_next(state) % TYPES], .joined = index >= JOINED_FROM};
+    *sample = (struct sample){.type = dtypes[random_next(state) % DTYPES], .joined = index >= JOINED_FROM};
     hvd_request *request = &sample->request;
     bool scatters = random_next(state) % 6 == 0 && !sample->joined;
     if (random_next(state) % 3 == 0)
         sample->type =
-            &types[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
+            dtypes[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
     snprintf(sample->name, sizeof sample->name, "%d", index);
     *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
     request->reduction = draw_reduction(state, sample);
     request->outputs = scatters || random_next(state) % 2 ? NULL : sample->outputs;
-    if (sample->type->dtype != HVD_BOOL && random_next(state) % 3 == 0) {
+    if (sample->type != HVD_BOOL && random_next(state) % 3 == 0) {
         request->prescale = 0.3;
         request->postscale = 1.7;
     }
@@ -68,7 +66,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
     if (index == 0)
         sample->shapes[0][0] = LONG;
     if (index > 0 && index < 5) { /* some that can be fused, and would then be rounded otherwise */
-        sample->type = &types[FLOAT16 + 3];
+        sample->type = dtypes[FLOAT16 + 3];
         request->operation = HVD_ALLREDUCE;
         request->reduction = HVD_ADASUM;
         request->prescale = request->postscale = 0;
@@ -80,7 +78,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
 /* A NaN would hide all that Adasum does; of a joined rank's identities it makes another NaN. */
 static bool takes_numbers(const struct sample *sample)
 {
-    return sample->joined || sample->type->dtype == HVD_BOOL || sample->request.reduction == HVD_ADASUM;
+    return sample->joined || sample->type == HVD_BOOL || sample->request.reduction == HVD_ADASUM;
 }
 
 /* Any bits, many -0 and NaN among them; or numbers and -0. */
@@ -88,10 +86,10 @@ static void fill(const struct sample *sample, int rank, int tensor, char *data)
 {
     uint64_t state = sample->seed + (uint64_t)(rank * TENSORS + tensor) * 7919;
     size_t elements = (size_t)sample->shapes[tensor][0];
-    size_t bytes = elements * hvd_dtype_size(sample->type->dtype);
+    size_t bytes = elements * hvd_dtype_size(sample->type);
     for (size_t i = 0; i < elements && takes_numbers(sample); i++)
-        sample->type->put(data, i,
-                          random_next(&state) % 4 ? (double)(random_next(&state) % 100003) / 977 : -0.0);
+        put_at(sample->type, data, i,
+               random_next(&state) % 4 ? (double)(random_next(&state) % 100003) / 977 : -0.0);
     for (size_t i = 0; i < bytes && !takes_numbers(sample); i += 2) {
         static const uint16_t special[] = {0x8000, 0, 0x7fc1, 0xffc2};
         uint64_t bits = random_next(&state);
@@ -104,9 +102,9 @@ static void start(struct member *member, struct sample *sample)
 {
     hvd_status check_status;
     for (int t = 0; t < sample->request.count; t++) {
-        size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type->dtype) + 1;
-        sample->inputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
-        sample->outputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
+        size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type) + 1;
+        sample->inputs[t] = tensor_of(malloc(bytes), sample->type, sample->shapes[t], 1);
+        sample->outputs[t] = tensor_of(malloc(bytes), sample->type, sample->shapes[t], 1);
         fill(sample, member->rank, t, sample->inputs[t].data);
     }
     CHECK_OK(hvd_submit(member->context, &sample->request, &sample->handle, &check_status));
@@ -116,11 +114,11 @@ static void start(struct member *member, struct sample *sample)
 static void check_fold(const struct member *member, const struct sample *sample, int tensor, const char *is)
 {
     const hvd_request *request = &sample->request;
-    size_t element = hvd_dtype_size(sample->type->dtype), elements = (size_t)sample->shapes[tensor][0];
-    combine_fn combine = reduce_combine(sample->type->dtype, request->reduction);
-    scale_fn scale = reduce_scale(sample->type->dtype);
+    size_t element = hvd_dtype_size(sample->type), elements = (size_t)sample->shapes[tensor][0];
+    combine_fn combine = reduce_combine(sample->type, request->reduction);
+    scale_fn scale = reduce_scale(sample->type);
     int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
-    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type->dtype, request->reduction);
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type, request->reduction);
     double factor = request->postscale == 0 ? 1 : request->postscale;
     bool scales = factor != 1 || divisor != 1;
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
@@ -142,8 +140,7 @@ static void check_fold(const struct member *member, const struct sample *sample,
             scale(should + at, should + at, 1, factor, divisor);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,
-              reduction_name(request->reduction), hvd_dtype_name(sample->type->dtype), at / element,
-              elements);
+              reduction_name(request->reduction), hvd_dtype_name(sample->type), at / element, elements);
     }
     free(should);
     free(own);
@@ -153,7 +150,7 @@ static void check_kept(const struct sample *sample, const struct story *story, c
                        size_t bytes)
 {
     CHECK(!story->again || memcmp(*kept, is, bytes) == 0, "%s: %s of %s differs from that without fusion",
-          sample->name, reduction_name(sample->request.reduction), hvd_dtype_name(sample->type->dtype));
+          sample->name, reduction_name(sample->request.reduction), hvd_dtype_name(sample->type));
     if (!story->again) {
         *kept = malloc(bytes + 1);
         memcpy(*kept, is, bytes);

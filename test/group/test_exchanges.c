@@ -16,19 +16,19 @@ static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t 
     }
 }
 
-static void reducescatter_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
-                               int64_t rows, int64_t width)
+static void reducescatter_case(struct member *member, hvd_dtype type, hvd_reduction reduction, int64_t rows,
+                               int64_t width)
 {
     hvd_status check_status;
     char name[96];
     int64_t shape[] = {rows, width}, first, kept = 0;
     size_t count = (size_t)(rows * width);
-    char *input = malloc(count * hvd_dtype_size(type->dtype) + 1);
+    char *input = malloc(count * hvd_dtype_size(type) + 1);
     for (size_t i = 0; i < count; i++)
-        type->put(input, i, value_at(type->dtype, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type->dtype, shape, 2), out;
-    snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type->dtype), reduction,
-             (int)rows, (int)width);
+        put_at(type, input, i, value_at(type, reduction, member->rank, i));
+    hvd_tensor in = tensor_of(input, type, shape, 2), out;
+    snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type), reduction, (int)rows,
+             (int)width);
     hvd_request request = request_of(HVD_REDUCESCATTER, name, &in);
     request.reduction = reduction;
     CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
@@ -36,11 +36,11 @@ static void reducescatter_case(struct member *member, const struct type_row *typ
     CHECK(out.ndim == 2 && out.shape[0] == kept && out.shape[1] == width, "%s: shape [%d, %d]", name,
           (int)out.shape[0], (int)out.shape[1]);
     for (size_t i = 0; i < (size_t)(kept * width); i++) {
-        double expected = expected_at(type->dtype, reduction, member->size, i + (size_t)(first * width));
+        double expected = expected_at(type, reduction, member->size, i + (size_t)(first * width));
         check_value(type, out.data, i, expected, name);
     }
     for (size_t i = 0; i < count; i++)
-        check_value(type, input, i, value_at(type->dtype, reduction, member->rank, i), name);
+        check_value(type, input, i, value_at(type, reduction, member->rank, i), name);
     hvd_free(out.data);
     free(input);
 }
@@ -48,13 +48,13 @@ static void reducescatter_case(struct member *member, const struct type_row *typ
 static void reducescatter_product(struct member *member)
 {
     static const int64_t rows[] = {0, 1, 3, 8, 1001, 60011};
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int c = 0; c < 6; c++) {
             hvd_reduction reduction = (t + c) % 2 ? HVD_SUM : HVD_AVERAGE;
-            if ((t + c) % 3 != 0 && reduction_takes(reduction, types[t].dtype))
-                reducescatter_case(member, &types[t], reduction, rows[c], 1 + (t + c) % 3);
+            if ((t + c) % 3 != 0 && reduction_takes(reduction, dtypes[t]))
+                reducescatter_case(member, dtypes[t], reduction, rows[c], 1 + (t + c) % 3);
         }
-        reducescatter_case(member, &types[t], HVD_SUM, 5, 0);
+        reducescatter_case(member, dtypes[t], HVD_SUM, 5, 0);
     }
 }
 

@@ -13,7 +13,7 @@ enum { OPERATIONS = 30, LARGEST = 8 };
 /* One operation, the same on all ranks, out of a seed. */
 struct sample {
     hvd_operation operation;
-    const struct type_row *type;
+    hvd_dtype type;
     hvd_reduction reduction;
     int64_t rows, width;
     int root;
@@ -36,17 +36,17 @@ static struct sample draw(uint64_t *state, int index, int size)
 {
     static const hvd_operation operations[] = {HVD_ALLREDUCE, HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST,
                                                HVD_REDUCESCATTER};
-    static const hvd_reduction reductions[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN, HVD_MAX, HVD_PRODUCT};
+    static const hvd_reduction drawn[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN, HVD_MAX, HVD_PRODUCT};
     struct sample sample = {.operation = operations[random_next(state) % 5],
                             .rows = pick_rows(state),
                             .width = 1 + (int64_t)(random_next(state) % 3),
                             .root = (int)(random_next(state) % (uint64_t)size),
                             .in_place = random_next(state) % 2};
     do {
-        sample.type = &types[random_next(state) % TYPES];
-        sample.reduction = reductions[random_next(state) % (sample.operation == HVD_REDUCESCATTER ? 2 : 5)];
-    } while (!reduction_takes(sample.reduction, sample.type->dtype));
-    snprintf(sample.name, sizeof sample.name, "%d: %s of %s", index, hvd_dtype_name(sample.type->dtype),
+        sample.type = dtypes[random_next(state) % DTYPES];
+        sample.reduction = drawn[random_next(state) % (sample.operation == HVD_REDUCESCATTER ? 2 : 5)];
+    } while (!reduction_takes(sample.reduction, sample.type));
+    snprintf(sample.name, sizeof sample.name, "%d: %s of %s", index, hvd_dtype_name(sample.type),
              sample.operation == HVD_ALLREDUCE ? "allreduce" : "others");
     return sample;
 }
@@ -62,14 +62,13 @@ static void start(struct member *member, const struct sample *sample, struct run
     hvd_status check_status;
     int64_t shape[] = {own_rows(sample, member->rank), sample->width};
     size_t elements = (size_t)(shape[0] * shape[1]);
-    size_t bytes = elements * hvd_dtype_size(sample->type->dtype) + 1;
+    size_t bytes = elements * hvd_dtype_size(sample->type) + 1;
     running->input = malloc(bytes);
     running->output = malloc(bytes);
     for (size_t i = 0; i < elements; i++)
-        sample->type->put(running->input, i,
-                          value_at(sample->type->dtype, sample->reduction, member->rank, i));
-    hvd_tensor in = tensor_of(running->input, sample->type->dtype, shape, 2);
-    hvd_tensor out = tensor_of(running->output, sample->type->dtype, shape, 2);
+        put_at(sample->type, running->input, i, value_at(sample->type, sample->reduction, member->rank, i));
+    hvd_tensor in = tensor_of(running->input, sample->type, shape, 2);
+    hvd_tensor out = tensor_of(running->output, sample->type, shape, 2);
     hvd_request request = request_of(sample->operation, sample->name, &in);
     bool outside = sample->operation == HVD_ALLREDUCE || sample->operation == HVD_BROADCAST;
     request.reduction = sample->reduction;
@@ -81,7 +80,7 @@ static void start(struct member *member, const struct sample *sample, struct run
 /* The element at row-major place i of what this rank should have got. */
 static double expected(const struct member *member, const struct sample *sample, size_t i)
 {
-    hvd_dtype dtype = sample->type->dtype;
+    hvd_dtype dtype = sample->type;
     size_t width = (size_t)sample->width, rows = (size_t)sample->rows;
     if (sample->operation == HVD_BROADCAST)
         return value_at(dtype, sample->reduction, sample->root, i);

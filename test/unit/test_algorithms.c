@@ -21,18 +21,6 @@ static int find_reducers(void **state)
 
 const struct test_hooks test_hooks = {.before_all = find_reducers};
 
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-
-static const hvd_dtype dtypes[] = {
-#define DTYPE(name, ...) HVD_##name,
-#include "base/dtypes.def"
-#undef DTYPE
-};
-
 TEST(test_allreduce_sizes)
 {
     size_t counts[] = {0, 1, 2, 7, 64, 1001};
@@ -50,8 +38,8 @@ TEST(test_allreduce_types)
 {
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int in_place = 0; in_place < 2; in_place++)
-            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-                for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++) {
+            for (size_t d = 0; d < DTYPES; d++)
+                for (size_t r = 0; r < REDUCTIONS; r++) {
                     struct reduce_case c = {
                         reducers[algorithm], dtypes[d], reductions[r], 203, 3, in_place, 1, 1};
                     if (c.reduction == HVD_ADASUM || !reduction_takes(c.reduction, c.dtype))
@@ -172,7 +160,7 @@ TEST(test_allreduce_equal_bits)
                                        HVD_BFLOAT16, HVD_COMPLEX64, HVD_COMPLEX128};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int d = 0; d < 6; d++)
-            for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
+            for (size_t r = 0; r < REDUCTIONS; r++)
                 for (int size = 1; size <= WORLD_RANKS && reductions[r] != HVD_ADASUM; size++) {
                     struct reduce_case c = {
                         reducers[algorithm], floats[d], reductions[r], 333, 2, false, 1, 1};
@@ -190,7 +178,7 @@ TEST(test_reducescatter)
     static const double factors[][2] = {{1, 1}, {2, 1}, {1, 0.5}};
     size_t counts[] = {0, 1, 9, 1001};
     for (int size = 1; size <= WORLD_RANKS; size++)
-        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t d = 0; d < DTYPES; d++)
             for (int count = 0; count < 4; count++)
                 for (int variant = 0; variant < 6; variant++) {
                     struct reduce_case c = {.algorithm = "ring",

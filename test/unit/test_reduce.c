@@ -1,7 +1,7 @@
 /* test_reduce.c - every element kernel against a plain loop in the type it computes in, for every length
  * around the widths of registers, in place and out of place; and the corners of each family. */
-#include "base/types.h"
 #include "device/kernel.h"
+#include "numbers.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -19,44 +19,7 @@ static uint64_t random_next(void)
     return random_state;
 }
 
-/* ---- the reference: the compiler's own conversions --------------------------------------------------- */
-
-__extension__ typedef _Float16 native_half;
-
-static float from_FLOAT16(uint16_t bits)
-{
-    native_half half;
-    memcpy(&half, &bits, sizeof half);
-    return (float)half;
-}
-
-static uint16_t to_FLOAT16(float value)
-{
-    native_half half = (native_half)value;
-    uint16_t bits;
-    memcpy(&bits, &half, sizeof bits);
-    return bits;
-}
-
-static float from_BFLOAT16(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-/* The nearer of the two neighbours; of two equally near ones the even. */
-static uint16_t to_BFLOAT16(float value)
-{
-    uint32_t word;
-    memcpy(&word, &value, sizeof word);
-    uint16_t below = (uint16_t)(word >> 16);
-    uint32_t rest = word & 0xffff;
-    if (value != value)
-        return below | 0x40;
-    return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
-}
+/* ---- the reference -------------------------------------------------------------------------------- */
 
 #define LOAD_integer(name, value) (value)
 #define LOAD_real(name, value)    (value)
@@ -148,14 +111,6 @@ static const struct type types[] = {
 
 #define TYPES (sizeof types / sizeof *types)
 
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-
-#define REDUCTIONS (sizeof reductions / sizeof *reductions)
-
 /* ---- combine --------------------------------------------------------------------------------------- */
 
 /* Random bits, so that all exponents, subnormals, infinities and NaNs occur; some operands are equal. */
@@ -245,7 +200,7 @@ TEST(test_kernels_exist)
 TEST(test_nan)
 {
     static const uint16_t nans[] = {0x7fc1, 0xffc2, 0x7fff, 0xfff1}; /* the upper half of a float32, too */
-    hvd_dtype dtypes[] = {HVD_FLOAT16, HVD_BFLOAT16};
+    static const hvd_dtype halves[] = {HVD_FLOAT16, HVD_BFLOAT16};
     uint16_t a[41], b[41], there[41], back[41];
     for (int d = 0; d < 2; d++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
@@ -253,7 +208,7 @@ TEST(test_nan)
                 a[i] = nans[i % 4];
                 b[i] = i % 8 < 4 ? nans[(i + 1) % 4] : 0x3c00;
             }
-            combine_fn combine = reduce_combine(dtypes[d], reductions[r]);
+            combine_fn combine = reduce_combine(halves[d], reductions[r]);
             combine(there, a, b, 41);
             combine(back, b, a, 41);
             for (int i = 0; i < 41; i++) {
