@@ -1,8 +1,10 @@
 /* test.c - see test.h. */
 #include "test.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { TEST_LIMIT = 128 };
 
@@ -21,6 +23,24 @@ void test_add(const char *name, CMUnitTestFunction function)
         abort();
     tests[test_count++] =
         (struct CMUnitTest){name, function, hooks()->before_each, hooks()->after_each, NULL};
+}
+
+int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    if (!entries)
+        abort();
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count;
+}
+
+void check_text(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("\"%s\" does not say \"%s\"", text, words);
 }
 
 int main(void)

@@ -26,4 +26,10 @@ struct test_hooks {
 };
 extern const struct test_hooks test_hooks __attribute__((weak));
 
+/* As of "/proc/self/fd", the descriptors; with those of looking. */
+int count_entries(const char *folder);
+
+/* Fails when the words are not in the text. */
+void check_text(const char *text, const char *words);
+
 #endif

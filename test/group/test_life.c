@@ -4,7 +4,6 @@
  * HOROVOD_TEST_LIVES says how many rounds; `make soak` asks for 1,000. */
 #include "group.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,17 +27,6 @@ struct holdings {
     int descriptors, threads, mappings;
     long resident; /* KiB */
 };
-
-static int count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    CHECK(folder, "%s", path);
-    int count = 0;
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static int count_lines(const char *path)
 {

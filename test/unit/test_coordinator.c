@@ -119,10 +119,11 @@ static void on_closed(void *owner)
 /* ---- the world -------------------------------------------------------------------------------------------
  */
 
-static struct coordinator_config settings = {.fusion_threshold = 1000, .cache_capacity = 100};
+static const struct coordinator_config usual = {.fusion_threshold = 1000, .cache_capacity = 100};
+static struct coordinator_config config;
 
 /* Hosts of the given sizes. */
-static void open_ranks(const char *hosts, int number, struct coordinator_config config)
+static void open_ranks(const char *hosts, int number)
 {
     int *sizes;
     int count;
@@ -149,6 +150,7 @@ static void open_ranks(const char *hosts, int number, struct coordinator_config 
     free(sizes);
 }
 
+/* Also what a test has changed of the configuration. */
 static int close_ranks(void **state)
 {
     (void)state;
@@ -161,12 +163,13 @@ static int close_ranks(void **state)
         free(requests[i]);
     }
     size = message_count = request_count = 0;
+    config = usual;
     longest_message = sent_bytes = 0;
     now = 0;
     return 0;
 }
 
-const struct test_hooks test_hooks = {.after_each = close_ranks};
+const struct test_hooks test_hooks = {.before_all = close_ranks, .after_each = close_ranks};
 
 /* Takes the message number `at` out of the queue and gives it to whom it is for. */
 static void deliver(int at)
@@ -270,18 +273,12 @@ static void check_log(const char *expected)
     }
 }
 
-static void check_text(const char *text, const char *words)
-{
-    if (!strstr(text, words))
-        fail_msg("\"%s\" does not say \"%s\"", text, words);
-}
-
 /* ---- readiness and order --------------------------------------------------------------------------------
  */
 
 TEST(nothing_runs_before_all_asked)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     for (int r = 0; r < 4; r++) {
         check_log("");
         submit(r, "a", 3);
@@ -293,9 +290,8 @@ TEST(nothing_runs_before_all_asked)
 
 TEST(one_order_for_all)
 {
-    struct coordinator_config config = settings;
     config.fusion_threshold = 0;
-    open_ranks("2,2", 4, config);
+    open_ranks("2,2", 4);
     for (int r = 0; r < 4; r++) {
         submit(r, r % 2 ? "a" : "b", 3);
         settle();
@@ -309,7 +305,7 @@ TEST(one_order_for_all)
 
 TEST(a_job_of_one_rank)
 {
-    open_ranks("", 1, settings);
+    open_ranks("", 1);
     submit(0, "a", 3);
     flush(0);
     check_log("a ");
@@ -322,7 +318,7 @@ TEST(a_job_of_one_rank)
 
 TEST(a_second_time_costs_an_id)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     submit_everywhere("a_rather_long_name_for_a_tensor", 3);
     run_all();
     size_t first = sent_bytes;
@@ -338,9 +334,8 @@ TEST(long_messages_are_split)
 {
     enum { NAMES = 500 };
     static char names[NAMES][REQUEST_NAME_LIMIT];
-    struct coordinator_config config = settings;
     config.fusion_threshold = 1 << 30;
-    open_ranks("3", 3, config);
+    open_ranks("3", 3);
     for (int n = 0; n < NAMES; n++) {
         memset(names[n], 'x', REQUEST_NAME_LIMIT - 1);
         names[n][n % 1000] = (char)('a' + n / 1000);
@@ -378,7 +373,7 @@ static void occupy(void)
 
 TEST(ready_requests_pile_up_and_fuse)
 {
-    open_ranks("2,1", 3, settings);
+    open_ranks("2,1", 3);
     occupy();
     submit_everywhere("a", 100); /* 400 bytes */
     submit_everywhere("b", 200); /* 800: does not fit any more */
@@ -392,9 +387,8 @@ TEST(ready_requests_pile_up_and_fuse)
 
 TEST(a_short_one_passes_long_ones)
 {
-    struct coordinator_config config = settings;
     config.fusion_threshold = 1 << 20;
-    open_ranks("2,1", 3, config);
+    open_ranks("2,1", 3);
     submit_everywhere("a", 200000); /* two do not fit into one batch */
     submit_everywhere("b", 200000);
     submit_everywhere("c", 200000);
@@ -425,9 +419,8 @@ static void submit_one(int rank, const char *name, hvd_reduction reduction, int 
 TEST(groups_may_stay_alone)
 {
     for (int alone = 0; alone < 2; alone++) {
-        struct coordinator_config config = settings;
         config.groups_alone = alone;
-        open_ranks("", 2, config);
+        open_ranks("", 2);
         submit_everywhere("a", 3);
         for (int r = 0; r < 2; r++)
             submit_one(r, "g", HVD_SUM, 1);
@@ -441,9 +434,8 @@ TEST(groups_may_stay_alone)
 TEST(adasums_may_stay_alone)
 {
     for (int alone = 0; alone < 2; alone++) {
-        struct coordinator_config config = settings;
         config.adasum_alone = alone;
-        open_ranks("", 2, config);
+        open_ranks("", 2);
         for (int r = 0; r < 2; r++) {
             submit_one(r, "a", HVD_ADASUM, 0);
             submit_one(r, "b", HVD_ADASUM, 1);
@@ -458,7 +450,7 @@ TEST(adasums_may_stay_alone)
 
 TEST(one_too_large_runs_by_itself)
 {
-    open_ranks("2,1", 3, settings);
+    open_ranks("2,1", 3);
     occupy();
     submit_everywhere("a", 100000);
     submit_everywhere("b", 1);
@@ -470,9 +462,8 @@ TEST(one_too_large_runs_by_itself)
 
 TEST(without_fusion_all_run_alone)
 {
-    struct coordinator_config config = settings;
     config.fusion_threshold = 0;
-    open_ranks("2,1", 3, config);
+    open_ranks("2,1", 3);
     occupy();
     submit_everywhere("a", 0);
     submit_everywhere("b", 1);
@@ -482,7 +473,7 @@ TEST(without_fusion_all_run_alone)
 
 TEST(limits_change_between_flushes)
 {
-    open_ranks("2,1", 3, settings);
+    open_ranks("2,1", 3);
     occupy();
     for (int i = 0; i < 6; i++)
         submit_everywhere((const char *[]){"a", "b", "c", "d", "e", "f"}[i], 100);
@@ -500,9 +491,8 @@ TEST(limits_change_between_flushes)
 
 TEST(what_is_urgent_runs_first)
 {
-    struct coordinator_config config = settings;
     config.fusion_threshold = 0;
-    open_ranks("2,1", 3, config);
+    open_ranks("2,1", 3);
     occupy();
     static const char *const names[] = {"a", "b", "c", "d"};
     static const int priorities[] = {-1, 5, 0, 5};
@@ -516,9 +506,8 @@ TEST(what_is_urgent_runs_first)
 
 TEST(the_root_waits_for_the_cycle_time)
 {
-    struct coordinator_config config = settings;
     config.cycle_time = 50;
-    open_ranks("2,1", 3, config);
+    open_ranks("2,1", 3);
     assert_int_equal(coordinator_next_flush(ranks[0].coordinator), INT64_MAX);
     now = 1000;
     submit_everywhere("a", 1);
@@ -540,7 +529,7 @@ TEST(the_root_waits_for_the_cycle_time)
 
 TEST(a_change_of_shape_on_all_ranks_runs)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     for (int64_t elements = 1; elements < 5; elements++) {
         submit_everywhere("a", elements);
         run_all();
@@ -551,9 +540,8 @@ TEST(a_change_of_shape_on_all_ranks_runs)
 TEST(any_capacity_works)
 {
     for (uint32_t capacity = 0; capacity < 4; capacity++) {
-        struct coordinator_config config = settings;
         config.cache_capacity = capacity;
-        open_ranks("2,2", 4, config);
+        open_ranks("2,2", 4);
         for (int round = 0; round < 5; round++) {
             submit_everywhere("a", 1);
             submit_everywhere("b", 1);
@@ -568,9 +556,8 @@ TEST(any_capacity_works)
 /* Rank 1 sends the id of a, while the decision that ends this id is on its way to it. */
 TEST(an_id_may_cross_its_eviction)
 {
-    struct coordinator_config config = settings;
     config.cache_capacity = 1;
-    open_ranks("3", 3, config);
+    open_ranks("3", 3);
     submit_everywhere("a", 1);
     run_all();
     submit_everywhere("b", 1);
@@ -592,7 +579,7 @@ TEST(an_id_may_cross_its_eviction)
 /* As before, but the shape on rank 2 has changed: ids and names count in one entry. */
 TEST(an_id_meets_another_form)
 {
-    open_ranks("3", 3, settings);
+    open_ranks("3", 3);
     submit_everywhere("a", 1);
     run_all();
     submit(0, "a", 1);
@@ -608,7 +595,7 @@ TEST(an_id_meets_another_form)
 
 TEST(a_mismatch_ends_one_round_everywhere)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     for (int round = 0; round < 3; round++) {
         for (int r = 0; r < 4; r++)
             submit(r, "allreduce.grad", r == 2 ? 4 : 3);
@@ -627,7 +614,7 @@ TEST(a_mismatch_ends_one_round_everywhere)
 
 TEST(several_respects_are_told)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     submit(0, "a", 3);
     submit(1, "a", 4);
     submit(2, "a", 5);
@@ -640,7 +627,7 @@ TEST(several_respects_are_told)
 
 TEST(many_variants_are_cut)
 {
-    open_ranks("1x16", 16, settings);
+    open_ranks("1x16", 16);
     for (int r = 0; r < 16; r++)
         submit(r, "a", 1 + r);
     run_all();
@@ -653,7 +640,7 @@ TEST(many_variants_are_cut)
 TEST(a_name_in_flight_is_refused)
 {
     hvd_status status;
-    open_ranks("2", 2, settings);
+    open_ranks("2", 2);
     submit(0, "a", 3);
     assert_int_equal(submit_elements(0, "a", 3, 0, &status), HVD_DUPLICATE_NAME);
     check_text(status.text, "a is in flight on rank 0");
@@ -667,7 +654,7 @@ TEST(impossible_requests_are_refused)
 {
     static char name[REQUEST_NAME_LIMIT + 1];
     hvd_status status;
-    open_ranks("2", 2, settings);
+    open_ranks("2", 2);
     memset(name, 'x', REQUEST_NAME_LIMIT);
     assert_int_equal(submit_elements(0, name, 1, 0, &status), HVD_INVALID_ARGUMENT);
     check_text(status.text, "1024 bytes");
@@ -686,7 +673,7 @@ TEST(impossible_requests_are_refused)
 TEST(a_leave_ends_what_is_not_decided)
 {
     hvd_status status;
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     submit_everywhere("a", 1);
     settle();
     submit(0, "b", 1);
@@ -716,7 +703,7 @@ TEST(a_leave_ends_what_is_not_decided)
 
 TEST(all_may_leave_at_once)
 {
-    open_ranks("2,2,1", 5, settings);
+    open_ranks("2,2,1", 5);
     submit_everywhere("a", 1);
     run_all();
     for (int r = 0; r < 5; r++) {
@@ -731,7 +718,7 @@ TEST(all_may_leave_at_once)
 TEST(after_the_goodbye_a_lost_parent_is_no_fault)
 {
     hvd_status lost = {HVD_PEER_LOST, "rank 0 is gone"};
-    open_ranks("1,1,1,1", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
+    open_ranks("1,1,1,1", 4); /* 0 <- 1, 2; 2 <- 3 */
     coordinator_leave(ranks[1].coordinator);
     flush(1);
     deliver(find_message(1, 0));
@@ -756,7 +743,7 @@ TEST(after_the_goodbye_a_lost_parent_is_no_fault)
 TEST(a_lost_peer_ends_everything_everywhere)
 {
     hvd_status lost = {HVD_PEER_LOST, "rank 3 was killed"}, later = {HVD_PEER_LOST, "something else"}, status;
-    open_ranks("2,2", 4, settings); /* 0 <- 1, 2; 2 <- 3 */
+    open_ranks("2,2", 4); /* 0 <- 1, 2; 2 <- 3 */
     for (int r = 0; r < 3; r++)
         submit(r, "a", 1);
     settle();
@@ -777,7 +764,7 @@ TEST(a_lost_peer_ends_everything_everywhere)
 TEST(a_fault_after_a_leave_is_told)
 {
     hvd_status lost = {HVD_PEER_LOST, "rank 1 was killed"}, status;
-    open_ranks("3", 3, settings);
+    open_ranks("3", 3);
     submit_everywhere("a", 1);
     settle();
     coordinator_leave(ranks[2].coordinator);
@@ -792,7 +779,7 @@ TEST(a_fault_after_a_leave_is_told)
 TEST(who_shuts_down_without_farewell_ends_it_in_order)
 {
     hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"};
-    open_ranks("3", 3, settings);
+    open_ranks("3", 3);
     submit(1, "a", 1);
     coordinator_leave(ranks[2].coordinator);
     coordinator_abort(ranks[0].coordinator, -1, &down);
@@ -807,7 +794,7 @@ TEST(who_shuts_down_without_farewell_ends_it_in_order)
 TEST(who_shuts_down_while_a_batch_runs_is_a_fault)
 {
     hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"}, status;
-    open_ranks("2", 2, settings);
+    open_ranks("2", 2);
     submit_everywhere("a", 1);
     settle();
     coordinator_abort(ranks[0].coordinator, -1, &down);
@@ -821,7 +808,7 @@ static void check_garbage(int to, int from, const char *bytes, size_t length, co
 {
     hvd_status status;
     char who[128];
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     submit(to, "a", 1);
     coordinator_receive(ranks[to].coordinator, from, (const uint8_t *)bytes, length);
     settle();
@@ -900,7 +887,7 @@ static void join_rank(int rank)
 /* A tree of three levels: 0 over 1, 2 (with 3 below) and 4 (with 5 below). */
 TEST(a_joined_subtree_is_not_waited_for)
 {
-    open_ranks("2,2,2", 6, settings);
+    open_ranks("2,2,2", 6);
     submit(0, "a", 3);
     submit(1, "a", 3);
     submit(4, "a", 3);
@@ -929,7 +916,7 @@ TEST(a_joined_subtree_is_not_waited_for)
 
 TEST(a_join_follows_what_was_asked_before)
 {
-    open_ranks("", 3, settings);
+    open_ranks("", 3);
     submit(2, "a", 3);
     join_rank(2);
     submit(0, "a", 3);
@@ -943,7 +930,7 @@ TEST(a_join_follows_what_was_asked_before)
 
 TEST(joined_ranks_may_not_submit)
 {
-    open_ranks("", 2, settings);
+    open_ranks("", 2);
     hvd_status status = {0};
     join_rank(1);
     assert_int_equal(submit_elements(1, "a", 3, 0, &status), HVD_INVALID_ARGUMENT);
@@ -960,7 +947,7 @@ TEST(joined_ranks_may_not_submit)
 
 TEST(a_fault_ends_a_join)
 {
-    open_ranks("", 3, settings);
+    open_ranks("", 3);
     join_rank(2);
     run_all();
     hvd_status cause;
@@ -982,7 +969,7 @@ static hvd_code submit_gather(int rank, const char *name)
 
 TEST(a_mismatch_among_those_who_go_on)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     join_rank(3);
     join_rank(1);
     submit(0, "a", 3);
@@ -1005,9 +992,8 @@ TEST(a_mismatch_among_those_who_go_on)
 TEST(what_needs_all_ranks_names_the_joined)
 {
     for (int all = 0; all < 2; all++) {
-        struct coordinator_config config = settings;
         config.join_all = all;
-        open_ranks("3", 3, config);
+        open_ranks("3", 3);
         join_rank(1);
         assert_int_equal(submit_gather(0, "g"), HVD_OK);
         assert_int_equal(submit_gather(2, "g"), HVD_OK);
@@ -1024,7 +1010,7 @@ TEST(what_needs_all_ranks_names_the_joined)
 /* Who asked before it joined is no obstacle. */
 TEST(a_join_spares_what_was_asked_before)
 {
-    open_ranks("3", 3, settings);
+    open_ranks("3", 3);
     assert_int_equal(submit_gather(1, "g"), HVD_OK);
     join_rank(1);
     run_all();
@@ -1036,7 +1022,7 @@ TEST(a_join_spares_what_was_asked_before)
 
 TEST(a_leave_ends_a_join)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     join_rank(3);
     join_rank(0);
     submit(2, "a", 1);
@@ -1071,7 +1057,7 @@ static void submit_unnamed(int rank)
 /* Rank 3 of a tree of three levels makes one unnamed request, the others make three. */
 TEST(unnamed_numbers_agree_after_a_join)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     for (int r = 0; r < 4; r++)
         submit_unnamed(r);
     run_all();
@@ -1101,7 +1087,7 @@ TEST(unnamed_numbers_agree_after_a_join)
 /* Of the second join nothing of the first one is left. */
 TEST(ranks_may_join_again)
 {
-    open_ranks("2,2", 4, settings);
+    open_ranks("2,2", 4);
     for (int round = 0; round < 3; round++) {
         join_rank(3);
         join_rank(2);
@@ -1130,11 +1116,10 @@ TEST(ranks_may_join_again)
 
 TEST(the_root_hears_who_is_missing)
 {
-    struct coordinator_config config = settings;
     config.stall_time = 1000;
     config.stall_shutdown_time = 5000;
     now = 1;
-    open_ranks("3,3,1", 7, config);
+    open_ranks("3,3,1", 7);
     assert_true(coordinator_next_flush(ranks[0].coordinator) == INT64_MAX); /* an idle job never wakes */
     submit(1, "a", 3);
     submit(4, "a", 3);
@@ -1154,10 +1139,9 @@ TEST(the_root_hears_who_is_missing)
 
 TEST(a_stall_that_ends_is_forgotten)
 {
-    struct coordinator_config config = settings;
     config.stall_time = 1000;
     now = 1;
-    open_ranks("3,3", 6, config);
+    open_ranks("3,3", 6);
     submit(4, "a", 3);
     for (; now < 3000; now += 100)
         run_all();

@@ -6,7 +6,6 @@
 #include "transport/arena.h"
 #include "transport/peer.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -250,27 +249,17 @@ TEST(test_the_dead_still_lend)
     free(copy);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
 TEST(test_freed_memory_is_let_go)
 {
     struct pair *pair = *state;
-    int before = count_descriptors();
+    int before = count_entries("/proc/self/fd");
     hvd_status status;
     introduce(pair);
     assert_non_null(pair->peers[1].lending.borrowed);
     hvd_shared_free(pair->memory);
     shm_poll(&pair->peers[1]);
     assert_null(pair->peers[1].lending.borrowed);
-    assert_int_equal(count_descriptors(), before - 1);
+    assert_int_equal(count_entries("/proc/self/fd"), before - 1);
     assert_int_equal(hvd_shared_alloc(BYTES, (void **)&pair->memory, &status), HVD_OK);
     for (size_t i = 0; i < BYTES; i++)
         assert_int_equal(pair->memory[i], 0);

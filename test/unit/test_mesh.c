@@ -7,7 +7,6 @@
 #include "test.h"
 #include "transport/record.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -621,16 +620,6 @@ TEST(test_expected_end_is_no_loss)
     run_each(2, (struct group_options){.fn = leave_politely});
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
 /* A child of fork() that has abandoned the mesh must not keep the connections open. */
 static void fork_and_leave(struct member *member)
 {
@@ -646,10 +635,11 @@ static void fork_and_leave(struct member *member)
     CHECK(child >= 0, "no fork");
     if (child == 0) {
         char byte;
-        int before = count_descriptors();
+        int before = count_entries("/proc/self/fd");
         mesh_abandon(member->mesh);
         int own = strcmp(member->settings.transport, "tcp") == 0 ? CHANNELS : 1; /* links, or the doorbell */
-        CHECK(before - count_descriptors() == own + 3, "the child keeps descriptors of its parent");
+        CHECK(before - count_entries("/proc/self/fd") == own + 3,
+              "the child keeps descriptors of its parent");
         close(hold[1]);
         ssize_t n = read(hold[0], &byte, 1); /* until the parent is done */
         _exit(n == 0 ? 0 : 1);
@@ -903,7 +893,7 @@ static void open_and_close_often(struct member *member)
 
 TEST(test_a_thousand_opens_leak_no_descriptor)
 {
-    int before = count_descriptors();
+    int before = count_entries("/proc/self/fd");
     run_each(2, (struct group_options){.fn = open_and_close_often, .opens_by_itself = true});
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(count_entries("/proc/self/fd"), before);
 }

@@ -4,7 +4,6 @@
 #include "base/platform.h"
 #include "test.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +11,6 @@
 #include <unistd.h>
 
 enum { MOST = 3 };
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static void send_descriptors(int socket, const int *fds, size_t count)
 {
@@ -63,12 +51,12 @@ TEST(test_surplus_descriptors_are_closed)
         int ends[2], fd = -1;
         char byte;
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-        int before = count_descriptors();
+        int before = count_entries("/proc/self/fd");
         send_descriptors(ends[0], fds, count);
         assert_int_equal(platform_receive_with_fd(ends[1], &byte, 1, &fd), 1);
         if (fd >= 0)
             close(fd);
-        assert_int_equal(count_descriptors(), before);
+        assert_int_equal(count_entries("/proc/self/fd"), before);
         close(ends[0]);
         close(ends[1]);
     }

@@ -58,8 +58,7 @@ static void check_refused(const struct example *e, hvd_code code, const char *wo
     struct signature signature;
     hvd_status status = {0};
     assert_int_equal(signature_encode(&e->request, &signature, &status), code);
-    if (!strstr(status.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", status.text, words);
+    check_text(status.text, words);
 }
 
 /* ---- what counts -------------------------------------------------------------------------------------- */
