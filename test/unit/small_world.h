@@ -65,8 +65,8 @@ struct world {
 };
 
 struct rank_of_world {
-    struct world *world;
-    int rank;
+    struct links *links;
+    int rank, size;
 };
 
 static struct rank_of_world ranks[WORLD_RANKS];
@@ -87,10 +87,10 @@ static inline struct link *lookup(void *owner, int peer, int channel)
 {
     struct rank_of_world *self = owner;
     int peers[PATTERN_PEER_LIMIT];
-    int count = pattern_peers(self->rank, self->world->size, peers);
+    int count = pattern_peers(self->rank, self->size, peers);
     for (int i = 0; i < count; i++)
         if (peers[i] == peer)
-            return &self->world->links->links[self->rank][peer][channel].head;
+            return &self->links->links[self->rank][peer][channel].head;
     return NULL;
 }
 
@@ -98,15 +98,11 @@ static inline struct world world_open(int size)
 {
     size_t capacities[] = {16, 48, 256, PIPE_LIMIT};
     struct world world = {.size = size, .links = links_create(size, capacities[random_below(4)])};
-    return world;
-}
-
-static inline void world_start(struct world *world)
-{
-    for (int rank = 0; rank < world->size; rank++) {
-        ranks[rank] = (struct rank_of_world){world, rank};
-        assert_int_equal(executor_create(lookup, &ranks[rank], &world->executors[rank], NULL), HVD_OK);
+    for (int rank = 0; rank < size; rank++) {
+        ranks[rank] = (struct rank_of_world){world.links, rank, size};
+        assert_int_equal(executor_create(lookup, &ranks[rank], &world.executors[rank], NULL), HVD_OK);
     }
+    return world;
 }
 
 /* Turns all ranks over in changing order until `all` are idle; false when nothing moves any more. */
@@ -181,6 +177,15 @@ static inline void work_drop(struct work *work)
     if (work->output.spans != work->input.spans)
         vector_drop(&work->output);
     vector_drop(&work->input);
+}
+
+/* Behind a run that went well; each rank had one job. */
+static inline void world_finish(struct world *world, struct work *works)
+{
+    links_assert_empty(world->links);
+    for (int rank = 0; rank < world->size; rank++)
+        work_drop(&works[rank]);
+    world_close(world);
 }
 
 /* ---- allreduce ------------------------------------------------------------------------------------ */
@@ -278,17 +283,13 @@ static inline void reduce_run(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
-    world_start(&world);
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
         executor_start(world.executors[rank], &works[rank].job);
     }
     assert_true(world_run(&world));
     reduce_check(works, c, size);
-    links_assert_empty(world.links);
-    for (int rank = 0; rank < size; rank++)
-        work_drop(&works[rank]);
-    world_close(&world);
+    world_finish(&world, works);
 }
 
 /* ---- allgather, alltoall, broadcast

@@ -99,7 +99,6 @@ static void fill(const struct adasum_case *c, int rank, value_fn value)
 static void run(const struct adasum_case *c, value_fn value)
 {
     struct world world = world_open(c->size);
-    world_start(&world);
     for (int rank = 0; rank < c->size; rank++) {
         struct work *work = &works[rank];
         work_init(work, HVD_ALLREDUCE, "auto", rank, c->size);

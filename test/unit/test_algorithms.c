@@ -138,7 +138,6 @@ static void check_equal_bits(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
-    world_start(&world);
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
         fill_with_bits(&works[rank].input);
@@ -201,17 +200,13 @@ TEST(test_allgather)
             int tensors = 1 + turn % 3;
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 gather_init(&works[rank], tensors, rank, size);
                 executor_start(world.executors[rank], &works[rank].job);
             }
             assert_true(world_run(&world));
             gather_check(works, tensors, size);
-            links_assert_empty(world.links);
-            for (int rank = 0; rank < size; rank++)
-                work_drop(&works[rank]);
-            world_close(&world);
+            world_finish(&world, works);
         }
 }
 
@@ -222,7 +217,6 @@ TEST(test_alltoall)
         for (int turn = 0; turn < 12; turn++) {
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 uint64_t own_rows[WORLD_RANKS];
                 for (int to = 0; to < size; to++)
@@ -232,10 +226,7 @@ TEST(test_alltoall)
             }
             assert_true(world_run(&world));
             exchange_check(works, size);
-            links_assert_empty(world.links);
-            for (int rank = 0; rank < size; rank++)
-                work_drop(&works[rank]);
-            world_close(&world);
+            world_finish(&world, works);
         }
 }
 
@@ -247,17 +238,13 @@ TEST(test_broadcast)
             for (int variant = 0; variant < 6; variant++) {
                 struct world world = world_open(size);
                 struct work works[WORLD_RANKS];
-                world_start(&world);
                 for (int rank = 0; rank < size; rank++) {
                     broadcast_init(&works[rank], root, sizes[variant / 2], variant & 1, rank, size);
                     executor_start(world.executors[rank], &works[rank].job);
                 }
                 assert_true(world_run(&world));
                 broadcast_check(works, root, size);
-                links_assert_empty(world.links);
-                for (int rank = 0; rank < size; rank++)
-                    work_drop(&works[rank]);
-                world_close(&world);
+                world_finish(&world, works);
             }
 }
 
@@ -267,7 +254,6 @@ TEST(test_barrier)
         for (int late = 0; late < size; late++) {
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 work_init(&works[rank], HVD_BARRIER, "auto", rank, size);
                 if (rank != late)

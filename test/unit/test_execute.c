@@ -51,7 +51,6 @@ TEST(test_jobs_in_flight)
     for (int turn = 0; turn < 40; turn++) {
         int size = 1 + turn % WORLD_RANKS, started[WORLD_CHANNEL][WORLD_RANKS] = {{0}};
         struct world world = world_open(size);
-        world_start(&world);
         for (int channel = 1; channel < WORLD_CHANNEL; channel++)
             for (int number = 0; number < JOBS; number++)
                 for (int rank = 0; rank < size; rank++) {
@@ -86,7 +85,6 @@ TEST(test_abort)
     status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
     for (int turns = 0; turns < 60; turns++) {
         struct world world = world_open(4);
-        world_start(&world);
         for (int number = 0; number < JOBS; number++)
             for (int rank = 0; rank < 4; rank++) {
                 flight_init(&works[number][rank], number, rank, 4);
@@ -122,7 +120,6 @@ TEST(test_broken_link)
     struct work broken[2], other[2];
     hvd_status cause;
     status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
-    world_start(&world);
     world.links->links[0][1][1].broken = true;
     for (int rank = 0; rank < 2; rank++) {
         reduce_init(&broken[rank], &flight_cases[0], rank, 2);
