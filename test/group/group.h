@@ -61,9 +61,10 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
 _Noreturn void group_fail(const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* For calls whose last argument is &check_status, a variable of the caller. */
+/* For calls whose last argument is &check_status. */
 #define CHECK_OK(call)                                                                                       \
     do {                                                                                                     \
+        hvd_status check_status;                                                                             \
         hvd_code check_code = (call);                                                                        \
         CHECK(check_code == HVD_OK, "%s: %s", hvd_code_name(check_code), check_status.text);                 \
     } while (0)

@@ -40,7 +40,6 @@ static hvd_request adasum_of(const char *name, const hvd_tensor *tensors, int co
 
 static void single_case(struct member *member, int tensor, size_t count, bool in_place)
 {
-    hvd_status check_status;
     char name[64];
     int64_t shape[] = {(int64_t)count};
     float *input = malloc(count * sizeof *input + 1), *output = malloc(count * sizeof *output + 1);
@@ -78,7 +77,6 @@ static void tensors_make(const struct member *member, float data[TENSORS][LONGES
 
 static void group(struct member *member, int32_t set, const struct member *in_set)
 {
-    hvd_status check_status;
     float data[TENSORS][LONGEST];
     hvd_tensor tensors[TENSORS];
     int64_t lengths[TENSORS];
@@ -94,7 +92,6 @@ static void group(struct member *member, int32_t set, const struct member *in_se
  */
 static void many_at_once(struct member *member)
 {
-    hvd_status check_status;
     float data[TENSORS][LONGEST], sums[TENSORS];
     hvd_tensor tensors[TENSORS];
     int64_t lengths[TENSORS];
@@ -125,7 +122,6 @@ static void many_at_once(struct member *member)
 /* All ranks but rank 0, renumbered. */
 static void in_a_set(struct member *member)
 {
-    hvd_status check_status;
     int32_t ranks[8], set;
     for (int i = 1; i < member->size; i++)
         ranks[i - 1] = i;

@@ -25,7 +25,6 @@ static void shuffle(int *order, int n, uint64_t seed)
 /* Every rank submits the same names, each in an order of its own; shapes change now and then on all ranks. */
 static void any_order(struct member *member)
 {
-    hvd_status check_status;
     static _Thread_local float data[NAMES][70];
     for (int round = 0; round < ROUNDS; round++) {
         hvd_handle *handles[NAMES];
@@ -66,7 +65,6 @@ static void count_call(void *argument, const hvd_status *status)
 
 static void callbacks(struct member *member)
 {
-    hvd_status check_status;
     static _Thread_local int32_t values[50];
     struct call_count count = {.context = member->context};
     int64_t shape[] = {1};
@@ -116,7 +114,7 @@ static void mismatch(struct member *member)
 
 static void duplicate_name(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     float data[2] = {1, 1};
     int64_t shape[] = {1};
     hvd_handle *handles[2];
@@ -126,8 +124,8 @@ static void duplicate_name(struct member *member)
             hvd_request request = request_of(HVD_ALLREDUCE, "twice", &tensor);
             CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
         }
-        hvd_code code = hvd_wait(handles[1], 30, &check_status);
-        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), check_status.text);
+        hvd_code code = hvd_wait(handles[1], 30, &status);
+        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), status.text);
         check_allreduce_works(member, "go");
         CHECK_OK(hvd_wait(handles[0], 30, &check_status));
         hvd_release(handles[0]);
@@ -182,7 +180,7 @@ static void leave_early(struct member *member)
 
 static void fork_and_go_on(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     check_allreduce_works(member, "before the fork");
     pid_t child = fork();
     CHECK(child >= 0, "fork");
@@ -191,7 +189,7 @@ static void fork_and_go_on(struct member *member)
         int64_t shape[] = {1};
         hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
         hvd_request request = request_of(HVD_ALLREDUCE, "child", &tensor);
-        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+        hvd_code code = hvd_run(member->context, &request, NULL, &status);
         hvd_shutdown(member->context);
         _exit(code == HVD_FORKED ? 0 : 1);
     }

@@ -13,7 +13,6 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 static void allreduce_case(struct member *member, hvd_dtype type, hvd_reduction reduction, size_t count,
                            bool in_place)
 {
-    hvd_status check_status;
     char name[96];
     int64_t shape[] = {(int64_t)count};
     size_t bytes = count * hvd_dtype_size(type) + 1;
@@ -71,7 +70,6 @@ static void allreduce_product(struct member *member)
 
 static void factors_case(struct member *member, hvd_dtype dtype)
 {
-    hvd_status check_status;
     float values[2] = {(float)member->rank, 2};
     int64_t integers[2] = {member->rank, 2};
     int64_t shape[] = {2};
@@ -95,7 +93,6 @@ static void factors(struct member *member)
 
 static void broadcast_case(struct member *member, size_t count, int root, bool in_place)
 {
-    hvd_status check_status;
     char name[64];
     int64_t shape[] = {(int64_t)count};
     int32_t *input = malloc(count * 4 + 1), *output = malloc(count * 4 + 1);
@@ -129,7 +126,6 @@ static int64_t rows_of(int rank, int pattern)
 
 static void allgather_case(struct member *member, int pattern, int64_t width)
 {
-    hvd_status check_status;
     char name[64];
     int64_t shape[] = {rows_of(member->rank, pattern), width};
     size_t count = (size_t)(shape[0] * width);
@@ -164,7 +160,6 @@ static void allgather_product(struct member *member)
 
 static void barriers(struct member *member)
 {
-    hvd_status check_status;
     for (int i = 0; i < 20; i++) {
         hvd_request request = request_of(HVD_BARRIER, NULL, NULL);
         CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
@@ -174,7 +169,6 @@ static void barriers(struct member *member)
 /* Three tensors of different shapes as one request. */
 static void groups(struct member *member)
 {
-    hvd_status check_status;
     float data[3][5];
     int64_t shapes[3][1] = {{1}, {5}, {0}};
     hvd_tensor tensors[3], outputs[3];

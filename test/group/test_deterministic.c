@@ -100,7 +100,6 @@ static void fill(const struct sample *sample, int rank, int tensor, char *data)
 
 static void start(struct member *member, struct sample *sample)
 {
-    hvd_status check_status;
     for (int t = 0; t < sample->request.count; t++) {
         size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type) + 1;
         sample->inputs[t] = tensor_of(malloc(bytes), sample->type, sample->shapes[t], 1);
@@ -159,7 +158,6 @@ static void check_kept(const struct sample *sample, const struct story *story, c
 
 static void finish(struct member *member, struct sample *sample, struct story *story, int index)
 {
-    hvd_status check_status;
     const hvd_request *request = &sample->request;
     CHECK_OK(hvd_wait(sample->handle, 60, &check_status));
     for (int t = 0; t < request->count; t++) {
@@ -198,7 +196,6 @@ static void run_story(struct member *member)
     struct story *story = member->argument;
     uint64_t state = story->seed, order = story->seed + (uint64_t)member->rank * 977 + (uint64_t)story->again;
     struct sample samples[OPERATIONS];
-    hvd_status check_status;
     for (int i = 0; i < OPERATIONS; i++)
         draw(&samples[i], &state, i);
     run_part(member, samples, 0, JOINED_FROM, &order);

@@ -19,7 +19,6 @@ static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t 
 static void reducescatter_case(struct member *member, hvd_dtype type, hvd_reduction reduction, int64_t rows,
                                int64_t width)
 {
-    hvd_status check_status;
     char name[96];
     int64_t shape[] = {rows, width}, first, kept = 0;
     size_t count = (size_t)(rows * width);
@@ -61,7 +60,6 @@ static void reducescatter_product(struct member *member)
 /* A group with tensors of fewer rows than ranks among them, with factors; twice gives the same bits. */
 static void reducescatter_group(struct member *member)
 {
-    hvd_status check_status;
     float data[3][40];
     int64_t shapes[3][2] = {{1, 5}, {20, 2}, {0, 3}};
     hvd_tensor tensors[3], outputs[2][3];
@@ -100,7 +98,6 @@ static void reducescatter_group(struct member *member)
 static void reducescatters_at_once(struct member *member)
 {
     enum { COUNT = 30 };
-    hvd_status check_status;
     int64_t data[COUNT][COUNT], shapes[COUNT][1];
     hvd_handle *handles[COUNT];
     for (int n = 0; n < COUNT; n++) {
@@ -172,7 +169,6 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
 
 static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
 {
-    hvd_status check_status;
     int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
     for (int to = 0; to < member->size; to++)
         shape[0] += splits[to] = rows_given(pattern, member->rank, to);

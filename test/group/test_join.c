@@ -11,7 +11,6 @@
 /* Everybody joins; gives the last one. */
 static int join(struct member *member)
 {
-    hvd_status check_status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     hvd_handle *handle;
     int32_t last = -1;
@@ -35,7 +34,6 @@ static hvd_code reduce_as(struct member *member, hvd_reduction reduction, const 
  * that are left; averages still divide by the number of all ranks. */
 static void uneven_work(struct member *member)
 {
-    hvd_status check_status;
     static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_AVERAGE};
     for (int step = 0; step < 3 * member->rank; step++) {
         int first = step / 3 + 1; /* the lowest rank that still works */
@@ -67,7 +65,7 @@ static void uneven_work(struct member *member)
 /* Only allreduce and barrier run without the joined. */
 static void refused(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     int64_t shape[] = {2};
     float data[2] = {1, 2};
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), outputs[2];
@@ -76,10 +74,10 @@ static void refused(struct member *member)
             continue;
         hvd_request request = request_of((hvd_operation)operation, "x", &tensor);
         request.splits = operation == HVD_ALLTOALL ? (int64_t[]){1, 1, 0} : NULL;
-        hvd_code code = hvd_run(member->context, &request, outputs, &check_status);
-        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 0 did so") &&
-                  strstr(check_status.text, "HOROVOD_JOIN=all"),
-              "%s: %s", hvd_code_name(code), check_status.text);
+        hvd_code code = hvd_run(member->context, &request, outputs, &status);
+        CHECK(code == HVD_MISMATCH && strstr(status.text, "rank 0 did so") &&
+                  strstr(status.text, "HOROVOD_JOIN=all"),
+              "%s: %s", hvd_code_name(code), status.text);
     }
     join(member);
     check_allreduce_works(member, "after");
@@ -88,7 +86,7 @@ static void refused(struct member *member)
 /* With HOROVOD_JOIN=all the others run, too: the joined have no rows, and their blocks are thrown away. */
 static void all_run(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     if (member->rank == 1) {
         join(member);
         return;
@@ -116,21 +114,21 @@ static void all_run(struct member *member)
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     CHECK(data[0] == 2, "broadcast");
     request.root = 1;
-    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-    CHECK(code == HVD_MISMATCH && strstr(check_status.text, "root"), "%s", check_status.text);
+    hvd_code code = hvd_run(member->context, &request, NULL, &status);
+    CHECK(code == HVD_MISMATCH && strstr(status.text, "root"), "%s", status.text);
     join(member);
 }
 
 static void mismatch_meanwhile(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     if (member->rank) {
         int64_t shape[] = {member->rank};
         float data[8] = {0};
         hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
         hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
-        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 1 has [1]"), "%s", check_status.text);
+        hvd_code code = hvd_run(member->context, &request, NULL, &status);
+        CHECK(code == HVD_MISMATCH && strstr(status.text, "rank 1 has [1]"), "%s", status.text);
     }
     join(member);
     check_allreduce_works(member, "after");
@@ -139,17 +137,16 @@ static void mismatch_meanwhile(struct member *member)
 static void own_mistakes(struct member *member)
 {
     static atomic_bool tried; /* the others must not join before */
-    hvd_status check_status;
+    hvd_status status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     hvd_handle *handle;
     double value = 1;
     int32_t last;
     if (member->rank == 0) {
         CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
-        hvd_code code = reduce_as(member, HVD_SUM, "x", &value, &check_status);
-        CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "has joined"), "%s",
-              check_status.text);
-        CHECK(hvd_joined_last(handle, &last, &check_status) == HVD_IN_PROGRESS, "%s", check_status.text);
+        hvd_code code = reduce_as(member, HVD_SUM, "x", &value, &status);
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(status.text, "has joined"), "%s", status.text);
+        CHECK(hvd_joined_last(handle, &last, &status) == HVD_IN_PROGRESS, "%s", status.text);
         atomic_store(&tried, true);
     }
     if (member->rank == 0) {
@@ -167,17 +164,16 @@ static void own_mistakes(struct member *member)
 /* Who leaves while the others have joined ends their join. */
 static void leave_meanwhile(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     if (member->rank == 1)
         return;
-    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-    CHECK(code == HVD_SHUT_DOWN && strstr(check_status.text, "rank 1"), "%s", check_status.text);
+    hvd_code code = hvd_run(member->context, &request, NULL, &status);
+    CHECK(code == HVD_SHUT_DOWN && strstr(status.text, "rank 1"), "%s", status.text);
 }
 
 static void with_sets(struct member *member)
 {
-    hvd_status check_status;
     int32_t id;
     CHECK_OK(hvd_process_set_add(member->context, (int32_t[]){1, 3}, 2, &id, &check_status));
     double value = 1;

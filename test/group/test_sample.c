@@ -59,7 +59,6 @@ static int64_t own_rows(const struct sample *sample, int rank)
 
 static void start(struct member *member, const struct sample *sample, struct running *running)
 {
-    hvd_status check_status;
     int64_t shape[] = {own_rows(sample, member->rank), sample->width};
     size_t elements = (size_t)(shape[0] * shape[1]);
     size_t bytes = elements * hvd_dtype_size(sample->type) + 1;
@@ -99,7 +98,6 @@ static double expected(const struct member *member, const struct sample *sample,
 
 static void finish(struct member *member, const struct sample *sample, struct running *running)
 {
-    hvd_status check_status;
     CHECK_OK(hvd_wait(running->handle, 60, &check_status));
     hvd_tensor result = {.data = sample->in_place ? running->input : running->output};
     size_t elements = (size_t)(sample->rows * sample->width);

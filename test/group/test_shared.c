@@ -20,7 +20,6 @@ static bool is_shared(int rank, int pattern)
 
 static float *get_memory(size_t count, bool shared)
 {
-    hvd_status check_status;
     void *memory = NULL;
     if (shared)
         CHECK_OK(hvd_shared_alloc(count * sizeof(float), &memory, &check_status));
@@ -60,7 +59,6 @@ static void check_sum(const struct member *member, const float *data, size_t cou
 
 static void allreduce_case(struct member *member, size_t count, int pattern, bool in_place)
 {
-    hvd_status check_status;
     bool shared = is_shared(member->rank, pattern);
     int64_t shape[] = {(int64_t)count};
     float *input = get_memory(count, shared), *output = in_place ? input : get_memory(count, shared);
@@ -90,7 +88,6 @@ static void allreduce_product(struct member *member)
 /* One batch of both kinds of memory, tiny tensors between long ones. */
 static void mixed_batch(struct member *member)
 {
-    hvd_status check_status;
     hvd_tensor tensors[TENSORS];
     int64_t shapes[TENSORS][1];
     float *plain = get_memory(TENSORS * 40000, false), *shared = get_memory(TENSORS * 40000, true);
@@ -115,7 +112,6 @@ static void mixed_batch(struct member *member)
 
 static void broadcast(struct member *member)
 {
-    hvd_status check_status;
     const size_t count = 700001;
     int64_t shape[] = {(int64_t)count};
     float *data = get_memory(count, true);
@@ -134,7 +130,6 @@ static void broadcast(struct member *member)
 /* An input that peers read in place; the result is the engine's. */
 static void allgather(struct member *member)
 {
-    hvd_status check_status;
     const size_t count = 400003;
     int64_t shape[] = {(int64_t)count};
     float *data = get_memory(count, true);

@@ -24,7 +24,6 @@ static const char *const settings[] = {"autotune",
 
 static hvd_handle *submit(struct member *member, float *data, int64_t length, const char *name, int set)
 {
-    hvd_status check_status;
     hvd_handle *handle;
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &length, 1);
     hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
@@ -42,7 +41,6 @@ static void check_sum(const float *data, int64_t length, float sum, const char *
 /* Some tensors of random lengths, all at once, in an order of this rank's own; the sum of `ranks` ranks. */
 static void step(struct member *member, uint64_t *state, int ranks, int set)
 {
-    hvd_status check_status;
     static _Thread_local float data[TENSORS][LONGEST];
     hvd_handle *handles[TENSORS];
     int64_t lengths[TENSORS];
@@ -67,7 +65,6 @@ static void step(struct member *member, uint64_t *state, int ranks, int set)
 /* The lower half joins for a while; the others go on. */
 static void join_for_a_while(struct member *member, uint64_t *state)
 {
-    hvd_status check_status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     int first = member->size / 2;
     for (int i = 0; i < 3 && member->rank >= first; i++)
@@ -77,7 +74,6 @@ static void join_for_a_while(struct member *member, uint64_t *state)
 
 static void train(struct member *member)
 {
-    hvd_status check_status;
     uint64_t state = test_seed(), own;
     int32_t ends[] = {0, member->size - 1}, set;
     CHECK_OK(hvd_process_set_add(member->context, ends, member->size > 1 ? 2 : 1, &set, &check_status));

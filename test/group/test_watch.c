@@ -21,7 +21,6 @@ struct toggler {
 static void *toggle(void *argument)
 {
     struct toggler *toggler = argument;
-    hvd_status check_status;
     while (!atomic_load(&toggler->stop)) {
         CHECK_OK(hvd_timeline_start(toggler->context, path, toggler->recordings++ % 2, &check_status));
         CHECK_OK(hvd_timeline_stop(toggler->context, &check_status));
@@ -31,7 +30,6 @@ static void *toggle(void *argument)
 
 static void run_rounds(struct member *member)
 {
-    hvd_status check_status;
     hvd_handle *handles[TENSORS];
     float data[TENSORS];
     int64_t shape[] = {1};
@@ -137,7 +135,6 @@ TEST(everything_is_recorded_until_the_end_over_tcp)
 /* Rank 0 has joined while the others go on: their operations are told by name all the same. */
 static void work_or_join(struct member *member)
 {
-    hvd_status check_status;
     hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
     for (int round = 0; member->rank > 0 && round < 10; round++) {
         float value = 1;
