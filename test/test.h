@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "horovod.h"
+
 #include <cmocka.h>
 
 /* TEST(name) { ... }; `state` is what before_each has put there. */
@@ -28,6 +30,14 @@ extern const struct test_hooks test_hooks __attribute__((weak));
 
 /* As of "/proc/self/fd", the descriptors; with those of looking. */
 int count_entries(const char *folder);
+
+/* For calls whose last argument is &check_status. */
+#define ASSERT_OK(call)                                                                                      \
+    do {                                                                                                     \
+        hvd_status check_status;                                                                             \
+        if (call)                                                                                            \
+            fail_msg("%s: %s", #call, check_status.text);                                                    \
+    } while (0)
 
 /* Fails when the words are not in the text. */
 void check_text(const char *text, const char *words);

@@ -100,7 +100,7 @@ static inline struct world world_open(int size)
     struct world world = {.size = size, .links = links_create(size, capacities[random_below(4)])};
     for (int rank = 0; rank < size; rank++) {
         ranks[rank] = (struct rank_of_world){world.links, rank, size};
-        assert_int_equal(executor_create(lookup, &ranks[rank], &world.executors[rank], NULL), HVD_OK);
+        ASSERT_OK(executor_create(lookup, &ranks[rank], &world.executors[rank], &check_status));
     }
     return world;
 }

@@ -127,7 +127,7 @@ static void open_ranks(const char *hosts, int number)
 {
     int *sizes;
     int count;
-    assert_int_equal(host_sizes_parse(hosts, number, &sizes, &count, NULL), HVD_OK);
+    ASSERT_OK(host_sizes_parse(hosts, number, &sizes, &count, &check_status));
     size = number;
     for (int r = 0; r < size; r++) {
         ranks[r] = (struct rank){.number = r};
@@ -144,8 +144,8 @@ static void open_ranks(const char *hosts, int number)
             .choose_algorithm = on_choose,
             .closed = on_closed,
         };
-        assert_int_equal(tree_node_init(&config.tree, r, sizes, count, 2, NULL), HVD_OK);
-        assert_int_equal(coordinator_create(&config, &ranks[r].coordinator, NULL), HVD_OK);
+        ASSERT_OK(tree_node_init(&config.tree, r, sizes, count, 2, &check_status));
+        ASSERT_OK(coordinator_create(&config, &ranks[r].coordinator, &check_status));
     }
     free(sizes);
 }
@@ -228,7 +228,7 @@ static hvd_code submit_request(int rank, const char *name, const hvd_request *re
     struct pending *pending = calloc(1, sizeof *pending);
     requests[request_count++] = pending;
     pending->name = name;
-    assert_int_equal(signature_encode(request, &pending->signature, NULL), HVD_OK);
+    ASSERT_OK(signature_encode(request, &pending->signature, &check_status));
     return coordinator_submit(ranks[rank].coordinator, pending, status);
 }
 
@@ -247,9 +247,7 @@ static hvd_code submit_elements(int rank, const char *name, int64_t elements, in
 
 static void submit(int rank, const char *name, int64_t elements)
 {
-    hvd_status status = {0};
-    if (submit_elements(rank, name, elements, 0, &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(submit_elements(rank, name, elements, 0, &check_status));
 }
 
 static void submit_everywhere(const char *name, int64_t elements)
@@ -262,7 +260,7 @@ static void barrier_everywhere(const char *name)
 {
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_BARRIER};
     for (int r = 0; r < size; r++)
-        assert_int_equal(submit_request(r, name, &request, NULL), HVD_OK);
+        ASSERT_OK(submit_request(r, name, &request, &check_status));
 }
 
 static void check_log(const char *expected)
@@ -350,7 +348,7 @@ TEST(long_messages_are_split)
         .struct_size = sizeof request, .count = 200, .inputs = tensors, .reduction = HVD_SUM};
     for (int r = 0; r < 3; r++) {
         for (int n = 0; n < NAMES; n++)
-            assert_int_equal(submit_request(r, names[n], &request, NULL), HVD_OK);
+            ASSERT_OK(submit_request(r, names[n], &request, &check_status));
     }
     run_all();
     for (int r = 0; r < 3; r++)
@@ -413,7 +411,7 @@ static void submit_one(int rank, const char *name, hvd_reduction reduction, int 
                            .grouped = grouped,
                            .inputs = &tensor,
                            .reduction = reduction};
-    assert_int_equal(submit_request(rank, name, &request, NULL), HVD_OK);
+    ASSERT_OK(submit_request(rank, name, &request, &check_status));
 }
 
 TEST(groups_may_stay_alone)
@@ -498,7 +496,7 @@ TEST(what_is_urgent_runs_first)
     static const int priorities[] = {-1, 5, 0, 5};
     for (int i = 0; i < 4; i++) {
         for (int r = 0; r < size; r++)
-            assert_int_equal(submit_elements(r, names[i], 1, priorities[i], NULL), HVD_OK);
+            ASSERT_OK(submit_elements(r, names[i], 1, priorities[i], &check_status));
     }
     run_all();
     check_log("b d c a ");
@@ -604,7 +602,7 @@ TEST(a_mismatch_ends_one_round_everywhere)
             assert_int_equal(ranks[r].end.code, HVD_MISMATCH);
             check_text(ranks[r].end.text, "allreduce \"grad\": the ranks disagree on the shape of tensor 0: "
                                           "ranks 0-1, 3 have [3], rank 2 has [4]");
-            assert_int_equal(coordinator_health(ranks[r].coordinator, NULL), HVD_OK);
+            ASSERT_OK(coordinator_health(ranks[r].coordinator, &check_status));
         }
         submit_everywhere("allreduce.grad", 3);
         run_all();
@@ -618,7 +616,7 @@ TEST(several_respects_are_told)
     submit(0, "a", 3);
     submit(1, "a", 4);
     submit(2, "a", 5);
-    assert_int_equal(submit_elements(3, "a", 3, 7, NULL), HVD_OK);
+    ASSERT_OK(submit_elements(3, "a", 3, 7, &check_status));
     run_all();
     check_text(ranks[3].end.text,
                "the ranks disagree on the shape of tensor 0: rank 0 has [3], rank 1 has [4], "
@@ -881,7 +879,7 @@ TEST(garbage_names_its_sender)
 static void join_rank(int rank)
 {
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
-    assert_int_equal(submit_request(rank, "j", &request, NULL), HVD_OK);
+    ASSERT_OK(submit_request(rank, "j", &request, &check_status));
 }
 
 /* A tree of three levels: 0 over 1, 2 (with 3 below) and 4 (with 5 below). */
@@ -1050,8 +1048,8 @@ static void submit_unnamed(int rank)
     requests[request_count++] = pending;
     pending->name = names[coordinator_unnamed(ranks[rank].coordinator, HVD_ALLREDUCE)];
     pending->unnamed = true;
-    assert_int_equal(signature_encode(&request, &pending->signature, NULL), HVD_OK);
-    assert_int_equal(coordinator_submit(ranks[rank].coordinator, pending, NULL), HVD_OK);
+    ASSERT_OK(signature_encode(&request, &pending->signature, &check_status));
+    ASSERT_OK(coordinator_submit(ranks[rank].coordinator, pending, &check_status));
 }
 
 /* Rank 3 of a tree of three levels makes one unnamed request, the others make three. */

@@ -159,7 +159,7 @@ TEST(test_no_link)
     struct work works[2];
     hvd_status cause;
     status_set(&cause, HVD_SYSTEM, "the job before has failed");
-    assert_int_equal(executor_create(lookup_nothing, NULL, &executor, NULL), HVD_OK);
+    ASSERT_OK(executor_create(lookup_nothing, NULL, &executor, &check_status));
     for (int i = 0; i < 2; i++) {
         reduce_init(&works[i], &flight_cases[0], 1, 3);
         executor_start(executor, &works[i].job);

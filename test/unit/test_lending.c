@@ -25,14 +25,13 @@ struct pair {
 static int make(void **state)
 {
     int doorbells[2];
-    hvd_status status;
     struct pair *pair = calloc(1, sizeof *pair);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, doorbells), 0);
     for (int rank = 0; rank < 2; rank++) {
         struct mesh *mesh = &pair->mesh[rank];
         *mesh = (struct mesh){.rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
         mesh->bell = platform_poller_create();
-        assert_int_equal(segment_create(1, 1, RING, &mesh->segment, &status), HVD_OK);
+        ASSERT_OK(segment_create(1, 1, RING, &mesh->segment, &check_status));
     }
     for (int rank = 0; rank < 2; rank++) {
         struct peer *peer = &pair->peers[rank];
@@ -42,10 +41,10 @@ static int make(void **state)
                               .doorbell = doorbells[rank],
                               .segment = pair->mesh[1 - rank].segment};
         struct ring in = segment_ring(pair->mesh[1 - rank].segment, 0, 0);
-        assert_int_equal(shm_open_links(peer, &in, &status), HVD_OK);
+        ASSERT_OK(shm_open_links(peer, &in, &check_status));
         pair->links[rank]->lends = true;
     }
-    assert_int_equal(hvd_shared_alloc(BYTES, (void **)&pair->memory, &status), HVD_OK);
+    ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
         pair->memory[i] = (uint8_t)(i * 7 + (i >> 8));
     *state = pair;
@@ -253,14 +252,13 @@ TEST(test_freed_memory_is_let_go)
 {
     struct pair *pair = *state;
     int before = count_entries("/proc/self/fd");
-    hvd_status status;
     introduce(pair);
     assert_non_null(pair->peers[1].lending.borrowed);
     hvd_shared_free(pair->memory);
     shm_poll(&pair->peers[1]);
     assert_null(pair->peers[1].lending.borrowed);
     assert_int_equal(count_entries("/proc/self/fd"), before - 1);
-    assert_int_equal(hvd_shared_alloc(BYTES, (void **)&pair->memory, &status), HVD_OK);
+    ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
         assert_int_equal(pair->memory[i], 0);
     introduce(pair); /* a new one, another serial */

@@ -307,8 +307,8 @@ TEST(test_names)
     hvd_status status;
     static const char *const names[] = {"auto", "doubling", "ring", "chain"};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(check_settings(names[i], false, 4, &status), HVD_OK);
-        assert_int_equal(check_settings(names[i], true, 2, &status), HVD_OK);
+        ASSERT_OK(check_settings(names[i], false, 4, &check_status));
+        ASSERT_OK(check_settings(names[i], true, 2, &check_status));
     }
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(status.text,
@@ -316,8 +316,8 @@ TEST(test_names)
                         "one of: auto, doubling, ring, chain");
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
-    assert_int_equal(check_settings("auto", true, 3, &status), HVD_OK);
-    assert_int_equal(check_settings("chain", true, 3, &status), HVD_OK);
+    ASSERT_OK(check_settings("auto", true, 3, &check_status));
+    ASSERT_OK(check_settings("chain", true, 3, &check_status));
     assert_int_equal(check_settings("ring", true, 3, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(
         status.text,

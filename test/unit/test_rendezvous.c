@@ -62,17 +62,13 @@ static struct rendezvous_client *connect_to(const struct place *place)
 
 static void put(struct rendezvous_client *client, const char *key, const char *value)
 {
-    hvd_status status;
-    if (rendezvous_put(client, key, value, strlen(value), &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(rendezvous_put(client, key, value, strlen(value), &check_status));
 }
 
 static void check_value(struct rendezvous_client *client, const char *key, const char *value)
 {
-    hvd_status status;
     struct wire_writer got = {0};
-    if (rendezvous_get(client, key, clock_after(DEADLINE), &got, &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(rendezvous_get(client, key, clock_after(DEADLINE), &got, &check_status));
     assert_int_equal(got.length, strlen(value));
     assert_memory_equal(got.bytes, value, got.length);
     wire_writer_free(&got);
@@ -88,8 +84,7 @@ TEST(test_put_and_get)
     put(other, "color", "red"); /* replaces */
     check_value(one, "color", "red");
     put(one, "nothing", "x");
-    hvd_status status;
-    assert_int_equal(rendezvous_put(one, "nothing", NULL, 0, &status), HVD_OK);
+    ASSERT_OK(rendezvous_put(one, "nothing", NULL, 0, &check_status));
     check_value(one, "nothing", "");
     assert_string_equal(rendezvous_local_address(one), "127.0.0.1");
     rendezvous_close(one);
@@ -171,7 +166,7 @@ TEST(test_get_gives_up_and_goes_on)
     put(other, "never", "after all"); /* the question given up must not disturb the next ones */
     put(client, "color", "blue");
     check_value(client, "color", "blue");
-    assert_int_equal(rendezvous_get(client, "never", clock_now(), &got, &status), HVD_OK);
+    ASSERT_OK(rendezvous_get(client, "never", clock_now(), &got, &check_status));
     assert_int_equal(got.length, strlen("after all"));
     wire_writer_free(&got);
     rendezvous_close(client);
@@ -192,9 +187,8 @@ TEST(test_interrupt_ends_every_wait)
     int questions = 0;
     struct interrupt interrupt = {ask_thrice, &questions};
     struct rendezvous_client *client;
-    assert_int_equal(
-        rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client, &status),
-        HVD_OK);
+    ASSERT_OK(rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client,
+                                 &check_status));
     questions = 0;
     assert_int_equal(rendezvous_get(client, "no such key", clock_after(DEADLINE), &got, &status),
                      HVD_INTERRUPTED);
@@ -213,11 +207,10 @@ TEST(test_join_counts_per_job_and_rank)
         int rank;
         uint32_t generation;
     } joins[] = {{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 1}, {"b", 0, 0}, {"a", 1, 1}, {"a", 0, 2}, {"", 0, 0}};
-    hvd_status status;
     struct rendezvous_client *client = connect_to(*state);
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
         uint32_t generation = 77;
-        assert_int_equal(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &status), HVD_OK);
+        ASSERT_OK(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &check_status));
         assert_int_equal(generation, joins[i].generation);
     }
     rendezvous_close(client);
@@ -358,10 +351,9 @@ static int count_sockets(void)
 /* A child of fork() must not keep the server's port or connections, and may stop its copy. */
 TEST(test_child_keeps_nothing)
 {
-    hvd_status status;
     struct place place;
     int hold[2];
-    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &check_status));
     snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
     int raw = connect_raw(&place);
     check_that_clients_get_in(&place); /* the server has accepted `raw` by now */
@@ -392,7 +384,7 @@ TEST(test_stop_ends_waiting_clients)
 {
     hvd_status status;
     struct place place;
-    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &check_status));
     snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
     struct rendezvous_client *client = connect_to(&place);
     hvd_rendezvous_stop(place.server);

@@ -38,9 +38,7 @@ static struct example *example_of(hvd_operation operation)
 static struct signature encode(const struct example *e)
 {
     struct signature signature;
-    hvd_status status = {0};
-    if (signature_encode(&e->request, &signature, &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(signature_encode(&e->request, &signature, &check_status));
     return signature;
 }
 

@@ -7,13 +7,13 @@
 
 static void put(struct settings *settings, const char *key, const char *value)
 {
-    assert_int_equal(settings_set(settings, setting_by_key(key), value, key, NULL), HVD_OK);
+    ASSERT_OK(settings_set(settings, setting_by_key(key), value, key, &check_status));
 }
 
 static hvd_code apply(struct settings *settings, const char *hosts, int size, int rank, const char *ranks,
                       hvd_status *status)
 {
-    assert_int_equal(settings_init(settings, NULL), HVD_OK);
+    ASSERT_OK(settings_init(settings, &check_status));
     settings->size = size;
     settings->rank = rank;
     put(settings, "host_sizes", hosts);
@@ -41,9 +41,7 @@ TEST(every_rank_finds_its_place)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct settings s;
-        hvd_status status;
-        assert_int_equal(apply(&s, cases[i].hosts, cases[i].size, cases[i].rank, cases[i].ranks, &status),
-                         HVD_OK);
+        ASSERT_OK(apply(&s, cases[i].hosts, cases[i].size, cases[i].rank, cases[i].ranks, &check_status));
         int64_t place[6] = {s.rank, s.size, s.local_rank, s.local_size, s.cross_rank, s.cross_size};
         for (int k = 0; k < 6; k++)
             assert_int_equal(place[k], cases[i].place[k]);
@@ -57,12 +55,12 @@ TEST(jobs_differ_by_their_list)
     static const char *const lists[] = {"0,1", "1,0", "0", "0,1,2"};
     struct settings settings[4], again;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(apply(&settings[i], "", 4, 0, lists[i], NULL), HVD_OK);
+        ASSERT_OK(apply(&settings[i], "", 4, 0, lists[i], &check_status));
         assert_memory_equal(settings[i].job, "job-", 4);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(settings[i].job, settings[j].job);
     }
-    assert_int_equal(apply(&again, "", 4, 1, "0,1", NULL), HVD_OK);
+    ASSERT_OK(apply(&again, "", 4, 1, "0,1", &check_status));
     assert_string_equal(again.job, settings[0].job);
     settings_free(&again);
     for (int i = 0; i < 4; i++)
@@ -72,7 +70,7 @@ TEST(jobs_differ_by_their_list)
 TEST(no_list_changes_nothing)
 {
     struct settings settings;
-    assert_int_equal(apply(&settings, "2,2", 4, 3, "", NULL), HVD_OK);
+    ASSERT_OK(apply(&settings, "2,2", 4, 3, "", &check_status));
     assert_int_equal(settings.rank, 3);
     assert_string_equal(settings.job, "job");
     assert_string_equal(settings.host_sizes, "2,2");

@@ -310,8 +310,7 @@ static void ends_in_bracket(const char *text)
 TEST(test_every_write_leaves_a_whole_array)
 {
     struct trace_file file;
-    hvd_status status;
-    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    ASSERT_OK(trace_file_open(&file, path, "{\"a\":1}", &check_status));
     assert_string_equal(content(), "[\n{\"a\":1}\n]\n");
     assert_int_equal(trace_file_append(&file, ",\n{\"b\":2}", 9), 0);
     assert_string_equal(content(), "[\n{\"a\":1},\n{\"b\":2}\n]\n");
@@ -324,14 +323,13 @@ TEST(test_a_full_disk_leaves_what_was_there)
 {
     struct rlimit before, small;
     struct trace_file file;
-    hvd_status status;
     static char long_text[4096];
     memset(long_text, ' ', sizeof long_text);
     memcpy(long_text, ",{}", 3);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before);
     small = (struct rlimit){2000, before.rlim_max};
-    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    ASSERT_OK(trace_file_open(&file, path, "{\"a\":1}", &check_status));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     int error = trace_file_append(&file, long_text, sizeof long_text);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -361,15 +359,13 @@ static void tell(struct timeline *timeline, enum event_kind kind, const char *na
 static struct timeline *made(void)
 {
     struct timeline *timeline;
-    hvd_status status;
-    assert_int_equal(timeline_create(0, &timeline, &status), HVD_OK);
+    ASSERT_OK(timeline_create(0, &timeline, &check_status));
     return timeline;
 }
 
 static void start(struct timeline *timeline)
 {
-    hvd_status status;
-    assert_int_equal(timeline_start(timeline, path, false, &status), HVD_OK);
+    ASSERT_OK(timeline_start(timeline, path, false, &check_status));
 }
 
 TEST(test_start_and_stop_again)

@@ -18,8 +18,7 @@ static void check_tree(const struct shape *shape)
         size += shape->sizes[i];
     struct tree_node *nodes = calloc((size_t)size, sizeof *nodes);
     for (int r = 0; r < size; r++)
-        assert_int_equal(tree_node_init(&nodes[r], r, shape->sizes, shape->hosts, shape->fanout, NULL),
-                         HVD_OK);
+        ASSERT_OK(tree_node_init(&nodes[r], r, shape->sizes, shape->hosts, shape->fanout, &check_status));
     assert_int_equal(nodes[0].parent, -1);
     assert_int_equal(nodes[0].subtree_size, size);
     for (int r = 0; r < size; r++) {
@@ -59,12 +58,12 @@ TEST(locals_report_to_their_host)
 {
     static const int sizes[] = {2, 3, 1};
     struct tree_node node;
-    assert_int_equal(tree_node_init(&node, 0, sizes, 3, 16, NULL), HVD_OK);
+    ASSERT_OK(tree_node_init(&node, 0, sizes, 3, 16, &check_status));
     static const int children[] = {1, 2, 5};
     assert_int_equal(node.child_count, 3);
     assert_memory_equal(node.children, children, sizeof children);
     tree_node_free(&node);
-    assert_int_equal(tree_node_init(&node, 4, sizes, 3, 16, NULL), HVD_OK);
+    ASSERT_OK(tree_node_init(&node, 4, sizes, 3, 16, &check_status));
     assert_int_equal(node.parent, 2);
     assert_int_equal(node.child_count, 0);
     tree_node_free(&node);
@@ -79,7 +78,7 @@ TEST(depth_is_logarithmic)
     int depth = 0;
     for (int rank = HOSTS - 1; rank > 0; depth++) {
         struct tree_node node;
-        assert_int_equal(tree_node_init(&node, rank, sizes, HOSTS, 16, NULL), HVD_OK);
+        ASSERT_OK(tree_node_init(&node, rank, sizes, HOSTS, 16, &check_status));
         rank = node.parent;
         tree_node_free(&node);
     }
@@ -99,7 +98,7 @@ static void check_sizes(const char *text, int size, int hosts, const int *expect
 {
     int *sizes;
     int count;
-    assert_int_equal(host_sizes_parse(text, size, &sizes, &count, NULL), HVD_OK);
+    ASSERT_OK(host_sizes_parse(text, size, &sizes, &count, &check_status));
     assert_int_equal(count, hosts);
     assert_memory_equal(sizes, expected, (size_t)hosts * sizeof *sizes);
     free(sizes);

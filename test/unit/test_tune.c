@@ -191,8 +191,7 @@ static struct settings settings;
 
 static void set(const char *key, const char *value)
 {
-    hvd_status status;
-    assert_int_equal(settings_set(&settings, setting_by_key(key), value, key, &status), HVD_OK);
+    ASSERT_OK(settings_set(&settings, setting_by_key(key), value, key, &check_status));
 }
 
 struct job {
@@ -223,9 +222,8 @@ static struct tuner tuner;
 /* Runs a job to the end of its tuning; the number of samples. */
 static int tune(struct job *job)
 {
-    hvd_status status;
     int samples = 0;
-    assert_int_equal(tuner_init(&tuner, &settings, &status), HVD_OK);
+    ASSERT_OK(tuner_init(&tuner, &settings, &check_status));
     tuner.told = count_result;
     tuner.owner = job;
     for (; tuner.stage != TUNER_DONE; samples++) {
@@ -372,6 +370,6 @@ TEST(test_parameters)
     assert_int_equal(parameters_choose(&settings, chosen, &status), HVD_INVALID_ARGUMENT);
     assert_non_null(strstr(status.text, "some of fusion_threshold, cycle_time_ms, "));
     set("autotune_parameters", "cycle_time_ms");
-    assert_int_equal(parameters_choose(&settings, chosen, &status), HVD_OK);
+    ASSERT_OK(parameters_choose(&settings, chosen, &check_status));
     assert_true(chosen[PARAMETER_cycle_time_ms] && !chosen[PARAMETER_fusion_threshold]);
 }
