@@ -78,12 +78,10 @@ static bool is_switch(const struct foreign *foreign)
 /* The rows of settings know how to read a yes or no; any of them serves. */
 static hvd_code read_switch(const char *value, const char *source, bool *yes, hvd_status *status)
 {
-    struct settings trial;
-    hvd_code code = settings_init(&trial, status);
-    if (!code)
-        code = settings_set(&trial, setting_by_key("log_hide_time"), value, source, status);
-    *yes = !code && trial.log_hide_time;
-    settings_free(&trial);
+    char text[2];
+    hvd_code code =
+        setting_value_from_flag(setting_by_key("log_hide_time"), value, source, text, sizeof text, status);
+    *yes = !code && text[0] == '1';
     return code;
 }
 

@@ -80,14 +80,6 @@ hvd_code options_give(struct options *options, const struct setting *setting, co
     hvd_code code = setting_value_from_flag(setting, value, source, text, sizeof text, status);
     if (code)
         return code;
-    struct settings trial;
-    code = settings_init(&trial, status);
-    if (code)
-        return code;
-    code = settings_set(&trial, setting, text, source, status);
-    settings_free(&trial);
-    if (code)
-        return code;
     char **place = &options->values[setting - setting_table];
     free(*place);
     *place = strdup(text);

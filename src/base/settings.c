@@ -29,31 +29,30 @@ const struct setting setting_table[] = {
 
 const int setting_count = SETTINGS_COUNT;
 
-const struct setting *setting_by_key(const char *key)
+/* The row whose text at `column`, an offset into struct setting, is this one; NULL when there is none. */
+static const struct setting *find_setting(size_t column, const char *text)
 {
-    for (int i = 0; i < setting_count; i++) {
-        if (strcmp(setting_table[i].key, key) == 0)
+    for (int i = 0; *text && i < setting_count; i++) {
+        const char *const *name = (const void *)((const char *)&setting_table[i] + column);
+        if (strcmp(*name, text) == 0)
             return &setting_table[i];
     }
     return NULL;
+}
+
+const struct setting *setting_by_key(const char *key)
+{
+    return find_setting(offsetof(struct setting, key), key);
 }
 
 const struct setting *setting_by_flag(const char *flag)
 {
-    for (int i = 0; i < setting_count; i++) {
-        if (*flag && strcmp(setting_table[i].flag, flag) == 0)
-            return &setting_table[i];
-    }
-    return NULL;
+    return find_setting(offsetof(struct setting, flag), flag);
 }
 
 const struct setting *setting_by_config_key(const char *key)
 {
-    for (int i = 0; i < setting_count; i++) {
-        if (*key && strcmp(setting_table[i].config_key, key) == 0)
-            return &setting_table[i];
-    }
-    return NULL;
+    return find_setting(offsetof(struct setting, config_key), key);
 }
 
 static hvd_code parse_number(const struct setting *setting, const char *value, const char *source,
@@ -68,18 +67,15 @@ static hvd_code parse_number(const struct setting *setting, const char *value, c
     return HVD_OK;
 }
 
-static hvd_code check_range(const struct setting *setting, double number, const char *value,
+/* `unit`: what the value was multiplied by before it became `number`; the limits are told in it. */
+static hvd_code check_range(const struct setting *setting, double number, double unit, const char *value,
                             const char *source, hvd_status *status)
 {
-    if (number < setting->minimum)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be >= %.15g", source, value,
-                          setting->minimum);
-    if (number > setting->maximum)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be <= %.15g", source, value,
-                          setting->maximum);
-    if (setting->kind == SETTING_INTEGER && number != floor(number))
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number", source, value);
-    return HVD_OK;
+    bool less = number < setting->minimum;
+    if (!less && number <= setting->maximum)
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be %s %.15g", source, value,
+                      less ? ">=" : "<=", (less ? setting->minimum : setting->maximum) / unit);
 }
 
 static hvd_code parse_boolean(const struct setting *setting, const char *value, const char *source,
@@ -120,8 +116,10 @@ hvd_code settings_set(struct settings *settings, const struct setting *setting, 
         return parse_boolean(setting, value, source, field, status);
     double number;
     if (parse_number(setting, value, source, &number, status) ||
-        check_range(setting, number, value, source, status))
+        check_range(setting, number, 1, value, source, status))
         return HVD_INVALID_ARGUMENT;
+    if (setting->kind == SETTING_INTEGER && number != floor(number))
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number", source, value);
     if (setting->kind == SETTING_INTEGER)
         *(int64_t *)field = (int64_t)number;
     else
@@ -144,35 +142,37 @@ hvd_code settings_init(struct settings *settings, hvd_status *status)
     return HVD_OK;
 }
 
+/* The field of a row; NULL: it holds no text. */
+static char **text_field(struct settings *settings, int row)
+{
+    bool text = setting_table[row].kind == SETTING_TEXT;
+    return text ? (char **)((char *)settings + setting_table[row].offset) : NULL;
+}
+
 void settings_free(struct settings *settings)
 {
     for (int i = 0; i < setting_count; i++) {
-        if (setting_table[i].kind == SETTING_TEXT) {
-            char **field = (char **)((char *)settings + setting_table[i].offset);
-            free(*field);
-            *field = NULL;
-        }
+        char **text = text_field(settings, i);
+        if (!text)
+            continue;
+        free(*text);
+        *text = NULL;
     }
 }
 
 hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_status *status)
 {
+    bool whole = true;
     *to = *from;
     for (int i = 0; i < setting_count; i++) {
-        if (setting_table[i].kind == SETTING_TEXT)
-            *(const char **)((char *)to + setting_table[i].offset) = NULL;
+        char **text = text_field(to, i);
+        if (text)
+            whole &= (*text = strdup(*text)) != NULL;
     }
-    for (int i = 0; i < setting_count; i++) {
-        if (setting_table[i].kind != SETTING_TEXT)
-            continue;
-        const char *text = *(const char *const *)((const char *)from + setting_table[i].offset);
-        hvd_code code = set_text((const char **)((char *)to + setting_table[i].offset), text, status);
-        if (code) {
-            settings_free(to);
-            return code;
-        }
-    }
-    return HVD_OK;
+    if (whole)
+        return HVD_OK;
+    settings_free(to);
+    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while copying the settings");
 }
 
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status)
@@ -203,19 +203,11 @@ hvd_code setting_value_from_flag(const struct setting *setting, const char *valu
         snprintf(text, capacity, "%s", value);
         return HVD_OK;
     }
-    double number;
-    if (parse_number(setting, value, source, &number, status))
+    double number, unit = setting->flag_unit;
+    if (parse_number(setting, value, source, &number, status) ||
+        check_range(setting, number * unit, unit, value, source, status))
         return HVD_INVALID_ARGUMENT;
-    if (number * setting->flag_unit < setting->minimum)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be >= %.15g", source, value,
-                          setting->minimum / setting->flag_unit);
-    if (number * setting->flag_unit > setting->maximum)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be <= %.15g", source, value,
-                          setting->maximum / setting->flag_unit);
-    if (setting->kind == SETTING_INTEGER)
-        number = floor(number * setting->flag_unit);
-    else
-        number *= setting->flag_unit;
-    snprintf(text, capacity, "%.15g", number);
+    number *= unit;
+    snprintf(text, capacity, "%.15g", setting->kind == SETTING_INTEGER ? floor(number) : number);
     return HVD_OK;
 }

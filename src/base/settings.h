@@ -66,7 +66,7 @@ static inline bool setting_is_given(const struct settings *settings, const struc
 /* Takes every variable that is set and not empty. The only reader of the environment. */
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status);
 
-/* Turns a flag's or config file's value into the environment's: multiplied by the unit. */
+/* Checks a flag's or config file's value, and turns it into the environment's: multiplied by the unit. */
 hvd_code setting_value_from_flag(const struct setting *setting, const char *value, const char *source,
                                  char *text, size_t capacity, hvd_status *status);
 

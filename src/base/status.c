@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,35 +64,14 @@ hvd_code status_copy(hvd_status *status, const hvd_status *from)
 
 const char *hvd_code_name(hvd_code code)
 {
-    switch (code) {
-    case HVD_OK:
-        return "HVD_OK";
-    case HVD_IN_PROGRESS:
-        return "HVD_IN_PROGRESS";
-    case HVD_INVALID_ARGUMENT:
-        return "HVD_INVALID_ARGUMENT";
-    case HVD_DUPLICATE_NAME:
-        return "HVD_DUPLICATE_NAME";
-    case HVD_MISMATCH:
-        return "HVD_MISMATCH";
-    case HVD_PEER_LOST:
-        return "HVD_PEER_LOST";
-    case HVD_SHUT_DOWN:
-        return "HVD_SHUT_DOWN";
-    case HVD_OUT_OF_MEMORY:
-        return "HVD_OUT_OF_MEMORY";
-    case HVD_SYSTEM:
-        return "HVD_SYSTEM";
-    case HVD_TIMED_OUT:
-        return "HVD_TIMED_OUT";
-    case HVD_REFUSED:
-        return "HVD_REFUSED";
-    case HVD_UNSUPPORTED:
-        return "HVD_UNSUPPORTED";
-    case HVD_FORKED:
-        return "HVD_FORKED";
-    case HVD_INTERRUPTED:
-        return "HVD_INTERRUPTED";
-    }
-    return "unknown";
+#define NAME(code) [code] = #code
+    static const char *const names[] = {
+        NAME(HVD_OK),       NAME(HVD_IN_PROGRESS), NAME(HVD_INVALID_ARGUMENT), NAME(HVD_DUPLICATE_NAME),
+        NAME(HVD_MISMATCH), NAME(HVD_PEER_LOST),   NAME(HVD_SHUT_DOWN),        NAME(HVD_OUT_OF_MEMORY),
+        NAME(HVD_SYSTEM),   NAME(HVD_TIMED_OUT),   NAME(HVD_REFUSED),          NAME(HVD_UNSUPPORTED),
+        NAME(HVD_FORKED),   NAME(HVD_INTERRUPTED),
+    };
+#undef NAME
+    bool known = (size_t)code < sizeof names / sizeof *names && names[code];
+    return known ? names[code] : "unknown";
 }

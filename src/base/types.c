@@ -1,122 +1,12 @@
 /* types.c - see types.h. Constant tables only; any thread. */
 #include "base/types.h"
 
+#include "base/append.h"
 #include "base/status.h"
 
 #include <stdio.h>
 
-size_t hvd_dtype_size(hvd_dtype dtype)
-{
-    switch (dtype) {
-#define DTYPE(name, text, storage, ...)                                                                      \
-    case HVD_##name:                                                                                         \
-        return sizeof(storage);
-#include "base/dtypes.def"
-#undef DTYPE
-    }
-    return 0;
-}
-
-const char *hvd_dtype_name(hvd_dtype dtype)
-{
-    switch (dtype) {
-#define DTYPE(name, text, storage, ...)                                                                      \
-    case HVD_##name:                                                                                         \
-        return text;
-#include "base/dtypes.def"
-#undef DTYPE
-    }
-    return "unknown";
-}
-
-bool dtype_known(int dtype)
-{
-    return hvd_dtype_size((hvd_dtype)dtype) != 0;
-}
-
-const char *reduction_name(hvd_reduction reduction)
-{
-    switch (reduction) {
-#define REDUCTION(name, text, ...)                                                                           \
-    case HVD_##name:                                                                                         \
-        return text;
-#include "base/reductions.def"
-#undef REDUCTION
-    }
-    return "unknown";
-}
-
-bool reduction_known(int reduction)
-{
-    switch (reduction) {
-#define REDUCTION(name, ...) case HVD_##name:
-#include "base/reductions.def"
-#undef REDUCTION
-        return true;
-    }
-    return false;
-}
-
-const char *operation_name(hvd_operation operation)
-{
-    switch (operation) {
-#define OPERATION(name, text, ...)                                                                           \
-    case HVD_##name:                                                                                         \
-        return text;
-#include "base/operations.def"
-#undef OPERATION
-    }
-    return "unknown";
-}
-
-bool operation_known(int operation)
-{
-    switch (operation) {
-#define OPERATION(name, text, ...) case HVD_##name:
-#include "base/operations.def"
-#undef OPERATION
-        return true;
-    }
-    return false;
-}
-
-enum reductions { REDUCTIONS_none, REDUCTIONS_sums, REDUCTIONS_every };
-enum results { RESULTS_callers, RESULTS_engines };
-
-static const struct traits {
-    enum reductions reductions;
-    enum results results;
-    enum absence absence;
-} traits[] = {
-#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
-    [HVD_##name] = {REDUCTIONS_##reductions, RESULTS_##results, ABSENCE_##absence},
-#include "base/operations.def"
-#undef OPERATION
-};
-
-bool operation_does(hvd_operation operation, hvd_reduction reduction)
-{
-    enum reductions done = traits[operation].reductions;
-    bool sum = reduction == HVD_SUM || reduction == HVD_AVERAGE;
-    return done == REDUCTIONS_every || (done == REDUCTIONS_sums && sum);
-}
-
-bool operation_reduces(hvd_operation operation)
-{
-    return traits[operation].reductions != REDUCTIONS_none;
-}
-
-bool operation_makes_results(hvd_operation operation)
-{
-    return traits[operation].results == RESULTS_engines;
-}
-
-enum absence operation_absence(hvd_operation operation)
-{
-    return traits[operation].absence;
-}
-
-/* ---- which type knows which reduction --------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------- */
 
 enum family {
     FAMILY_logical = 1,
@@ -124,6 +14,17 @@ enum family {
     FAMILY_real = 4,
     FAMILY_half = 8,
     FAMILY_complex = 16,
+};
+
+static const struct dtype {
+    const char *name; /* NULL: a number that means nothing */
+    size_t size;
+    enum family family;
+} dtypes[] = {
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    [HVD_##name] = {text, sizeof(storage), FAMILY_##family},
+#include "base/dtypes.def"
+#undef DTYPE
 };
 
 /* Sets of families. */
@@ -134,41 +35,106 @@ enum types {
     TYPES_every = TYPES_numbers | FAMILY_logical,
 };
 
-static const enum family families[] = {
-#define DTYPE(name, text, storage, compute, family, ...) [HVD_##name] = FAMILY_##family,
-#include "base/dtypes.def"
-#undef DTYPE
-};
-
 static const struct reduction {
-    hvd_reduction reduction;
+    const char *name;
     enum types types;
 } reductions[] = {
-#define REDUCTION(name, text, kernel, types) {HVD_##name, TYPES_##types},
+#define REDUCTION(name, text, kernel, types) [HVD_##name] = {text, TYPES_##types},
 #include "base/reductions.def"
 #undef REDUCTION
 };
 
-enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
+enum reductions { REDUCTIONS_none, REDUCTIONS_sums, REDUCTIONS_every };
+enum results { RESULTS_callers, RESULTS_engines };
+
+static const struct operation {
+    const char *name;
+    enum reductions reductions;
+    enum results results;
+    enum absence absence;
+} operations[] = {
+#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
+    [HVD_##name] = {text, REDUCTIONS_##reductions, RESULTS_##results, ABSENCE_##absence},
+#include "base/operations.def"
+#undef OPERATION
+};
+
+#define KNOWN(table, number)                                                                                 \
+    ((number) >= 0 && (size_t)(number) < sizeof table / sizeof *table && table[number].name)
+
+bool dtype_known(int dtype)
+{
+    return KNOWN(dtypes, dtype);
+}
+
+bool reduction_known(int reduction)
+{
+    return KNOWN(reductions, reduction);
+}
+
+bool operation_known(int operation)
+{
+    return KNOWN(operations, operation);
+}
+
+size_t hvd_dtype_size(hvd_dtype dtype)
+{
+    return dtype_known((int)dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *hvd_dtype_name(hvd_dtype dtype)
+{
+    return dtype_known((int)dtype) ? dtypes[dtype].name : "unknown";
+}
+
+const char *reduction_name(hvd_reduction reduction)
+{
+    return reduction_known((int)reduction) ? reductions[reduction].name : "unknown";
+}
+
+const char *operation_name(hvd_operation operation)
+{
+    return operation_known((int)operation) ? operations[operation].name : "unknown";
+}
+
+/* ---- which operation does which reduction ------------------------------------------------------------ */
+
+bool operation_does(hvd_operation operation, hvd_reduction reduction)
+{
+    enum reductions done = operations[operation].reductions;
+    bool sum = reduction == HVD_SUM || reduction == HVD_AVERAGE;
+    return done == REDUCTIONS_every || (done == REDUCTIONS_sums && sum);
+}
+
+bool operation_reduces(hvd_operation operation)
+{
+    return operations[operation].reductions != REDUCTIONS_none;
+}
+
+bool operation_makes_results(hvd_operation operation)
+{
+    return operations[operation].results == RESULTS_engines;
+}
+
+enum absence operation_absence(hvd_operation operation)
+{
+    return operations[operation].absence;
+}
+
+/* ---- which type knows which reduction --------------------------------------------------------------- */
 
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype)
 {
-    for (int i = 0; i < REDUCTIONS; i++) {
-        if (reductions[i].reduction == reduction)
-            return (reductions[i].types & families[dtype]) != 0;
-    }
-    return false;
+    return reduction_known((int)reduction) && (reductions[reduction].types & dtypes[dtype].family) != 0;
 }
 
 /* "sum, min", the reductions that this operation does of this type. */
 static const char *reductions_of(hvd_operation operation, hvd_dtype dtype, char *text, size_t capacity)
 {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < REDUCTIONS && used < capacity; i++) {
-        if (operation_does(operation, reductions[i].reduction) && reductions[i].types & families[dtype])
-            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
-                                     reduction_name(reductions[i].reduction));
+    *text = '\0';
+    for (int i = 0; reduction_known(i); i++) {
+        if (operation_does(operation, (hvd_reduction)i) && reduction_takes((hvd_reduction)i, dtype))
+            append_text(text, capacity, "%s%s", *text ? ", " : "", reductions[i].name);
     }
     return text;
 }
@@ -183,7 +149,7 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
             "%s: there is no %s of %s; what it has: %s. Convert the tensor to another type first",
             operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
             reductions_of(operation, dtype, text, sizeof text));
-    if (scaled && families[dtype] == FAMILY_logical)
+    if (scaled && dtypes[dtype].family == FAMILY_logical)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
                           "after the reduction at 1",

@@ -35,6 +35,12 @@ INLINE float scaled_sum(float a, float b, float factor)
     return ONE_NAN(value);
 }
 
+INLINE float scaled(float a, float b, float factor)
+{
+    (void)b;
+    return product(a, factor, 1);
+}
+
 typedef float (*operation_fn)(float a, float b, float factor);
 
 /* Of a type for which there is `loop`, which is inlined into each. */
@@ -57,12 +63,7 @@ typedef float (*operation_fn)(float a, float b, float factor);
     KERNEL static void scale_##type(void *result, const void *source, size_t elements, double factor,        \
                                     int64_t divisor)                                                         \
     {                                                                                                        \
-        uint16_t *to = result;                                                                               \
-        const uint16_t *from = source;                                                                       \
-        float by = (float)(factor / (double)divisor);                                                        \
-        KERNEL_LOOP                                                                                          \
-        for (size_t i = 0; i < elements; i++)                                                                \
-            to[i] = type##_of(product(type##_value(from[i]), by, 1));                                        \
+        loop(result, source, source, elements, scaled, (float)(factor / (double)divisor));                   \
     }
 
 #define TABLE(type)                                                                                          \

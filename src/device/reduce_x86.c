@@ -13,13 +13,14 @@
 /* One set of kernels for vectors of LANES_<set> floats, of type VECTOR_<set>. */
 #define OPERANDS        void *result, const void *first, const void *second, size_t elements
 #define SCALED_OPERANDS OPERANDS, double factor, int64_t divisor
+#define SCALED_OPERAND  void *result, const void *first, size_t elements, double factor, int64_t divisor
 
-#define COMBINE(function, isa, set, operation, by, parameters)                                               \
+#define COMBINE(function, isa, set, operation, other, by, parameters)                                        \
     __attribute__((target(isa))) static void function##_##set(parameters)                                    \
     {                                                                                                        \
         VECTOR_##set factors = spread_##set((float)(by));                                                    \
         uint16_t *to = result;                                                                               \
-        const uint16_t *a = first, *b = second;                                                              \
+        const uint16_t *a = first, *b = other;                                                               \
         size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
         for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
             store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i), factors));           \
@@ -29,24 +30,6 @@
             memcpy(tail_b, b + whole, rest * sizeof *b);                                                     \
             store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b), factors));         \
             memcpy(to + whole, tail_a, rest * sizeof *to);                                                   \
-        }                                                                                                    \
-    }
-
-#define SCALE(isa, set)                                                                                      \
-    __attribute__((target(isa))) static void scale_##set(void *result, const void *source, size_t elements,  \
-                                                         double factor, int64_t divisor)                     \
-    {                                                                                                        \
-        uint16_t *to = result;                                                                               \
-        const uint16_t *from = source;                                                                       \
-        VECTOR_##set by = spread_##set((float)(factor / (double)divisor));                                   \
-        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
-        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, multiply_##set(load_##set(from + i), by, by));                               \
-        if (rest) {                                                                                          \
-            uint16_t tail[LANES_##set] = {0};                                                                \
-            memcpy(tail, from + whole, rest * sizeof *from);                                                 \
-            store_##set(tail, multiply_##set(load_##set(tail), by, by));                                     \
-            memcpy(to + whole, tail, rest * sizeof *to);                                                     \
         }                                                                                                    \
     }
 
@@ -95,6 +78,8 @@
          or_nan_##set((a + b) * factor, (a + b) * factor, spread_##set(NAN)))                                \
     VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),    \
          or_nan_##set(a *b, a *b, spread_##set(NAN)))                                                        \
+    VERB(isa, VECTOR_##set, scaled_##set, (VECTOR_##set a, FACTOR VECTOR_##set b, VECTOR_##set factor),      \
+         or_nan_##set(a *factor, a *factor, spread_##set(NAN)))                                              \
     VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),     \
          or_nan_##set(min_of_##set(a, b), a, a))                                                             \
     VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),      \
@@ -102,12 +87,12 @@
 
 #define KERNELS(isa, set)                                                                                    \
     VERBS(isa, set)                                                                                          \
-    COMBINE(sum, isa, set, add, 1, OPERANDS)                                                                 \
-    COMBINE(min, isa, set, smaller, 1, OPERANDS)                                                             \
-    COMBINE(max, isa, set, larger, 1, OPERANDS)                                                              \
-    COMBINE(product, isa, set, multiply, 1, OPERANDS)                                                        \
-    COMBINE(scaled_sum, isa, set, add_scaled, factor / (double)divisor, SCALED_OPERANDS)                     \
-    SCALE(isa, set)                                                                                          \
+    COMBINE(sum, isa, set, add, second, 1, OPERANDS)                                                         \
+    COMBINE(min, isa, set, smaller, second, 1, OPERANDS)                                                     \
+    COMBINE(max, isa, set, larger, second, 1, OPERANDS)                                                      \
+    COMBINE(product, isa, set, multiply, second, 1, OPERANDS)                                                \
+    COMBINE(scaled_sum, isa, set, add_scaled, second, factor / (double)divisor, SCALED_OPERANDS)             \
+    COMBINE(scale, isa, set, scaled, first, factor / (double)divisor, SCALED_OPERAND)                        \
     CONVERSIONS(isa, set)                                                                                    \
     static const struct kernels kernels_##set = {sum_##set,   min_##set,        max_##set,   product_##set,  \
                                                  scale_##set, scaled_sum_##set, widen_##set, narrow_##set};

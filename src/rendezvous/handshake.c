@@ -16,7 +16,6 @@
 #define VERSION         1
 #define HEADER_BYTES    8
 #define NONCE_BYTES     32
-#define VERDICT_BYTES   1
 #define LABEL_ACCEPTS   "horovod accepts  "
 #define LABEL_INITIATES "horovod initiates"
 

@@ -7,13 +7,12 @@
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/throttle.h"
 #include "rendezvous/connection.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -250,14 +249,8 @@ static void server_free(struct hvd_rendezvous *server)
 
 static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits: signals are the program's */
-    int error = pthread_create(&server->thread, NULL, serve, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return status_set_errno(status, error, "can't start the rendezvous' thread");
-    return HVD_OK;
+    int error = thread_start(&server->thread, serve, server);
+    return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
 }
 
 hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,

@@ -3,39 +3,16 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-void text_free(struct text *text)
-{
-    free(text->bytes);
-    *text = (struct text){0};
-}
-
-static bool reserve(struct text *text, size_t length)
-{
-    if (text->length + length <= text->capacity)
-        return true;
-    size_t capacity = (text->length + length) * 2;
-    char *bytes = realloc(text->bytes, capacity);
-    if (!bytes) {
-        text->failed = true;
-        return false;
-    }
-    text->bytes = bytes;
-    text->capacity = capacity;
-    return true;
-}
-
-void text_add(struct text *text, const char *format, ...)
+void text_add(struct wire_writer *text, const char *format, ...)
 {
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    if (length > 0 && reserve(text, (size_t)length + 1)) {
-        vsnprintf(text->bytes + text->length, (size_t)length + 1, format, again);
+    if (length > 0 && wire_reserve(text, text->length + (size_t)length + 1)) {
+        vsnprintf((char *)text->bytes + text->length, (size_t)length + 1, format, again);
         text->length += (size_t)length;
     }
     va_end(again);
@@ -68,7 +45,7 @@ static size_t character_length(const unsigned char *bytes, size_t length)
     return 0;
 }
 
-void text_add_escaped(struct text *text, const char *bytes, size_t length)
+void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length)
 {
     while (length) {
         size_t step = character_length((const unsigned char *)bytes, length);

@@ -7,14 +7,13 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/types.h"
 #include "watch/backlog.h"
 #include "watch/trace.h"
 #include "watch/trace_file.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,7 +157,7 @@ void timeline_notice(void *owner, const struct event *event)
 
 static void append(struct timeline *timeline)
 {
-    struct text *out = &timeline->trace.out;
+    struct wire_writer *out = &timeline->trace.out;
     if (!timeline->error && out->failed)
         timeline->error = ENOMEM;
     else if (!timeline->error && out->length)
@@ -214,16 +213,6 @@ static void *write_timeline(void *argument)
 
 /* ---- start and stop ---------------------------------------------------------------------------------- */
 
-static int start_writer(struct timeline *timeline)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits: signals are the program's */
-    int error = pthread_create(&timeline->thread, NULL, write_timeline, timeline);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void stop(struct timeline *timeline)
 {
     if (!timeline->running)
@@ -249,17 +238,17 @@ static void stop(struct timeline *timeline)
 /* File, trace and writer of a new recording; undone on a failure. */
 static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_status *status)
 {
-    struct text head = {0};
+    struct wire_writer head = {0};
     int64_t start = clock_now();
     trace_head(&head);
     char *copy = strdup(path);
     if (head.failed || !copy) {
-        text_free(&head);
+        wire_writer_free(&head);
         free(copy);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the timeline %s", path);
     }
-    hvd_code code = trace_file_open(&timeline->file, path, head.bytes, status);
-    text_free(&head);
+    hvd_code code = trace_file_open(&timeline->file, path, (const char *)head.bytes, status);
+    wire_writer_free(&head);
     if (code) {
         free(copy);
         return code;
@@ -269,7 +258,7 @@ static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_
     timeline->recordings++;
     trace_init(&timeline->trace, start);
     atomic_store(&timeline->ending, false);
-    int error = start_writer(timeline);
+    int error = thread_start(&timeline->thread, write_timeline, timeline);
     if (!error)
         return HVD_OK;
     trace_file_close(&timeline->file);

@@ -40,12 +40,12 @@ void trace_free(struct trace *trace)
     while ((tensor = map_next(&trace->tensors, &cursor)))
         tensor_free(tensor);
     map_free(&trace->tensors);
-    text_free(&trace->out);
+    wire_writer_free(&trace->out);
 }
 
 /* ---- elements ---------------------------------------------------------------------------------------- */
 
-void trace_head(struct text *text)
+void trace_head(struct wire_writer *text)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -72,7 +72,7 @@ static void put_for(struct trace *trace, struct tensor *tensor, char phase, int6
     text_add(&trace->out, ",\"pid\":%d", tensor->pid);
 }
 
-static void put_upper(struct text *text, const char *word)
+static void put_upper(struct wire_writer *text, const char *word)
 {
     for (; *word; word++)
         text_add(text, "%c", toupper((unsigned char)*word));
@@ -97,7 +97,7 @@ static void end(struct trace *trace, struct tensor *tensor, int64_t time)
 
 static void name_tensor(struct trace *trace, const struct tensor *tensor, const struct record *record)
 {
-    struct text *out = &trace->out;
+    struct wire_writer *out = &trace->out;
     text_add(out, ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"", tensor->pid);
     text_add_escaped(out, record->texts, record->name_length);
     if (record->process_set)

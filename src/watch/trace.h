@@ -24,7 +24,7 @@ struct record {
 #define RECORD_FAILED (-2)
 
 struct trace {
-    struct text out; /* elements not yet written, each with a comma in front */
+    struct wire_writer out; /* elements not yet written, each with a comma in front */
     struct map tensors;
     int last_pid;
     int64_t start; /* clock_now's, ts 0 */
@@ -34,7 +34,7 @@ void trace_init(struct trace *trace, int64_t start);
 void trace_free(struct trace *trace);
 
 /* The first element of the file. */
-void trace_head(struct text *text);
+void trace_head(struct wire_writer *text);
 
 void trace_add(struct trace *trace, const struct record *record);
 

@@ -13,7 +13,7 @@ static char closing[] = "\n]\n";
 
 /* Text and bracket in one call, so that whoever kills the process finds them both or neither. What a full
  * disk leaves over is tried again for its errno. */
-static int write_closed(const struct trace_file *file, const char *text, size_t length)
+static int write_closed(const struct trace_file *file, const void *text, size_t length)
 {
     size_t whole = length + sizeof closing - 1, done = 0;
     while (done < whole) {
@@ -53,7 +53,7 @@ hvd_code trace_file_open(struct trace_file *file, const char *path, const char *
     return status_set_errno(status, error, "can't write the timeline file %s", path);
 }
 
-int trace_file_append(struct trace_file *file, const char *text, size_t length)
+int trace_file_append(struct trace_file *file, const void *text, size_t length)
 {
     int error = write_closed(file, text, length);
     if (error)

@@ -18,7 +18,7 @@ hvd_code trace_file_open(struct trace_file *file, const char *path, const char *
 
 /* Appends `text`, which is elements that each have a comma in front. Returns 0, or the errno; then the file
  * is still what it was before. */
-int trace_file_append(struct trace_file *file, const char *text, size_t length);
+int trace_file_append(struct trace_file *file, const void *text, size_t length);
 
 void trace_file_close(struct trace_file *file);
 

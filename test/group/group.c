@@ -31,7 +31,6 @@ _Noreturn void group_fail(const char *file, int line, const char *condition, con
 
 static void set(hvd_config *config, const char *key, const char *value)
 {
-    hvd_status check_status;
     CHECK_OK(hvd_config_set(config, key, value, &check_status));
 }
 
@@ -44,7 +43,7 @@ static void set_number(hvd_config *config, const char *key, int value)
 
 hvd_context *join_job(const struct member *member, const char *job, int rank, int size)
 {
-    hvd_status check_status;
+    hvd_status status;
     hvd_context *context;
     hvd_config *config = hvd_config_create();
     CHECK(config, "out of memory");
@@ -59,8 +58,8 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     const char *const *setting = member->settings;
     for (; setting && setting[0]; setting += 2)
         set(config, setting[0], setting[1]);
-    hvd_code code = hvd_init(config, &context, &check_status);
-    CHECK(code == HVD_OK, "rank %d of %s: %s", rank, job, check_status.text);
+    hvd_code code = hvd_init(config, &context, &status);
+    CHECK(code == HVD_OK, "rank %d of %s: %s", rank, job, status.text);
     hvd_config_free(config);
     return context;
 }
@@ -99,7 +98,6 @@ static void join_all(struct thread_arguments *threads, int size, double seconds)
 
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument)
 {
-    hvd_status check_status;
     hvd_rendezvous *rendezvous;
     char address[32];
     struct thread_arguments *threads = calloc((size_t)size, sizeof *threads);
@@ -124,6 +122,18 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
     free(threads);
 }
 
+void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    struct group_options over = *options;
+    for (int i = 0; i < 2; i++) {
+        over.transport = transports[i];
+        bool wanted = !options->transport || strcmp(options->transport, over.transport) == 0;
+        for (int size = smallest; wanted && size <= largest; size++)
+            group_run(&over, size, fn, NULL);
+    }
+}
+
 hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim)
 {
     return (hvd_tensor){.data = data, .shape = shape, .ndim = ndim, .dtype = dtype, .device_type = HVD_CPU};
@@ -141,7 +151,6 @@ hvd_request request_of(hvd_operation operation, const char *name, const hvd_tens
 
 void check_allreduce_works(struct member *member, const char *name)
 {
-    hvd_status check_status;
     float value = (float)(member->rank + 1);
     int64_t shape[] = {1};
     hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);

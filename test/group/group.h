@@ -3,6 +3,7 @@
 #define HVD_TEST_GROUP_H
 
 #include "horovod.h"
+#include "test.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +30,28 @@ struct group_options {
  * deadline ends the program with a list of the ranks that hang. */
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
 
+/* The same with every number of ranks; over every transport when the options name none. */
+void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn);
+
+/* A test of just that; the rest of the arguments are the options. */
+#define GROUP_TEST(name, fn, smallest, largest, ...)                                                         \
+    TEST(name)                                                                                               \
+    {                                                                                                        \
+        group_run_sizes(&(struct group_options){__VA_ARGS__}, smallest, largest, fn);                        \
+    }
+#define EVERY_TRANSPORT .transport = NULL
+#define SETTINGS(...)                                                                                        \
+    .settings = (const char *const[])                                                                        \
+    {                                                                                                        \
+        __VA_ARGS__, NULL                                                                                    \
+    }
+
+#ifdef __SANITIZE_THREAD__
+#define MOST_RANKS 3 /* some fifty times slower */
+#else
+#define MOST_RANKS 8
+#endif
+
 /* Opens a job beside the one of the group, over the same rendezvous; the caller shuts it down. */
 hvd_context *join_job(const struct member *member, const char *job, int rank, int size);
 
@@ -38,9 +61,10 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
 _Noreturn void group_fail(const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* For calls whose last argument is &check_status, a variable of the caller. */
+/* For calls whose last argument is &check_status. */
 #define CHECK_OK(call)                                                                                       \
     do {                                                                                                     \
+        hvd_status check_status;                                                                             \
         hvd_code check_code = (call);                                                                        \
         CHECK(check_code == HVD_OK, "%s: %s", hvd_code_name(check_code), check_status.text);                 \
     } while (0)

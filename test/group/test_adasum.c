@@ -3,13 +3,9 @@
  */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Odd tensors are equal on all ranks, of even ones each rank has every size-th number. */
 static float value_at(int tensor, int rank, int size, size_t i)
@@ -44,7 +40,6 @@ static hvd_request adasum_of(const char *name, const hvd_tensor *tensors, int co
 
 static void single_case(struct member *member, int tensor, size_t count, bool in_place)
 {
-    hvd_status check_status;
     char name[64];
     int64_t shape[] = {(int64_t)count};
     float *input = malloc(count * sizeof *input + 1), *output = malloc(count * sizeof *output + 1);
@@ -82,7 +77,6 @@ static void tensors_make(const struct member *member, float data[TENSORS][LONGES
 
 static void group(struct member *member, int32_t set, const struct member *in_set)
 {
-    hvd_status check_status;
     float data[TENSORS][LONGEST];
     hvd_tensor tensors[TENSORS];
     int64_t lengths[TENSORS];
@@ -98,7 +92,6 @@ static void group(struct member *member, int32_t set, const struct member *in_se
  */
 static void many_at_once(struct member *member)
 {
-    hvd_status check_status;
     float data[TENSORS][LONGEST], sums[TENSORS];
     hvd_tensor tensors[TENSORS];
     int64_t lengths[TENSORS];
@@ -129,7 +122,6 @@ static void many_at_once(struct member *member)
 /* All ranks but rank 0, renumbered. */
 static void in_a_set(struct member *member)
 {
-    hvd_status check_status;
     int32_t ranks[8], set;
     for (int i = 1; i < member->size; i++)
         ranks[i - 1] = i;
@@ -150,30 +142,7 @@ static void all_cases(struct member *member)
     in_a_set(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "shm_ring_bytes", "4096")
-VARIANT(tcp, "tcp", "allreduce_algorithm", "ring")
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"adasum over shm, tiny buffers", run_on, NULL, NULL, &shm},
-        {"adasum over tcp", run_on, NULL, NULL, &tcp},
-    };
-    return cmocka_run_group_tests_name("adasum", tests, NULL, NULL);
-}
+GROUP_TEST(adasum_over_shm_with_tiny_buffers, all_cases, 1, MOST_RANKS, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_ring_bytes", "4096"))
+GROUP_TEST(adasum_over_tcp, all_cases, 1, MOST_RANKS, .transport = "tcp", .seconds = 300,
+           SETTINGS("allreduce_algorithm", "ring"))

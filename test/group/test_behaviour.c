@@ -2,16 +2,12 @@
  * errors that end one round only, ranks that leave, and forks. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { NAMES = 40, ROUNDS = 12 };
 
@@ -29,7 +25,6 @@ static void shuffle(int *order, int n, uint64_t seed)
 /* Every rank submits the same names, each in an order of its own; shapes change now and then on all ranks. */
 static void any_order(struct member *member)
 {
-    hvd_status check_status;
     static _Thread_local float data[NAMES][70];
     for (int round = 0; round < ROUNDS; round++) {
         hvd_handle *handles[NAMES];
@@ -70,7 +65,6 @@ static void count_call(void *argument, const hvd_status *status)
 
 static void callbacks(struct member *member)
 {
-    hvd_status check_status;
     static _Thread_local int32_t values[50];
     struct call_count count = {.context = member->context};
     int64_t shape[] = {1};
@@ -120,7 +114,7 @@ static void mismatch(struct member *member)
 
 static void duplicate_name(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     float data[2] = {1, 1};
     int64_t shape[] = {1};
     hvd_handle *handles[2];
@@ -130,8 +124,8 @@ static void duplicate_name(struct member *member)
             hvd_request request = request_of(HVD_ALLREDUCE, "twice", &tensor);
             CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
         }
-        hvd_code code = hvd_wait(handles[1], 30, &check_status);
-        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), check_status.text);
+        hvd_code code = hvd_wait(handles[1], 30, &status);
+        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), status.text);
         check_allreduce_works(member, "go");
         CHECK_OK(hvd_wait(handles[0], 30, &check_status));
         hvd_release(handles[0]);
@@ -186,7 +180,7 @@ static void leave_early(struct member *member)
 
 static void fork_and_go_on(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     check_allreduce_works(member, "before the fork");
     pid_t child = fork();
     CHECK(child >= 0, "fork");
@@ -195,7 +189,7 @@ static void fork_and_go_on(struct member *member)
         int64_t shape[] = {1};
         hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
         hvd_request request = request_of(HVD_ALLREDUCE, "child", &tensor);
-        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+        hvd_code code = hvd_run(member->context, &request, NULL, &status);
         hvd_shutdown(member->context);
         _exit(code == HVD_FORKED ? 0 : 1);
     }
@@ -206,69 +200,13 @@ static void fork_and_go_on(struct member *member)
     check_allreduce_works(member, "after the fork");
 }
 
-static void on_every_transport(member_fn fn, int smallest, int largest)
-{
-    static const char *const transports[] = {"shm", "tcp"};
-    for (int t = 0; t < 2; t++) {
-        struct group_options options = {.transport = transports[t]};
-        for (int size = smallest; size <= largest; size++)
-            group_run(&options, size, fn, NULL);
-    }
-}
-
-static void test_any_order(void **state)
-{
-    static const char *const tiny[] = {"cache_capacity", "4", "fusion_threshold", "100", NULL};
-    static const char *const slow[] = {"cycle_time_ms", "0.5", NULL};
-    (void)state;
-    on_every_transport(any_order, 1, 5);
-    group_run(&(struct group_options){.transport = "shm", .settings = tiny}, 4, any_order, NULL);
-    group_run(&(struct group_options){.transport = "tcp", .settings = slow}, 3, any_order, NULL);
-}
-
-static void test_callbacks(void **state)
-{
-    (void)state;
-    on_every_transport(callbacks, 1, 3);
-}
-
-static void test_mismatch(void **state)
-{
-    (void)state;
-    on_every_transport(mismatch, 2, 4);
-}
-
-static void test_duplicate_name(void **state)
-{
-    (void)state;
-    on_every_transport(duplicate_name, 2, 3);
-}
-
-static void test_bad_arguments(void **state)
-{
-    (void)state;
-    on_every_transport(bad_arguments, 1, 2);
-}
-
-static void test_leave_early(void **state)
-{
-    (void)state;
-    on_every_transport(leave_early, 2, 4);
-}
-
-static void test_fork(void **state)
-{
-    (void)state;
-    on_every_transport(fork_and_go_on, 1, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_callbacks),
-        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_duplicate_name),
-        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_leave_early),
-        cmocka_unit_test(test_fork),
-    };
-    return cmocka_run_group_tests_name("behaviour", tests, NULL, NULL);
-}
+GROUP_TEST(test_any_order, any_order, 1, 5, EVERY_TRANSPORT)
+GROUP_TEST(test_any_order_of_small_batches, any_order, 4, 4, .transport = "shm",
+           SETTINGS("cache_capacity", "4", "fusion_threshold", "100"))
+GROUP_TEST(test_any_order_collected, any_order, 3, 3, .transport = "tcp", SETTINGS("cycle_time_ms", "0.5"))
+GROUP_TEST(test_callbacks, callbacks, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_mismatch, mismatch, 2, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_duplicate_name, duplicate_name, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_bad_arguments, bad_arguments, 1, 2, EVERY_TRANSPORT)
+GROUP_TEST(test_leave_early, leave_early, 2, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_fork, fork_and_go_on, 1, 2, EVERY_TRANSPORT)

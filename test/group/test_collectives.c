@@ -3,49 +3,22 @@
  * them exactly and any order of summation gives the same. */
 #include "values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
-
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
 
 /* 0, 1, odd, across the latency threshold, larger than a shared-memory ring. */
 static const size_t counts[] = {0, 1, 7, 1000, 4099, 200003};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-static void allreduce_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
-                           size_t count, bool in_place)
+static void allreduce_case(struct member *member, hvd_dtype type, hvd_reduction reduction, size_t count,
+                           bool in_place)
 {
-    hvd_status check_status;
-    char name[96];
-    int64_t shape[] = {(int64_t)count};
-    size_t bytes = count * hvd_dtype_size(type->dtype) + 1;
-    char *input = malloc(bytes), *output = malloc(bytes);
-    for (size_t i = 0; i < count; i++)
-        type->put(input, i, value_at(type->dtype, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type->dtype, shape, 1), out = tensor_of(output, type->dtype, shape, 1);
-    snprintf(name, sizeof name, "allreduce %s %d x%zu%s of %d over %s", hvd_dtype_name(type->dtype),
-             reduction, count, in_place ? " in place" : "", member->size, member->transport);
-    hvd_request request = request_of(HVD_ALLREDUCE, name, &in);
-    request.reduction = reduction;
-    request.outputs = in_place ? NULL : &out;
-    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-    for (size_t i = 0; i < count; i++) {
-        double expected = expected_at(type->dtype, reduction, member->size, i);
-        check_value(type, in_place ? input : output, i, expected, name);
-        if (!in_place)
-            check_value(type, input, i, value_at(type->dtype, reduction, member->rank, i), name);
-    }
-    free(input);
-    free(output);
+    trial_run(member, (struct trial){.operation = HVD_ALLREDUCE,
+                                     .type = type,
+                                     .reduction = reduction,
+                                     .rows = (int64_t)count,
+                                     .width = 1,
+                                     .in_place = in_place});
 }
 
 /* Adasum has a test of its own. */
@@ -57,10 +30,10 @@ static bool knows(hvd_dtype dtype, hvd_reduction reduction)
 /* Every count in place and not, for every type and reduction. */
 static void allreduce_full_product(struct member *member)
 {
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int r = 0; r < REDUCTIONS; r++) {
-            for (int c = 0; c < 2 * COUNTS && knows(types[t].dtype, reductions[r]); c++)
-                allreduce_case(member, &types[t], reductions[r], counts[c / 2], c % 2);
+            for (int c = 0; c < 2 * COUNTS && knows(dtypes[t], reductions[r]); c++)
+                allreduce_case(member, dtypes[t], reductions[r], counts[c / 2], c % 2);
         }
     }
 }
@@ -68,12 +41,12 @@ static void allreduce_full_product(struct member *member)
 /* Two counts for each type and reduction, so that every pair of the three occurs; the largest for a few. */
 static void allreduce_product(struct member *member)
 {
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int r = 0; r < REDUCTIONS; r++) {
-            for (int half = 0; half < 2 && knows(types[t].dtype, reductions[r]); half++) {
+            for (int half = 0; half < 2 && knows(dtypes[t], reductions[r]); half++) {
                 int c = (t + r + half * COUNTS / 2) % COUNTS;
                 bool in_place = (t + r / 2 + half) % 2;
-                allreduce_case(member, &types[t], reductions[r], c == COUNTS - 1 && t % 3 ? 10007 : counts[c],
+                allreduce_case(member, dtypes[t], reductions[r], c == COUNTS - 1 && t % 3 ? 10007 : counts[c],
                                in_place);
             }
         }
@@ -82,7 +55,6 @@ static void allreduce_product(struct member *member)
 
 static void factors_case(struct member *member, hvd_dtype dtype)
 {
-    hvd_status check_status;
     float values[2] = {(float)member->rank, 2};
     int64_t integers[2] = {member->rank, 2};
     int64_t shape[] = {2};
@@ -104,31 +76,16 @@ static void factors(struct member *member)
     factors_case(member, HVD_INT64);
 }
 
-static void broadcast_case(struct member *member, size_t count, int root, bool in_place)
-{
-    hvd_status check_status;
-    char name[64];
-    int64_t shape[] = {(int64_t)count};
-    int32_t *input = malloc(count * 4 + 1), *output = malloc(count * 4 + 1);
-    for (size_t i = 0; i < count; i++)
-        input[i] = (int32_t)(i * 10 + (size_t)member->rank);
-    hvd_tensor in = tensor_of(input, HVD_INT32, shape, 1), out = tensor_of(output, HVD_INT32, shape, 1);
-    snprintf(name, sizeof name, "broadcast x%zu from %d %d", count, root, in_place);
-    hvd_request request = request_of(HVD_BROADCAST, name, &in);
-    request.root = root;
-    request.outputs = in_place ? NULL : &out;
-    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-    for (size_t i = 0; i < count; i++)
-        CHECK((in_place ? input : output)[i] == (int32_t)(i * 10 + (size_t)root), "%s: element %zu", name, i);
-    free(input);
-    free(output);
-}
-
 static void broadcast_product(struct member *member)
 {
     for (int c = 0; c < COUNTS; c++) {
         for (int root = 0; root < member->size; root++)
-            broadcast_case(member, counts[c], root, (c + root) % 2);
+            trial_run(member, (struct trial){.operation = HVD_BROADCAST,
+                                             .type = HVD_INT32,
+                                             .rows = (int64_t)counts[c],
+                                             .width = 1,
+                                             .root = root,
+                                             .in_place = (c + root) % 2});
     }
 }
 
@@ -140,7 +97,6 @@ static int64_t rows_of(int rank, int pattern)
 
 static void allgather_case(struct member *member, int pattern, int64_t width)
 {
-    hvd_status check_status;
     char name[64];
     int64_t shape[] = {rows_of(member->rank, pattern), width};
     size_t count = (size_t)(shape[0] * width);
@@ -175,7 +131,6 @@ static void allgather_product(struct member *member)
 
 static void barriers(struct member *member)
 {
-    hvd_status check_status;
     for (int i = 0; i < 20; i++) {
         hvd_request request = request_of(HVD_BARRIER, NULL, NULL);
         CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
@@ -185,7 +140,6 @@ static void barriers(struct member *member)
 /* Three tensors of different shapes as one request. */
 static void groups(struct member *member)
 {
-    hvd_status check_status;
     float data[3][5];
     int64_t shapes[3][1] = {{1}, {5}, {0}};
     hvd_tensor tensors[3], outputs[3];
@@ -226,40 +180,15 @@ static void all_cases(struct member *member)
     groups(member);
 }
 
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "cache_capacity", "1024")
-VARIANT(tcp, "tcp", "cache_capacity", "1024")
-VARIANT(shm_ring, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096", "cache_capacity", "0")
-VARIANT(tcp_doubling, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
-VARIANT(shm_chain, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
-VARIANT(tcp_chain, "tcp", "allreduce_algorithm", "chain")
-VARIANT(shm_flat, "shm", "allreduce_algorithm", "flat", "shm_ring_bytes", "4096")
-
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = options == &shm_flat ? 5 : 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"every collective over shm", run_on, NULL, NULL, &shm},
-        {"every collective over tcp", run_on, NULL, NULL, &tcp},
-        {"every collective over shm, rings only, tiny buffers, no cache", run_on, NULL, NULL, &shm_ring},
-        {"every collective over tcp, doubling only, tiny cache", run_on, NULL, NULL, &tcp_doubling},
-        {"every collective over shm, chains only, tiny buffers", run_on, NULL, NULL, &shm_chain},
-        {"every collective over tcp, chains only", run_on, NULL, NULL, &tcp_chain},
-        {"every collective over shm, all to all, tiny buffers", run_on, NULL, NULL, &shm_flat},
-    };
-    return cmocka_run_group_tests_name("collectives", tests, NULL, NULL);
-}
+#define VARIANT(name, over, ...)                                                                             \
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+VARIANT(over_shm, "shm", "cache_capacity", "1024")
+VARIANT(over_tcp, "tcp", "cache_capacity", "1024")
+VARIANT(over_shm_rings_only_tiny_buffers_no_cache, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes",
+        "4096", "cache_capacity", "0")
+VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
+VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
+VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
+GROUP_TEST(over_shm_all_to_all_tiny_buffers, all_cases, 1, MOST_RANKS < 5 ? MOST_RANKS : 5,
+           .transport = "shm", .seconds = 300,
+           SETTINGS("allreduce_algorithm", "flat", "shm_ring_bytes", "4096"))

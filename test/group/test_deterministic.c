@@ -5,20 +5,16 @@
 
 #include "device/reduce.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LARGEST = 8, LONG = 30000 };
+enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LONG = 30000 };
 enum { FLOAT16 = 9 }; /* its row; bfloat16, float32 and float64 follow */
 
 /* One request, the same on all ranks, out of a seed; from JOINED_FROM on the last rank has joined. */
 struct sample {
-    const struct type_row *type;
+    hvd_dtype type;
     hvd_request request;
     int64_t shapes[TENSORS][1];
     hvd_tensor inputs[TENSORS], outputs[TENSORS];
@@ -32,36 +28,34 @@ struct sample {
 struct story {
     uint64_t seed;
     bool again;
-    char *kept[LARGEST][OPERATIONS][TENSORS];
+    char *kept[MOST_RANKS][OPERATIONS][TENSORS];
 };
 
 static hvd_reduction draw_reduction(uint64_t *state, const struct sample *sample)
 {
-    static const hvd_reduction reductions[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN,
-                                               HVD_MAX, HVD_PRODUCT, HVD_ADASUM};
     bool scatters = sample->request.operation == HVD_REDUCESCATTER;
     hvd_reduction reduction;
     do
-        reduction = reductions[random_next(state) % (scatters ? 2 : 6)];
-    while (!reduction_takes(reduction, sample->type->dtype) ||
-           (sample->joined && reduction == HVD_PRODUCT && sample->type->dtype >= HVD_COMPLEX64));
+        reduction = reductions[random_next(state) % (scatters ? 2 : REDUCTIONS)]; /* average, sum first */
+    while (!reduction_takes(reduction, sample->type) ||
+           (sample->joined && reduction == HVD_PRODUCT && sample->type >= HVD_COMPLEX64));
     return reduction;
 }
 
 static void draw(struct sample *sample, uint64_t *state, int index)
 {
     static const int64_t limits[] = {1, 5, 70, 3000};
-    *sample = (struct sample){.type = &types[random_next(state) % TYPES], .joined = index >= JOINED_FROM};
+    *sample = (struct sample){.type = dtypes[random_next(state) % DTYPES], .joined = index >= JOINED_FROM};
     hvd_request *request = &sample->request;
     bool scatters = random_next(state) % 6 == 0 && !sample->joined;
     if (random_next(state) % 3 == 0)
         sample->type =
-            &types[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
+            dtypes[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
     snprintf(sample->name, sizeof sample->name, "%d", index);
     *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
     request->reduction = draw_reduction(state, sample);
     request->outputs = scatters || random_next(state) % 2 ? NULL : sample->outputs;
-    if (sample->type->dtype != HVD_BOOL && random_next(state) % 3 == 0) {
+    if (sample->type != HVD_BOOL && random_next(state) % 3 == 0) {
         request->prescale = 0.3;
         request->postscale = 1.7;
     }
@@ -72,7 +66,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
     if (index == 0)
         sample->shapes[0][0] = LONG;
     if (index > 0 && index < 5) { /* some that can be fused, and would then be rounded otherwise */
-        sample->type = &types[FLOAT16 + 3];
+        sample->type = dtypes[FLOAT16 + 3];
         request->operation = HVD_ALLREDUCE;
         request->reduction = HVD_ADASUM;
         request->prescale = request->postscale = 0;
@@ -84,7 +78,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
 /* A NaN would hide all that Adasum does; of a joined rank's identities it makes another NaN. */
 static bool takes_numbers(const struct sample *sample)
 {
-    return sample->joined || sample->type->dtype == HVD_BOOL || sample->request.reduction == HVD_ADASUM;
+    return sample->joined || sample->type == HVD_BOOL || sample->request.reduction == HVD_ADASUM;
 }
 
 /* Any bits, many -0 and NaN among them; or numbers and -0. */
@@ -92,10 +86,10 @@ static void fill(const struct sample *sample, int rank, int tensor, char *data)
 {
     uint64_t state = sample->seed + (uint64_t)(rank * TENSORS + tensor) * 7919;
     size_t elements = (size_t)sample->shapes[tensor][0];
-    size_t bytes = elements * hvd_dtype_size(sample->type->dtype);
+    size_t bytes = elements * hvd_dtype_size(sample->type);
     for (size_t i = 0; i < elements && takes_numbers(sample); i++)
-        sample->type->put(data, i,
-                          random_next(&state) % 4 ? (double)(random_next(&state) % 100003) / 977 : -0.0);
+        put_at(sample->type, data, i,
+               random_next(&state) % 4 ? (double)(random_next(&state) % 100003) / 977 : -0.0);
     for (size_t i = 0; i < bytes && !takes_numbers(sample); i += 2) {
         static const uint16_t special[] = {0x8000, 0, 0x7fc1, 0xffc2};
         uint64_t bits = random_next(&state);
@@ -106,11 +100,10 @@ static void fill(const struct sample *sample, int rank, int tensor, char *data)
 
 static void start(struct member *member, struct sample *sample)
 {
-    hvd_status check_status;
     for (int t = 0; t < sample->request.count; t++) {
-        size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type->dtype) + 1;
-        sample->inputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
-        sample->outputs[t] = tensor_of(malloc(bytes), sample->type->dtype, sample->shapes[t], 1);
+        size_t bytes = (size_t)sample->shapes[t][0] * hvd_dtype_size(sample->type) + 1;
+        sample->inputs[t] = tensor_of(malloc(bytes), sample->type, sample->shapes[t], 1);
+        sample->outputs[t] = tensor_of(malloc(bytes), sample->type, sample->shapes[t], 1);
         fill(sample, member->rank, t, sample->inputs[t].data);
     }
     CHECK_OK(hvd_submit(member->context, &sample->request, &sample->handle, &check_status));
@@ -120,11 +113,11 @@ static void start(struct member *member, struct sample *sample)
 static void check_fold(const struct member *member, const struct sample *sample, int tensor, const char *is)
 {
     const hvd_request *request = &sample->request;
-    size_t element = hvd_dtype_size(sample->type->dtype), elements = (size_t)sample->shapes[tensor][0];
-    combine_fn combine = reduce_combine(sample->type->dtype, request->reduction);
-    scale_fn scale = reduce_scale(sample->type->dtype);
+    size_t element = hvd_dtype_size(sample->type), elements = (size_t)sample->shapes[tensor][0];
+    combine_fn combine = reduce_combine(sample->type, request->reduction);
+    scale_fn scale = reduce_scale(sample->type);
     int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
-    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type->dtype, request->reduction);
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type, request->reduction);
     double factor = request->postscale == 0 ? 1 : request->postscale;
     bool scales = factor != 1 || divisor != 1;
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
@@ -146,8 +139,7 @@ static void check_fold(const struct member *member, const struct sample *sample,
             scale(should + at, should + at, 1, factor, divisor);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,
-              reduction_name(request->reduction), hvd_dtype_name(sample->type->dtype), at / element,
-              elements);
+              reduction_name(request->reduction), hvd_dtype_name(sample->type), at / element, elements);
     }
     free(should);
     free(own);
@@ -157,7 +149,7 @@ static void check_kept(const struct sample *sample, const struct story *story, c
                        size_t bytes)
 {
     CHECK(!story->again || memcmp(*kept, is, bytes) == 0, "%s: %s of %s differs from that without fusion",
-          sample->name, reduction_name(sample->request.reduction), hvd_dtype_name(sample->type->dtype));
+          sample->name, reduction_name(sample->request.reduction), hvd_dtype_name(sample->type));
     if (!story->again) {
         *kept = malloc(bytes + 1);
         memcpy(*kept, is, bytes);
@@ -166,7 +158,6 @@ static void check_kept(const struct sample *sample, const struct story *story, c
 
 static void finish(struct member *member, struct sample *sample, struct story *story, int index)
 {
-    hvd_status check_status;
     const hvd_request *request = &sample->request;
     CHECK_OK(hvd_wait(sample->handle, 60, &check_status));
     for (int t = 0; t < request->count; t++) {
@@ -205,7 +196,6 @@ static void run_story(struct member *member)
     struct story *story = member->argument;
     uint64_t state = story->seed, order = story->seed + (uint64_t)member->rank * 977 + (uint64_t)story->again;
     struct sample samples[OPERATIONS];
-    hvd_status check_status;
     for (int i = 0; i < OPERATIONS; i++)
         draw(&samples[i], &state, i);
     run_part(member, samples, 0, JOINED_FROM, &order);
@@ -223,7 +213,7 @@ static void drop(struct story *story, int size)
                 free(story->kept[rank][i][t]);
 }
 
-static void run_on(void **state)
+static void run_over(const char *transport)
 {
     static const char *const settings[][11] = {
         {"deterministic", "1", "fusion_threshold", "0"},
@@ -232,26 +222,23 @@ static void run_on(void **state)
         {"deterministic", "1", "cycle_time_ms", "3", "allreduce_algorithm", "chain"},
         {"deterministic", "1", "cycle_time_ms", "1", "latency_threshold", "0", "disable_group_fusion", "1"},
     };
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = LARGEST;
-#endif
-    for (int size = 1; size <= largest; size++) {
+    for (int size = 1; size <= MOST_RANKS; size++) {
         struct story story = {.seed = test_seed() + (uint64_t)size};
         for (int run = 0; run < 5; run++, story.again = true) {
-            struct group_options options = {.transport = *state, .settings = settings[run], .seconds = 120};
+            struct group_options options = {
+                .transport = transport, .settings = settings[run], .seconds = 120};
             group_run(&options, size, run_story, &story);
         }
         drop(&story, size);
     }
 }
 
-int main(void)
+TEST(the_same_bits_over_shm)
 {
-    const struct CMUnitTest tests[] = {
-        {"the same bits over shm", run_on, NULL, NULL, "shm"},
-        {"the same bits over tcp", run_on, NULL, NULL, "tcp"},
-    };
-    return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
+    run_over("shm");
+}
+
+TEST(the_same_bits_over_tcp)
+{
+    run_over("tcp");
 }

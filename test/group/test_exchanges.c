@@ -2,13 +2,9 @@
  * 8 ranks, against a division and sums done by hand. */
 #include "values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* The rows that a rank keeps of `rows`, as the reference of a division. */
 static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t *count)
@@ -20,52 +16,32 @@ static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t 
     }
 }
 
-static void reducescatter_case(struct member *member, const struct type_row *type, hvd_reduction reduction,
-                               int64_t rows, int64_t width)
+static void reducescatter_case(struct member *member, hvd_dtype type, hvd_reduction reduction, int64_t rows,
+                               int64_t width)
 {
-    hvd_status check_status;
-    char name[96];
-    int64_t shape[] = {rows, width}, first, kept = 0;
-    size_t count = (size_t)(rows * width);
-    char *input = malloc(count * hvd_dtype_size(type->dtype) + 1);
-    for (size_t i = 0; i < count; i++)
-        type->put(input, i, value_at(type->dtype, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type->dtype, shape, 2), out;
-    snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type->dtype), reduction,
-             (int)rows, (int)width);
-    hvd_request request = request_of(HVD_REDUCESCATTER, name, &in);
-    request.reduction = reduction;
-    CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
-    rows_kept(rows, member->size, member->rank, &first, &kept);
-    CHECK(out.ndim == 2 && out.shape[0] == kept && out.shape[1] == width, "%s: shape [%d, %d]", name,
-          (int)out.shape[0], (int)out.shape[1]);
-    for (size_t i = 0; i < (size_t)(kept * width); i++) {
-        double expected = expected_at(type->dtype, reduction, member->size, i + (size_t)(first * width));
-        check_value(type, out.data, i, expected, name);
-    }
-    for (size_t i = 0; i < count; i++)
-        check_value(type, input, i, value_at(type->dtype, reduction, member->rank, i), name);
-    hvd_free(out.data);
-    free(input);
+    trial_run(member, (struct trial){.operation = HVD_REDUCESCATTER,
+                                     .type = type,
+                                     .reduction = reduction,
+                                     .rows = rows,
+                                     .width = width});
 }
 
 static void reducescatter_product(struct member *member)
 {
     static const int64_t rows[] = {0, 1, 3, 8, 1001, 60011};
-    for (int t = 0; t < TYPES; t++) {
+    for (int t = 0; t < DTYPES; t++) {
         for (int c = 0; c < 6; c++) {
             hvd_reduction reduction = (t + c) % 2 ? HVD_SUM : HVD_AVERAGE;
-            if ((t + c) % 3 != 0 && reduction_takes(reduction, types[t].dtype))
-                reducescatter_case(member, &types[t], reduction, rows[c], 1 + (t + c) % 3);
+            if ((t + c) % 3 != 0 && reduction_takes(reduction, dtypes[t]))
+                reducescatter_case(member, dtypes[t], reduction, rows[c], 1 + (t + c) % 3);
         }
-        reducescatter_case(member, &types[t], HVD_SUM, 5, 0);
+        reducescatter_case(member, dtypes[t], HVD_SUM, 5, 0);
     }
 }
 
 /* A group with tensors of fewer rows than ranks among them, with factors; twice gives the same bits. */
 static void reducescatter_group(struct member *member)
 {
-    hvd_status check_status;
     float data[3][40];
     int64_t shapes[3][2] = {{1, 5}, {20, 2}, {0, 3}};
     hvd_tensor tensors[3], outputs[2][3];
@@ -104,7 +80,6 @@ static void reducescatter_group(struct member *member)
 static void reducescatters_at_once(struct member *member)
 {
     enum { COUNT = 30 };
-    hvd_status check_status;
     int64_t data[COUNT][COUNT], shapes[COUNT][1];
     hvd_handle *handles[COUNT];
     for (int n = 0; n < COUNT; n++) {
@@ -131,7 +106,7 @@ static void reducescatters_at_once(struct member *member)
 }
 
 /* How many rows rank `from` gives to rank `to`. */
-static int64_t rows_given(int pattern, int from, int to)
+static int64_t rows_to(int pattern, int from, int to)
 {
     switch (pattern) {
     case 0:
@@ -163,7 +138,7 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
     CHECK(outputs[1].ndim == 1 && outputs[1].shape[0] == member->size && outputs[1].dtype == HVD_INT64,
           "alltoall %d: the received splits have another form", pattern);
     for (int from = 0; from < member->size; from++) {
-        int64_t given = rows_given(pattern, from, member->rank);
+        int64_t given = rows_to(pattern, from, member->rank);
         CHECK(received[from] == given, "alltoall %d: %d rows from %d", pattern, (int)received[from], from);
         for (int64_t i = 0; i < given * width; i++)
             CHECK(*got++ == row_value(from, member->rank, i), "alltoall %d: element %d from %d", pattern,
@@ -176,10 +151,9 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
 
 static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
 {
-    hvd_status check_status;
     int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
     for (int to = 0; to < member->size; to++)
-        shape[0] += splits[to] = rows_given(pattern, member->rank, to);
+        shape[0] += splits[to] = rows_to(pattern, member->rank, to);
     double *input = calloc((size_t)(shape[0] * width) + 1, sizeof *input), *next = input;
     for (int to = 0; to < member->size; to++)
         for (int64_t i = 0; i < splits[to] * width; i++)
@@ -238,32 +212,8 @@ static void all_cases(struct member *member)
     alltoall_product(member);
 }
 
-static void run_on(void **state)
-{
-    const struct group_options *options = *state;
-#ifdef __SANITIZE_THREAD__
-    int largest = 3; /* some fifty times slower */
-#else
-    int largest = 8;
-#endif
-    for (int size = 1; size <= largest; size++)
-        group_run(options, size, all_cases, NULL);
-}
-
-#define VARIANT(name, transport_name, ...)                                                                   \
-    static const char *const name##_settings[] = {__VA_ARGS__, NULL};                                        \
-    static struct group_options name = {                                                                     \
-        .transport = transport_name, .settings = name##_settings, .seconds = 300};
-VARIANT(shm, "shm", "cache_capacity", "1024")
-VARIANT(tcp, "tcp", "cache_capacity", "8")
-VARIANT(shm_small, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"every exchange over shm", run_on, NULL, NULL, &shm},
-        {"every exchange over tcp, tiny cache", run_on, NULL, NULL, &tcp},
-        {"every exchange over shm, tiny buffers, no cache", run_on, NULL, NULL, &shm_small},
-    };
-    return cmocka_run_group_tests_name("exchanges", tests, NULL, NULL);
-}
+#define VARIANT(name, over, ...)                                                                             \
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+VARIANT(over_shm, "shm", "cache_capacity", "1024")
+VARIANT(over_tcp_tiny_cache, "tcp", "cache_capacity", "8")
+VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")

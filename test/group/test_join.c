@@ -3,19 +3,14 @@
 
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* Everybody joins; gives the last one. */
 static int join(struct member *member)
 {
-    hvd_status check_status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     hvd_handle *handle;
     int32_t last = -1;
@@ -39,7 +34,6 @@ static hvd_code reduce_as(struct member *member, hvd_reduction reduction, const 
  * that are left; averages still divide by the number of all ranks. */
 static void uneven_work(struct member *member)
 {
-    hvd_status check_status;
     static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_AVERAGE};
     for (int step = 0; step < 3 * member->rank; step++) {
         int first = step / 3 + 1; /* the lowest rank that still works */
@@ -71,7 +65,7 @@ static void uneven_work(struct member *member)
 /* Only allreduce and barrier run without the joined. */
 static void refused(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     int64_t shape[] = {2};
     float data[2] = {1, 2};
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), outputs[2];
@@ -80,10 +74,10 @@ static void refused(struct member *member)
             continue;
         hvd_request request = request_of((hvd_operation)operation, "x", &tensor);
         request.splits = operation == HVD_ALLTOALL ? (int64_t[]){1, 1, 0} : NULL;
-        hvd_code code = hvd_run(member->context, &request, outputs, &check_status);
-        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 0 did so") &&
-                  strstr(check_status.text, "HOROVOD_JOIN=all"),
-              "%s: %s", hvd_code_name(code), check_status.text);
+        hvd_code code = hvd_run(member->context, &request, outputs, &status);
+        CHECK(code == HVD_MISMATCH && strstr(status.text, "rank 0 did so") &&
+                  strstr(status.text, "HOROVOD_JOIN=all"),
+              "%s: %s", hvd_code_name(code), status.text);
     }
     join(member);
     check_allreduce_works(member, "after");
@@ -92,7 +86,7 @@ static void refused(struct member *member)
 /* With HOROVOD_JOIN=all the others run, too: the joined have no rows, and their blocks are thrown away. */
 static void all_run(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     if (member->rank == 1) {
         join(member);
         return;
@@ -120,21 +114,21 @@ static void all_run(struct member *member)
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     CHECK(data[0] == 2, "broadcast");
     request.root = 1;
-    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-    CHECK(code == HVD_MISMATCH && strstr(check_status.text, "root"), "%s", check_status.text);
+    hvd_code code = hvd_run(member->context, &request, NULL, &status);
+    CHECK(code == HVD_MISMATCH && strstr(status.text, "root"), "%s", status.text);
     join(member);
 }
 
 static void mismatch_meanwhile(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     if (member->rank) {
         int64_t shape[] = {member->rank};
         float data[8] = {0};
         hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
         hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
-        hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-        CHECK(code == HVD_MISMATCH && strstr(check_status.text, "rank 1 has [1]"), "%s", check_status.text);
+        hvd_code code = hvd_run(member->context, &request, NULL, &status);
+        CHECK(code == HVD_MISMATCH && strstr(status.text, "rank 1 has [1]"), "%s", status.text);
     }
     join(member);
     check_allreduce_works(member, "after");
@@ -143,17 +137,16 @@ static void mismatch_meanwhile(struct member *member)
 static void own_mistakes(struct member *member)
 {
     static atomic_bool tried; /* the others must not join before */
-    hvd_status check_status;
+    hvd_status status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     hvd_handle *handle;
     double value = 1;
     int32_t last;
     if (member->rank == 0) {
         CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
-        hvd_code code = reduce_as(member, HVD_SUM, "x", &value, &check_status);
-        CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "has joined"), "%s",
-              check_status.text);
-        CHECK(hvd_joined_last(handle, &last, &check_status) == HVD_IN_PROGRESS, "%s", check_status.text);
+        hvd_code code = reduce_as(member, HVD_SUM, "x", &value, &status);
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(status.text, "has joined"), "%s", status.text);
+        CHECK(hvd_joined_last(handle, &last, &status) == HVD_IN_PROGRESS, "%s", status.text);
         atomic_store(&tried, true);
     }
     if (member->rank == 0) {
@@ -171,17 +164,16 @@ static void own_mistakes(struct member *member)
 /* Who leaves while the others have joined ends their join. */
 static void leave_meanwhile(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     if (member->rank == 1)
         return;
-    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
-    CHECK(code == HVD_SHUT_DOWN && strstr(check_status.text, "rank 1"), "%s", check_status.text);
+    hvd_code code = hvd_run(member->context, &request, NULL, &status);
+    CHECK(code == HVD_SHUT_DOWN && strstr(status.text, "rank 1"), "%s", status.text);
 }
 
 static void with_sets(struct member *member)
 {
-    hvd_status check_status;
     int32_t id;
     CHECK_OK(hvd_process_set_add(member->context, (int32_t[]){1, 3}, 2, &id, &check_status));
     double value = 1;
@@ -205,50 +197,11 @@ static void with_sets(struct member *member)
     check_allreduce_works(member, "end");
 }
 
-static void on_each_transport(int size, const char *const *settings, member_fn fn)
-{
-    const char *const transports[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        struct group_options options = {.transport = transports[i], .settings = settings};
-        group_run(&options, size, fn, NULL);
-    }
-}
-
-static const char *const one_host[] = {NULL};
-static const char *const three_hosts[] = {"host_sizes", "2,3,1", "tree_fanout", "2", NULL};
-static const char *const everything[] = {"join", "all", NULL};
-
-#define TEST(name, ranks, settings)                                                                          \
-    static void test_##name(void **state)                                                                    \
-    {                                                                                                        \
-        (void)state;                                                                                         \
-        on_each_transport(ranks, settings, name);                                                            \
-    }
-TEST(uneven_work, 4, one_host)
-TEST(refused, 3, one_host)
-TEST(all_run, 3, everything)
-TEST(mismatch_meanwhile, 3, one_host)
-TEST(own_mistakes, 3, one_host)
-TEST(leave_meanwhile, 3, one_host)
-TEST(with_sets, 4, one_host)
-
-static void test_uneven_work_on_a_tree(void **state)
-{
-    (void)state;
-    on_each_transport(6, three_hosts, uneven_work);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uneven_work),
-        cmocka_unit_test(test_uneven_work_on_a_tree),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_all_run),
-        cmocka_unit_test(test_mismatch_meanwhile),
-        cmocka_unit_test(test_own_mistakes),
-        cmocka_unit_test(test_leave_meanwhile),
-        cmocka_unit_test(test_with_sets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GROUP_TEST(test_uneven_work, uneven_work, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_uneven_work_on_a_tree, uneven_work, 6, 6, SETTINGS("host_sizes", "2,3,1", "tree_fanout", "2"))
+GROUP_TEST(test_refused, refused, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_all_run, all_run, 3, 3, SETTINGS("join", "all"))
+GROUP_TEST(test_mismatch_meanwhile, mismatch_meanwhile, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_own_mistakes, own_mistakes, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_leave_meanwhile, leave_meanwhile, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_with_sets, with_sets, 4, 4, EVERY_TRANSPORT)

@@ -4,14 +4,9 @@
  * HOROVOD_TEST_LIVES says how many rounds; `make soak` asks for 1,000. */
 #include "group.h"
 
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const transports[] = {"shm", "tcp"};
 
@@ -32,17 +27,6 @@ struct holdings {
     int descriptors, threads, mappings;
     long resident; /* KiB */
 };
-
-static int count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    CHECK(folder, "%s", path);
-    int count = 0;
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static int count_lines(const char *path)
 {
@@ -80,9 +64,8 @@ enum { MORE_RESIDENT = 8 << 10 };
 #endif
 
 /* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. */
-static void test_nothing_is_left_behind(void **state)
+TEST(test_nothing_is_left_behind)
 {
-    (void)state;
     for (int t = 0; t < 2; t++) {
         struct group_options options = {.transport = transports[t], .seconds = 600, .lives = 10};
         group_run(&options, 3, one_reduction, NULL);
@@ -102,16 +85,7 @@ static void test_nothing_is_left_behind(void **state)
 
 /* ---- many lives --------------------------------------------------------------------------------------- */
 
-static void test_lives_without_barriers(void **state)
-{
-    (void)state;
-    for (int t = 0; t < 2; t++) {
-        for (int size = 2; size <= 4; size++) {
-            struct group_options options = {.transport = transports[t], .seconds = 600, .lives = lives()};
-            group_run(&options, size, one_reduction, NULL);
-        }
-    }
-}
+GROUP_TEST(test_lives_without_barriers, one_reduction, 2, 4, .seconds = 600, .lives = lives())
 
 /* ---- several jobs at once ----------------------------------------------------------------------------- */
 
@@ -134,12 +108,7 @@ static void two_jobs(struct member *member)
     check_allreduce_works(member, "the first goes on");
 }
 
-static void test_two_jobs(void **state)
-{
-    (void)state;
-    for (int t = 0; t < 2; t++)
-        group_run(&(struct group_options){.transport = transports[t], .lives = 5}, 3, two_jobs, NULL);
-}
+GROUP_TEST(test_two_jobs, two_jobs, 3, 3, .lives = 5)
 
 /* ---- after a fault ------------------------------------------------------------------------------------ */
 
@@ -163,22 +132,4 @@ static void shrink(struct member *member)
     member->context = NULL; /* nothing is left to shut down */
 }
 
-static void test_smaller_job_afterwards(void **state)
-{
-    (void)state;
-    for (int t = 0; t < 2; t++) {
-        for (int size = 2; size <= 4; size++)
-            group_run(&(struct group_options){.transport = transports[t]}, size, shrink, NULL);
-    }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_is_left_behind),
-        cmocka_unit_test(test_lives_without_barriers),
-        cmocka_unit_test(test_two_jobs),
-        cmocka_unit_test(test_smaller_job_afterwards),
-    };
-    return cmocka_run_group_tests_name("life", tests, NULL, NULL);
-}
+GROUP_TEST(test_smaller_job_afterwards, shrink, 2, 4, EVERY_TRANSPORT)

@@ -1,19 +1,14 @@
 /* test_process_sets.c - sets of some ranks: their values, their independence, coming, going and failing. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static int add_set(struct member *member, const int32_t *ranks, int count)
 {
-    hvd_status check_status;
     int32_t id = -1;
     CHECK_OK(hvd_process_set_add(member->context, ranks, count, &id, &check_status));
     return id;
@@ -31,7 +26,6 @@ static bool is_among(int rank, const int32_t *ranks, int count)
 /* The sum of (rank of the job + 1) over a set. */
 static void check_sum(struct member *member, int id, const char *name, const int32_t *ranks, int count)
 {
-    hvd_status check_status;
     int32_t value = member->rank + 1, expected = 0;
     for (int i = 0; i < count; i++)
         expected += ranks[i] + 1;
@@ -68,7 +62,6 @@ static void every_subset(struct member *member)
 static void overlapping(struct member *member)
 {
     enum { ROUNDS = 30 };
-    hvd_status check_status;
     int ids[4];
     for (int set = 0; set < 4; set++)
         ids[set] = add_set(member, (int32_t[]){set, (set + 1) % 4, (set + 2) % 4}, 3);
@@ -103,7 +96,7 @@ static void overlapping(struct member *member)
 
 static void roots_and_splits(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     const int32_t ranks[] = {1, 3};
     int id = add_set(member, ranks, 2);
     int32_t value = member->rank;
@@ -111,17 +104,16 @@ static void roots_and_splits(struct member *member)
     hvd_request request = request_of(HVD_BROADCAST, "b", &tensor);
     request.process_set = id;
     request.root = 3;
-    hvd_code code = hvd_run(member->context, &request, NULL, &check_status);
+    hvd_code code = hvd_run(member->context, &request, NULL, &status);
     if (!is_among(member->rank, ranks, 2)) {
-        CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "not a member"), "%s",
-              check_status.text);
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(status.text, "not a member"), "%s", status.text);
         check_allreduce_works(member, "end");
         return;
     }
-    CHECK(!code && value == 3, "%s", check_status.text);
+    CHECK(!code && value == 3, "%s", status.text);
     request.root = 2;
-    code = hvd_run(member->context, &request, NULL, &check_status);
-    CHECK(code == HVD_INVALID_ARGUMENT && strstr(check_status.text, "rank 2"), "%s", check_status.text);
+    code = hvd_run(member->context, &request, NULL, &status);
+    CHECK(code == HVD_INVALID_ARGUMENT && strstr(status.text, "rank 2"), "%s", status.text);
     int64_t shape[] = {3}, splits[] = {1, 2};
     int32_t rows[] = {member->rank * 10, member->rank * 10 + 1, member->rank * 10 + 2};
     hvd_tensor input = tensor_of(rows, HVD_INT32, shape, 1), outputs[2];
@@ -140,27 +132,22 @@ static void roots_and_splits(struct member *member)
 
 static void mismatch(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     int32_t ranks[] = {0, member->rank == 1 ? 1 : 2}, id;
-    hvd_code code = hvd_process_set_add(member->context, ranks, 2, &id, &check_status);
-    CHECK(code == HVD_MISMATCH && strstr(check_status.text, "[0, 1]") && strstr(check_status.text, "[0, 2]"),
-          "%s", check_status.text);
+    hvd_code code = hvd_process_set_add(member->context, ranks, 2, &id, &status);
+    CHECK(code == HVD_MISMATCH && strstr(status.text, "[0, 1]") && strstr(status.text, "[0, 2]"), "%s",
+          status.text);
     check_allreduce_works(member, "after");
-    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 0}, 2, &id, &check_status) ==
-              HVD_INVALID_ARGUMENT,
+    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 0}, 2, &id, &status) == HVD_INVALID_ARGUMENT,
           "got something else");
-    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 99}, 2, &id, &check_status) ==
-              HVD_INVALID_ARGUMENT,
+    CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 99}, 2, &id, &status) == HVD_INVALID_ARGUMENT,
           "got something else");
-    CHECK(hvd_process_set_remove(member->context, 0, &check_status) == HVD_INVALID_ARGUMENT,
-          "got something else");
-    CHECK(hvd_process_set_remove(member->context, 7, &check_status) == HVD_INVALID_ARGUMENT,
-          "got something else");
+    CHECK(hvd_process_set_remove(member->context, 0, &status) == HVD_INVALID_ARGUMENT, "got something else");
+    CHECK(hvd_process_set_remove(member->context, 7, &status) == HVD_INVALID_ARGUMENT, "got something else");
 }
 
 static void inquiries(struct member *member)
 {
-    hvd_status check_status;
     int id = add_set(member, (int32_t[]){2, 0}, 2);
     int32_t ids[4] = {-1, -1, -1, -1}, ranks[4] = {-1, -1, -1, -1};
     CHECK(hvd_process_set_ids(member->context, ids, 4) == 2 && ids[0] == 0 && ids[1] == id && ids[2] == -1,
@@ -178,7 +165,6 @@ static void inquiries(struct member *member)
 /* Sets come and go while the world works without a pause. */
 static void come_and_go(struct member *member)
 {
-    hvd_status check_status;
     for (int round = 0; round < 12; round++) {
         int32_t ranks[] = {round % member->size, (round + 1) % member->size};
         hvd_handle *handles[8];
@@ -206,7 +192,7 @@ static void come_and_go(struct member *member)
 /* What had not started on all members ends with an error on those that asked. */
 static void remove_with_pending(struct member *member)
 {
-    hvd_status check_status;
+    hvd_status status;
     const int32_t ranks[] = {0, 2};
     int id = add_set(member, ranks, 2);
     float value = 1;
@@ -218,11 +204,10 @@ static void remove_with_pending(struct member *member)
         CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
     CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
     if (handle) {
-        CHECK(hvd_wait(handle, 30, &check_status) == HVD_SHUT_DOWN, "%s", check_status.text);
+        CHECK(hvd_wait(handle, 30, &status) == HVD_SHUT_DOWN, "%s", status.text);
         hvd_release(handle);
     }
-    CHECK(hvd_submit(member->context, &request, &handle, &check_status) == HVD_INVALID_ARGUMENT, "%s",
-          check_status.text);
+    CHECK(hvd_submit(member->context, &request, &handle, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
     check_allreduce_works(member, "after");
 }
 
@@ -235,30 +220,6 @@ static void leave_with_sets(struct member *member)
     check_allreduce_works(member, "end"); /* who leaves ends the job for all */
     /* group_run shuts down now, each rank at its own time */
 }
-
-static void on_each_transport(int size, member_fn fn)
-{
-    const char *const transports[] = {"shm", "tcp"};
-    for (int i = 0; i < 2; i++) {
-        struct group_options options = {.transport = transports[i]};
-        group_run(&options, size, fn, NULL);
-    }
-}
-
-#define TEST(name, ranks)                                                                                    \
-    static void test_##name(void **state)                                                                    \
-    {                                                                                                        \
-        (void)state;                                                                                         \
-        on_each_transport(ranks, name);                                                                      \
-    }
-TEST(every_subset, 4)
-TEST(overlapping, 4)
-TEST(roots_and_splits, 4)
-TEST(mismatch, 3)
-TEST(inquiries, 3)
-TEST(come_and_go, 3)
-TEST(remove_with_pending, 3)
-TEST(leave_with_sets, 3)
 
 static double cpu_seconds(void)
 {
@@ -278,16 +239,12 @@ static void add_and_idle(struct member *member)
     CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
 }
 
-TEST(add_and_idle, 2)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_subset),        cmocka_unit_test(test_overlapping),
-        cmocka_unit_test(test_roots_and_splits),    cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_inquiries),           cmocka_unit_test(test_come_and_go),
-        cmocka_unit_test(test_remove_with_pending), cmocka_unit_test(test_leave_with_sets),
-        cmocka_unit_test(test_add_and_idle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_inquiries, inquiries, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_come_and_go, come_and_go, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_remove_with_pending, remove_with_pending, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_leave_with_sets, leave_with_sets, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_add_and_idle, add_and_idle, 2, 2, EVERY_TRANSPORT)

@@ -3,13 +3,9 @@
  * gets another result. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 4, TENSORS = 24 };
 
@@ -24,7 +20,6 @@ static bool is_shared(int rank, int pattern)
 
 static float *get_memory(size_t count, bool shared)
 {
-    hvd_status check_status;
     void *memory = NULL;
     if (shared)
         CHECK_OK(hvd_shared_alloc(count * sizeof(float), &memory, &check_status));
@@ -64,7 +59,6 @@ static void check_sum(const struct member *member, const float *data, size_t cou
 
 static void allreduce_case(struct member *member, size_t count, int pattern, bool in_place)
 {
-    hvd_status check_status;
     bool shared = is_shared(member->rank, pattern);
     int64_t shape[] = {(int64_t)count};
     float *input = get_memory(count, shared), *output = in_place ? input : get_memory(count, shared);
@@ -94,7 +88,6 @@ static void allreduce_product(struct member *member)
 /* One batch of both kinds of memory, tiny tensors between long ones. */
 static void mixed_batch(struct member *member)
 {
-    hvd_status check_status;
     hvd_tensor tensors[TENSORS];
     int64_t shapes[TENSORS][1];
     float *plain = get_memory(TENSORS * 40000, false), *shared = get_memory(TENSORS * 40000, true);
@@ -119,7 +112,6 @@ static void mixed_batch(struct member *member)
 
 static void broadcast(struct member *member)
 {
-    hvd_status check_status;
     const size_t count = 700001;
     int64_t shape[] = {(int64_t)count};
     float *data = get_memory(count, true);
@@ -138,7 +130,6 @@ static void broadcast(struct member *member)
 /* An input that peers read in place; the result is the engine's. */
 static void allgather(struct member *member)
 {
-    hvd_status check_status;
     const size_t count = 400003;
     int64_t shape[] = {(int64_t)count};
     float *data = get_memory(count, true);
@@ -165,36 +156,8 @@ static void everything(struct member *member)
     allgather(member);
 }
 
-static void test_rings(void **state)
-{
-    (void)state;
-    for (int size = 1; size <= 5; size++)
-        group_run(&(struct group_options){.transport = "shm"}, size, everything, NULL);
-}
-
-static void test_other_algorithms(void **state)
-{
-    static const char *const doubling[] = {"allreduce_algorithm", "doubling", NULL};
-    static const char *const narrow[] = {"shm_ring_bytes", "16384", NULL};
-    (void)state;
-    for (int size = 2; size <= 5; size++)
-        group_run(&(struct group_options){.transport = "shm", .settings = doubling}, size, everything, NULL);
-    group_run(&(struct group_options){.transport = "shm", .settings = narrow}, 3, everything, NULL);
-}
-
+GROUP_TEST(test_rings, everything, 1, 5, .transport = "shm")
+GROUP_TEST(test_doubling, everything, 2, 5, .transport = "shm", SETTINGS("allreduce_algorithm", "doubling"))
+GROUP_TEST(test_narrow_rings, everything, 3, 3, .transport = "shm", SETTINGS("shm_ring_bytes", "16384"))
 /* Memory that can't be seen from elsewhere is sent. */
-static void test_tcp(void **state)
-{
-    (void)state;
-    group_run(&(struct group_options){.transport = "tcp"}, 3, everything, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rings),
-        cmocka_unit_test(test_other_algorithms),
-        cmocka_unit_test(test_tcp),
-    };
-    return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
-}
+GROUP_TEST(test_tcp, everything, 3, 3, .transport = "tcp")

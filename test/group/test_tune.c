@@ -1,14 +1,10 @@
 /* test_tune.c - values change while ranks, as threads, send what they like: results stay right. */
 #include "group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { TENSORS = 6, LONGEST = 60000 };
 
@@ -28,7 +24,6 @@ static const char *const settings[] = {"autotune",
 
 static hvd_handle *submit(struct member *member, float *data, int64_t length, const char *name, int set)
 {
-    hvd_status check_status;
     hvd_handle *handle;
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &length, 1);
     hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
@@ -46,7 +41,6 @@ static void check_sum(const float *data, int64_t length, float sum, const char *
 /* Some tensors of random lengths, all at once, in an order of this rank's own; the sum of `ranks` ranks. */
 static void step(struct member *member, uint64_t *state, int ranks, int set)
 {
-    hvd_status check_status;
     static _Thread_local float data[TENSORS][LONGEST];
     hvd_handle *handles[TENSORS];
     int64_t lengths[TENSORS];
@@ -71,7 +65,6 @@ static void step(struct member *member, uint64_t *state, int ranks, int set)
 /* The lower half joins for a while; the others go on. */
 static void join_for_a_while(struct member *member, uint64_t *state)
 {
-    hvd_status check_status;
     hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
     int first = member->size / 2;
     for (int i = 0; i < 3 && member->rank >= first; i++)
@@ -81,7 +74,6 @@ static void join_for_a_while(struct member *member, uint64_t *state)
 
 static void train(struct member *member)
 {
-    hvd_status check_status;
     uint64_t state = test_seed(), own;
     int32_t ends[] = {0, member->size - 1}, set;
     CHECK_OK(hvd_process_set_add(member->context, ends, member->size > 1 ? 2 : 1, &set, &check_status));
@@ -119,10 +111,9 @@ static void check_log(void)
     assert_true(changes > 20);
 }
 
-static void test_values_change(void **state)
+TEST(test_values_change)
 {
     static const char *const transports[] = {"shm", "tcp"};
-    (void)state;
     for (int size = 1; size <= 4; size += 3)
         for (int i = 0; i < 2; i++) {
             struct group_options options = {.transport = transports[i], .settings = settings};
@@ -139,10 +130,9 @@ static void short_job(struct member *member)
         step(member, &state, member->size, 0);
 }
 
-static void test_a_short_job(void **state)
+TEST(test_a_short_job)
 {
     char line[256], last[256] = "";
-    (void)state;
     group_run(&(struct group_options){.transport = "shm", .settings = settings}, 2, short_job, NULL);
     FILE *log = fopen(path, "r");
     while (fgets(line, sizeof line, log))
@@ -151,9 +141,8 @@ static void test_a_short_job(void **state)
     assert_non_null(strstr(last, ",best,"));
 }
 
-static void test_a_log_that_cannot_be_written(void **state)
+TEST(test_a_log_that_cannot_be_written)
 {
-    (void)state;
     hvd_status status;
     hvd_context *context;
     hvd_config *config = hvd_config_create();
@@ -163,20 +152,21 @@ static void test_a_log_that_cannot_be_written(void **state)
     assert_non_null(
         strstr(status.text, "can't open the autotune log /nowhere/log.csv (HOROVOD_AUTOTUNE_LOG)"));
     hvd_config_set(config, "autotune_parameters", "speed", &status);
-    assert_int_equal(hvd_init(config, &context, &status), HVD_INVALID_ARGUMENT);
-    assert_non_null(strstr(status.text, "HOROVOD_AUTOTUNE_PARAMETERS=speed"));
+    ASSERT_FAILS(hvd_init(config, &context, &check_status), HVD_INVALID_ARGUMENT,
+                 "HOROVOD_AUTOTUNE_PARAMETERS=speed");
     hvd_config_free(config);
 }
 
-int main(void)
+static int make_log(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_change),
-        cmocka_unit_test(test_a_short_job),
-        cmocka_unit_test(test_a_log_that_cannot_be_written),
-    };
-    close(mkstemp(path));
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
-    return failed;
+    (void)state;
+    return close(mkstemp(path));
 }
+
+static int remove_log(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+const struct test_hooks test_hooks = {.before_all = make_log, .after_all = remove_log};

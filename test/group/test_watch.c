@@ -2,15 +2,11 @@
 #include "group.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 300, TENSORS = 8 };
 
@@ -25,7 +21,6 @@ struct toggler {
 static void *toggle(void *argument)
 {
     struct toggler *toggler = argument;
-    hvd_status check_status;
     while (!atomic_load(&toggler->stop)) {
         CHECK_OK(hvd_timeline_start(toggler->context, path, toggler->recordings++ % 2, &check_status));
         CHECK_OK(hvd_timeline_stop(toggler->context, &check_status));
@@ -35,7 +30,6 @@ static void *toggle(void *argument)
 
 static void run_rounds(struct member *member)
 {
-    hvd_status check_status;
     hvd_handle *handles[TENSORS];
     float data[TENSORS];
     int64_t shape[] = {1};
@@ -95,21 +89,31 @@ static char *content(void)
     return text;
 }
 
-static void toggled_while_working(void **state)
+static void toggled_while_working(const char *transport)
 {
     const char *settings[] = {"timeline", "DYNAMIC", NULL};
-    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+    group_run(&(struct group_options){.transport = transport, .settings = settings, .seconds = 0}, 3,
               work_and_toggle, NULL);
     char *text = content();
     assert_int_equal(count(text, "\"ph\":\"B\""), count(text, "\"ph\":\"E\""));
     free(text);
 }
 
-static void everything_is_recorded_until_the_end(void **state)
+TEST(toggled_while_working_over_shm)
+{
+    toggled_while_working("shm");
+}
+
+TEST(toggled_while_working_over_tcp)
+{
+    toggled_while_working("tcp");
+}
+
+static void everything_is_recorded_until_the_end(const char *transport)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3, run_rounds,
-              NULL);
+    group_run(&(struct group_options){.transport = transport, .settings = settings, .seconds = 0}, 3,
+              run_rounds, NULL);
     char *text = content();
     assert_int_equal(count(text, "DROPPED"), 0);
     assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), ROUNDS * TENSORS);
@@ -118,10 +122,19 @@ static void everything_is_recorded_until_the_end(void **state)
     free(text);
 }
 
+TEST(everything_is_recorded_until_the_end_over_shm)
+{
+    everything_is_recorded_until_the_end("shm");
+}
+
+TEST(everything_is_recorded_until_the_end_over_tcp)
+{
+    everything_is_recorded_until_the_end("tcp");
+}
+
 /* Rank 0 has joined while the others go on: their operations are told by name all the same. */
 static void work_or_join(struct member *member)
 {
-    hvd_status check_status;
     hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
     for (int round = 0; member->rank > 0 && round < 10; round++) {
         float value = 1;
@@ -133,10 +146,10 @@ static void work_or_join(struct member *member)
     CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
 }
 
-static void operations_without_rank_0(void **state)
+TEST(operations_without_rank_0)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){.transport = *state, .settings = settings, .seconds = 0}, 3,
+    group_run(&(struct group_options){.transport = "shm", .settings = settings, .seconds = 0}, 3,
               work_or_join, NULL);
     char *text = content();
     assert_int_equal(count(text, "\"name\":\"allreduce.late\""), 1);
@@ -157,9 +170,9 @@ static void refuse(struct member *member)
     check_allreduce_works(member, "after");
 }
 
-static void refused_unless_enabled(void **state)
+TEST(refused_unless_enabled)
 {
-    group_run(&(struct group_options){.transport = *state, .settings = NULL, .seconds = 0}, 2, refuse, NULL);
+    group_run(&(struct group_options){.transport = "shm", .settings = NULL, .seconds = 0}, 2, refuse, NULL);
 }
 
 static int make_file(void **state)
@@ -175,15 +188,4 @@ static int remove_file(void **state)
     return unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(toggled_while_working, "shm"),
-        cmocka_unit_test_prestate(toggled_while_working, "tcp"),
-        cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "shm"),
-        cmocka_unit_test_prestate(everything_is_recorded_until_the_end, "tcp"),
-        cmocka_unit_test_prestate(operations_without_rank_0, "shm"),
-        cmocka_unit_test_prestate(refused_unless_enabled, "shm"),
-    };
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+const struct test_hooks test_hooks = {.before_all = make_file, .after_all = remove_file};

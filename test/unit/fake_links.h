@@ -4,16 +4,13 @@
 #ifndef HVD_TEST_FAKE_LINKS_H
 #define HVD_TEST_FAKE_LINKS_H
 
+#include "test.h"
 #include "transport/transport.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PIPE_LIMIT    8192 /* bytes */
 #define MESSAGE_LIMIT 1024 /* in one pipe */

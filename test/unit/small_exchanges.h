@@ -44,17 +44,13 @@ static inline void scatter_run(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
-    world_start(&world);
     for (int rank = 0; rank < size; rank++) {
         scatter_init(&works[rank], c, rank, size);
         executor_start(world.executors[rank], &works[rank].job);
     }
     assert_true(world_run(&world));
     scatter_check(works, c, size);
-    links_assert_empty(world.links);
-    for (int rank = 0; rank < size; rank++)
-        work_drop(&works[rank]);
-    world_close(&world);
+    world_finish(&world, works);
 }
 
 /* ---- alltoall ------------------------------------------------------------------------------------- */

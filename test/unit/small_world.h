@@ -5,97 +5,13 @@
 #define HVD_TEST_SMALL_WORLD_H
 
 #include "fake_links.h"
+#include "numbers.h"
 
 #include "base/status.h"
-#include "base/types.h"
 #include "coll/execute.h"
 #include "coll/pattern.h"
 
-#include <math.h>
-
 #define STALL_LIMIT 20000 /* turns in which nothing moved, however often links say "not now" */
-
-/* ---- numbers -------------------------------------------------------------------------------------- */
-
-static inline float half_value(uint16_t half, int exponent_bits)
-{
-    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-    int exponent = half >> fraction_bits & ((1 << exponent_bits) - 1);
-    double fraction = half & ((1 << fraction_bits) - 1);
-    double value = exponent ? ldexp(1 + ldexp(fraction, -fraction_bits), exponent - bias)
-                            : ldexp(fraction, 1 - bias - fraction_bits);
-    return (float)(half & 0x8000 ? -value : value);
-}
-
-/* Small integers only, so that every type holds them exactly. */
-static inline uint16_t half_of(double value, int exponent_bits)
-{
-    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, exponent;
-    double fraction = frexp(fabs(value), &exponent);
-    uint32_t sign = value < 0 ? 0x8000 : 0;
-    if (value == 0)
-        return 0;
-    uint32_t bits = (uint32_t)ldexp(2 * fraction - 1, fraction_bits);
-    return (uint16_t)(sign | (uint32_t)(exponent - 1 + bias) << fraction_bits | bits);
-}
-
-#define EXPONENT_FLOAT16  5
-#define EXPONENT_BFLOAT16 8
-
-/* Of complex numbers the real part; the imaginary one stays 0. */
-#define GET_logical(name, storage, from) (*(const storage *)(from))
-#define GET_integer(name, storage, from) ((double)*(const storage *)(from))
-#define GET_real(name, storage, from)    (*(const storage *)(from))
-#define GET_half(name, storage, from)    half_value(*(const storage *)(from), EXPONENT_##name)
-#define GET_complex(name, storage, from) ((double)*(const storage *)(from))
-
-#define PUT_logical(name, storage, value) ((value) != 0)
-#define PUT_integer(name, storage, value) ((storage)(int64_t)(value))
-#define PUT_real(name, storage, value)    ((storage)(value))
-#define PUT_half(name, storage, value)    half_of(value, EXPONENT_##name)
-#define PUT_complex(name, storage, value) ((storage)(value))
-
-static inline double number_get(hvd_dtype dtype, const void *from)
-{
-    switch (dtype) {
-#define DTYPE(name, text, storage, compute, family, ...)                                                     \
-    case HVD_##name:                                                                                         \
-        return GET_##family(name, storage, from);
-#include "base/dtypes.def"
-#undef DTYPE
-    }
-    return 0;
-}
-
-static inline void number_put(hvd_dtype dtype, void *to, double value)
-{
-    switch (dtype) {
-#define DTYPE(name, text, storage, compute, family, ...)                                                     \
-    case HVD_##name:                                                                                         \
-        *(storage *)to = PUT_##family(name, storage, value);                                                 \
-        break;
-#include "base/dtypes.def"
-#undef DTYPE
-    }
-}
-
-/* What is exact: integers, and bool. */
-static inline bool is_integer(hvd_dtype dtype)
-{
-    switch (dtype) {
-#define EXACT_logical true
-#define EXACT_integer true
-#define EXACT_real    false
-#define EXACT_half    false
-#define EXACT_complex false
-#define DTYPE(name, text, storage, compute, family, ...)                                                     \
-    case HVD_##name:                                                                                         \
-        return EXACT_##family;
-#include "base/dtypes.def"
-#undef DTYPE
-    }
-    return false;
-}
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
@@ -149,8 +65,8 @@ struct world {
 };
 
 struct rank_of_world {
-    struct world *world;
-    int rank;
+    struct links *links;
+    int rank, size;
 };
 
 static struct rank_of_world ranks[WORLD_RANKS];
@@ -171,10 +87,10 @@ static inline struct link *lookup(void *owner, int peer, int channel)
 {
     struct rank_of_world *self = owner;
     int peers[PATTERN_PEER_LIMIT];
-    int count = pattern_peers(self->rank, self->world->size, peers);
+    int count = pattern_peers(self->rank, self->size, peers);
     for (int i = 0; i < count; i++)
         if (peers[i] == peer)
-            return &self->world->links->links[self->rank][peer][channel].head;
+            return &self->links->links[self->rank][peer][channel].head;
     return NULL;
 }
 
@@ -182,15 +98,11 @@ static inline struct world world_open(int size)
 {
     size_t capacities[] = {16, 48, 256, PIPE_LIMIT};
     struct world world = {.size = size, .links = links_create(size, capacities[random_below(4)])};
-    return world;
-}
-
-static inline void world_start(struct world *world)
-{
-    for (int rank = 0; rank < world->size; rank++) {
-        ranks[rank] = (struct rank_of_world){world, rank};
-        assert_int_equal(executor_create(lookup, &ranks[rank], &world->executors[rank], NULL), HVD_OK);
+    for (int rank = 0; rank < size; rank++) {
+        ranks[rank] = (struct rank_of_world){world.links, rank, size};
+        ASSERT_OK(executor_create(lookup, &ranks[rank], &world.executors[rank], &check_status));
     }
+    return world;
 }
 
 /* Turns all ranks over in changing order until `all` are idle; false when nothing moves any more. */
@@ -265,6 +177,15 @@ static inline void work_drop(struct work *work)
     if (work->output.spans != work->input.spans)
         vector_drop(&work->output);
     vector_drop(&work->input);
+}
+
+/* Behind a run that went well; each rank had one job. */
+static inline void world_finish(struct world *world, struct work *works)
+{
+    links_assert_empty(world->links);
+    for (int rank = 0; rank < world->size; rank++)
+        work_drop(&works[rank]);
+    world_close(world);
 }
 
 /* ---- allreduce ------------------------------------------------------------------------------------ */
@@ -375,17 +296,13 @@ static inline void reduce_run(const struct reduce_case *c, int size)
         return;
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
-    world_start(&world);
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
         executor_start(world.executors[rank], &works[rank].job);
     }
     assert_true(world_run(&world));
     reduce_check(works, c, size);
-    links_assert_empty(world.links);
-    for (int rank = 0; rank < size; rank++)
-        work_drop(&works[rank]);
-    world_close(&world);
+    world_finish(&world, works);
 }
 
 /* ---- allgather, alltoall, broadcast

@@ -99,7 +99,6 @@ static void fill(const struct adasum_case *c, int rank, value_fn value)
 static void run(const struct adasum_case *c, value_fn value)
 {
     struct world world = world_open(c->size);
-    world_start(&world);
     for (int rank = 0; rank < c->size; rank++) {
         struct work *work = &works[rank];
         work_init(work, HVD_ALLREDUCE, "auto", rank, c->size);
@@ -180,9 +179,8 @@ static void check(const struct adasum_case *c)
 
 /* ---- tests ------------------------------------------------------------------------------------------ */
 
-static void test_formula(void **state)
+TEST(test_formula)
 {
-    (void)state;
     static const size_t layouts[][TENSORS] = {{0}, {0, 1}, {3, 0, 1}, {1, 1, 1, 1, 1}, {64, 7, 0, 900, 33}};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int type = 0; type < 4; type++)
@@ -196,9 +194,8 @@ static void test_formula(void **state)
 }
 
 /* Several chunks of each step. */
-static void test_long(void **state)
+TEST(test_long)
 {
-    (void)state;
     for (int size = 2; size <= 5; size++) {
         struct adasum_case c = {3, size, {10, 39000, 0, 1, 17}, size % 2, 1, 1};
         check(&c);
@@ -211,9 +208,8 @@ static double orthogonal_value(int rank, size_t i)
     return i % WORLD_RANKS == (size_t)rank ? (double)(i % 7) - 3 : 0;
 }
 
-static void test_orthogonal_is_sum(void **state)
+TEST(test_orthogonal_is_sum)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int type = 0; type < 4; type++) {
             struct adasum_case c = {type, size, {1, 8, 100, 0, 31}, false, 1, 1};
@@ -234,9 +230,8 @@ static double equal_value(int rank, size_t i)
     return (double)(i % 9) - 4;
 }
 
-static void test_equal_is_average(void **state)
+TEST(test_equal_is_average)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int type = 0; type < 4; type++) {
             struct adasum_case c = {type, size, {5, 0, 77, 400, 1}, true, 1, 1};
@@ -253,9 +248,8 @@ static double nan_value(int rank, size_t i)
     return rank == 0 && i == 2 ? NAN : equal_value(rank, i);
 }
 
-static void test_nan_stays_in_its_tensor(void **state)
+TEST(test_nan_stays_in_its_tensor)
 {
-    (void)state;
     for (int size = 2; size <= WORLD_RANKS; size++) {
         struct adasum_case c = {2, size, {50, 50, 0, 0, 3}, false, 1, 1};
         run(&c, nan_value);
@@ -269,9 +263,8 @@ static void test_nan_stays_in_its_tensor(void **state)
 }
 
 /* However the bytes came in: the links of each run take other amounts at other times. */
-static void test_same_bits_in_every_run(void **state)
+TEST(test_same_bits_in_every_run)
 {
-    (void)state;
     static float first[ELEMENTS];
     for (int size = 2; size <= 6; size++) {
         struct adasum_case c = {2, size, {999, 1, 0, 30000, 50}, false, 1, 1};
@@ -314,9 +307,8 @@ static void check_kernels(int type, size_t count, size_t at)
     assert_int_equal(result[count * element], 0x5a);
 }
 
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
-    (void)state;
     for (int type = 0; type < 4; type++)
         for (size_t count = 0; count <= 130; count++)
             for (size_t at = 0; at < 3; at++)
@@ -324,18 +316,4 @@ static void test_kernels(void **state)
     assert_null(adasum_kernels(HVD_INT32));
     assert_null(adasum_kernels(HVD_COMPLEX64));
     assert_null(adasum_kernels((hvd_dtype)99));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formula),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_orthogonal_is_sum),
-        cmocka_unit_test(test_equal_is_average),
-        cmocka_unit_test(test_nan_stays_in_its_tensor),
-        cmocka_unit_test(test_same_bits_in_every_run),
-        cmocka_unit_test(test_kernels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

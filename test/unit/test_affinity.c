@@ -1,19 +1,15 @@
 /* test_affinity.c - which core the list gives to which rank, and that a thread gets it. */
 #include "engine/affinity.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-#include <pthread.h>
-#include <sched.h>
-
-static void the_list_goes_by_local_rank(void **state)
+TEST(the_list_goes_by_local_rank)
 {
-    (void)state;
     static const struct {
         const char *list;
         int local_rank, local_size, core;
@@ -42,9 +38,8 @@ static intptr_t cores_of_a_thread_with(char *list)
     return (intptr_t)count;
 }
 
-static void a_thread_is_bound(void **state)
+TEST(a_thread_is_bound)
 {
-    (void)state;
     cpu_set_t cores;
     char list[16];
     int core = 0;
@@ -56,13 +51,4 @@ static void a_thread_is_bound(void **state)
     assert_int_equal(cores_of_a_thread_with(""), CPU_COUNT(&cores));
     assert_int_equal(cores_of_a_thread_with("nonsense"), CPU_COUNT(&cores));
     assert_int_equal(cores_of_a_thread_with("100000"), CPU_COUNT(&cores));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_goes_by_local_rank),
-        cmocka_unit_test(a_thread_is_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

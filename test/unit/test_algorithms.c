@@ -10,21 +10,19 @@
 static const char *reducers[16];
 static int reducer_count;
 
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-
-static const hvd_dtype dtypes[] = {
-#define DTYPE(name, ...) HVD_##name,
-#include "base/dtypes.def"
-#undef DTYPE
-};
-
-static void test_allreduce_sizes(void **state)
+static int find_reducers(void **state)
 {
     (void)state;
+    for (int i = 0; i < algorithm_count && reducer_count < 16; i++)
+        if (algorithm_does(i, HVD_ALLREDUCE, HVD_SUM))
+            reducers[reducer_count++] = algorithm_table[i]->name;
+    return reducer_count ? 0 : -1;
+}
+
+const struct test_hooks test_hooks = {.before_all = find_reducers};
+
+TEST(test_allreduce_sizes)
+{
     size_t counts[] = {0, 1, 2, 7, 64, 1001};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int algorithm = 0; algorithm < reducer_count; algorithm++)
@@ -36,13 +34,12 @@ static void test_allreduce_sizes(void **state)
                 }
 }
 
-static void test_allreduce_types(void **state)
+TEST(test_allreduce_types)
 {
-    (void)state;
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int in_place = 0; in_place < 2; in_place++)
-            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-                for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++) {
+            for (size_t d = 0; d < DTYPES; d++)
+                for (size_t r = 0; r < REDUCTIONS; r++) {
                     struct reduce_case c = {
                         reducers[algorithm], dtypes[d], reductions[r], 203, 3, in_place, 1, 1};
                     if (c.reduction == HVD_ADASUM || !reduction_takes(c.reduction, c.dtype))
@@ -52,9 +49,8 @@ static void test_allreduce_types(void **state)
                 }
 }
 
-static void test_allreduce_factors(void **state)
+TEST(test_allreduce_factors)
 {
-    (void)state;
     static const hvd_dtype some[] = {HVD_INT8, HVD_INT64, HVD_FLOAT16, HVD_FLOAT32};
     static const double factors[][2] = {{2, 1}, {1, 0.5}, {0.5, 2}};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
@@ -75,9 +71,8 @@ static void test_allreduce_factors(void **state)
 }
 
 /* More parts than one call takes, and more bytes than are computed on at once. */
-static void test_allreduce_long(void **state)
+TEST(test_allreduce_long)
 {
-    (void)state;
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int size = 1; size <= 4; size++) {
             struct reduce_case c = {
@@ -143,7 +138,6 @@ static void check_equal_bits(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
-    world_start(&world);
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
         fill_with_bits(&works[rank].input);
@@ -159,14 +153,13 @@ static void check_equal_bits(const struct reduce_case *c, int size)
     world_close(&world);
 }
 
-static void test_allreduce_equal_bits(void **state)
+TEST(test_allreduce_equal_bits)
 {
-    (void)state;
     static const hvd_dtype floats[] = {HVD_FLOAT16,  HVD_FLOAT32,   HVD_FLOAT64,
                                        HVD_BFLOAT16, HVD_COMPLEX64, HVD_COMPLEX128};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
         for (int d = 0; d < 6; d++)
-            for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
+            for (size_t r = 0; r < REDUCTIONS; r++)
                 for (int size = 1; size <= WORLD_RANKS && reductions[r] != HVD_ADASUM; size++) {
                     struct reduce_case c = {
                         reducers[algorithm], floats[d], reductions[r], 333, 2, false, 1, 1};
@@ -179,13 +172,12 @@ static void test_allreduce_equal_bits(void **state)
                 }
 }
 
-static void test_reducescatter(void **state)
+TEST(test_reducescatter)
 {
-    (void)state;
     static const double factors[][2] = {{1, 1}, {2, 1}, {1, 0.5}};
     size_t counts[] = {0, 1, 9, 1001};
     for (int size = 1; size <= WORLD_RANKS; size++)
-        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t d = 0; d < DTYPES; d++)
             for (int count = 0; count < 4; count++)
                 for (int variant = 0; variant < 6; variant++) {
                     struct reduce_case c = {.algorithm = "ring",
@@ -201,37 +193,30 @@ static void test_reducescatter(void **state)
                 }
 }
 
-static void test_allgather(void **state)
+TEST(test_allgather)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int turn = 0; turn < 9; turn++) {
             int tensors = 1 + turn % 3;
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 gather_init(&works[rank], tensors, rank, size);
                 executor_start(world.executors[rank], &works[rank].job);
             }
             assert_true(world_run(&world));
             gather_check(works, tensors, size);
-            links_assert_empty(world.links);
-            for (int rank = 0; rank < size; rank++)
-                work_drop(&works[rank]);
-            world_close(&world);
+            world_finish(&world, works);
         }
 }
 
-static void test_alltoall(void **state)
+TEST(test_alltoall)
 {
-    (void)state;
     static const uint64_t choices[] = {0, 1, 17, 600};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int turn = 0; turn < 12; turn++) {
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 uint64_t own_rows[WORLD_RANKS];
                 for (int to = 0; to < size; to++)
@@ -241,44 +226,34 @@ static void test_alltoall(void **state)
             }
             assert_true(world_run(&world));
             exchange_check(works, size);
-            links_assert_empty(world.links);
-            for (int rank = 0; rank < size; rank++)
-                work_drop(&works[rank]);
-            world_close(&world);
+            world_finish(&world, works);
         }
 }
 
-static void test_broadcast(void **state)
+TEST(test_broadcast)
 {
-    (void)state;
     size_t sizes[] = {0, 1, 2000};
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int root = 0; root < size; root++)
             for (int variant = 0; variant < 6; variant++) {
                 struct world world = world_open(size);
                 struct work works[WORLD_RANKS];
-                world_start(&world);
                 for (int rank = 0; rank < size; rank++) {
                     broadcast_init(&works[rank], root, sizes[variant / 2], variant & 1, rank, size);
                     executor_start(world.executors[rank], &works[rank].job);
                 }
                 assert_true(world_run(&world));
                 broadcast_check(works, root, size);
-                links_assert_empty(world.links);
-                for (int rank = 0; rank < size; rank++)
-                    work_drop(&works[rank]);
-                world_close(&world);
+                world_finish(&world, works);
             }
 }
 
-static void test_barrier(void **state)
+TEST(test_barrier)
 {
-    (void)state;
     for (int size = 1; size <= WORLD_RANKS; size++)
         for (int late = 0; late < size; late++) {
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
-            world_start(&world);
             for (int rank = 0; rank < size; rank++) {
                 work_init(&works[rank], HVD_BARRIER, "auto", rank, size);
                 if (rank != late)
@@ -294,24 +269,4 @@ static void test_barrier(void **state)
             links_assert_empty(world.links);
             world_close(&world);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_sizes),
-        cmocka_unit_test(test_allreduce_types),
-        cmocka_unit_test(test_allreduce_factors),
-        cmocka_unit_test(test_allreduce_long),
-        cmocka_unit_test(test_allreduce_equal_bits),
-        cmocka_unit_test(test_reducescatter),
-        cmocka_unit_test(test_allgather),
-        cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_barrier),
-    };
-    for (int i = 0; i < algorithm_count && reducer_count < 16; i++)
-        if (algorithm_does(i, HVD_ALLREDUCE, HVD_SUM))
-            reducers[reducer_count++] = algorithm_table[i]->name;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* test_copying.c - both ways of copying give the same bytes, and the better one is found. */
+#include "test.h"
 #include "transport/copying.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ROOM ((size_t)80 << 10)
 
@@ -33,9 +30,8 @@ static void check_copy(struct copying *copying, size_t at, size_t from, size_t l
         assert_int_equal(result[i], 0xee);
 }
 
-static void every_length_and_place(void **state)
+TEST(every_length_and_place)
 {
-    (void)state;
     static const size_t lengths[] = {0, 1, 63, 1023, 1024, 1025, 1087, 4095, 4096, 4097, 4160, 65536, 65601};
     static const size_t places[] = {0, 1, 16, 63, 64};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -51,9 +47,8 @@ static void every_length_and_place(void **state)
     }
 }
 
-static void the_cheaper_way_by_far_is_taken(void **state)
+TEST(the_cheaper_way_by_far_is_taken)
 {
-    (void)state;
     struct copying copying = {0};
     copying_learn(&copying, COPYING_CACHED, 1);
     assert_int_equal(copying.way, COPYING_CACHED);
@@ -65,18 +60,16 @@ static void the_cheaper_way_by_far_is_taken(void **state)
 }
 
 /* The ranks came together on cores that share a cache. */
-static void it_comes_back(void **state)
+TEST(it_comes_back)
 {
-    (void)state;
     struct copying copying = {.cost = {1, 0.1}, .way = COPYING_STREAMED};
     for (int i = 0; i < 20; i++)
         copying_learn(&copying, COPYING_CACHED, 0.05);
     assert_int_equal(copying.way, COPYING_CACHED);
 }
 
-static void one_interruption_changes_nothing(void **state)
+TEST(one_interruption_changes_nothing)
 {
-    (void)state;
     struct copying copying = {0};
     copying_learn(&copying, COPYING_STREAMED, 0.9);
     copying_learn(&copying, COPYING_CACHED, 1);
@@ -85,9 +78,8 @@ static void one_interruption_changes_nothing(void **state)
 }
 
 /* What is better in truth depends on the machine; that it is asked again and again does not. */
-static void trials_go_on(void **state)
+TEST(trials_go_on)
 {
-    (void)state;
     static uint8_t from[64 << 10], to[64 << 10];
     struct copying copying = {0};
     for (int i = 0; i < 2000; i++) {
@@ -95,14 +87,4 @@ static void trials_go_on(void **state)
         assert_in_range(copying.interval, 1, (size_t)64 << 20);
         assert_in_range(copying.until_trial, 1, copying.interval);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_and_place), cmocka_unit_test(the_cheaper_way_by_far_is_taken),
-        cmocka_unit_test(it_comes_back),          cmocka_unit_test(one_interruption_changes_nothing),
-        cmocka_unit_test(trials_go_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

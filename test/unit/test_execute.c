@@ -45,14 +45,12 @@ static void flight_check(const struct work *works, int number, int size)
 }
 
 /* All kinds under way at once on two channels, whose jobs the ranks start at different times. */
-static void test_jobs_in_flight(void **state)
+TEST(test_jobs_in_flight)
 {
-    (void)state;
     static struct work works[WORLD_CHANNEL][JOBS][WORLD_RANKS];
     for (int turn = 0; turn < 40; turn++) {
         int size = 1 + turn % WORLD_RANKS, started[WORLD_CHANNEL][WORLD_RANKS] = {{0}};
         struct world world = world_open(size);
-        world_start(&world);
         for (int channel = 1; channel < WORLD_CHANNEL; channel++)
             for (int number = 0; number < JOBS; number++)
                 for (int rank = 0; rank < size; rank++) {
@@ -80,15 +78,13 @@ static void test_jobs_in_flight(void **state)
 }
 
 /* Takes all that is under way off one rank after another; nothing may be touched afterwards. */
-static void test_abort(void **state)
+TEST(test_abort)
 {
-    (void)state;
     static struct work works[JOBS][WORLD_RANKS];
     hvd_status cause;
     status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
     for (int turns = 0; turns < 60; turns++) {
         struct world world = world_open(4);
-        world_start(&world);
         for (int number = 0; number < JOBS; number++)
             for (int rank = 0; rank < 4; rank++) {
                 flight_init(&works[number][rank], number, rank, 4);
@@ -118,14 +114,12 @@ static void test_abort(void **state)
 }
 
 /* A broken link is left alone: its jobs wait for the abort, those of other channels go on. */
-static void test_broken_link(void **state)
+TEST(test_broken_link)
 {
-    (void)state;
     struct world world = world_open(2);
     struct work broken[2], other[2];
     hvd_status cause;
     status_set(&cause, HVD_PEER_LOST, "rank 1 has died");
-    world_start(&world);
     world.links->links[0][1][1].broken = true;
     for (int rank = 0; rank < 2; rank++) {
         reduce_init(&broken[rank], &flight_cases[0], rank, 2);
@@ -159,14 +153,13 @@ static struct link *lookup_nothing(void *owner, int peer, int channel)
 }
 
 /* A job that cannot be planned ends with a text, and the one behind it waits for the abort. */
-static void test_no_link(void **state)
+TEST(test_no_link)
 {
-    (void)state;
     struct executor *executor;
     struct work works[2];
     hvd_status cause;
     status_set(&cause, HVD_SYSTEM, "the job before has failed");
-    assert_int_equal(executor_create(lookup_nothing, NULL, &executor, NULL), HVD_OK);
+    ASSERT_OK(executor_create(lookup_nothing, NULL, &executor, &check_status));
     for (int i = 0; i < 2; i++) {
         reduce_init(&works[i], &flight_cases[0], 1, 3);
         executor_start(executor, &works[i].job);
@@ -184,9 +177,8 @@ static void test_no_link(void **state)
 }
 
 /* A gate that opens in the middle of an element lets a send go on, and a reduction wait. */
-static void test_open_elements(void **state)
+TEST(test_open_elements)
 {
-    (void)state;
     struct step steps[] = {{.kind = STEP_SEND, .gate = STEP_NO_GATE, .length = 16},
                            {.kind = STEP_REDUCE, .gate = 0, .length = 16},
                            {.kind = STEP_SEND, .gate = 0, .length = 16}};
@@ -200,14 +192,4 @@ static void test_open_elements(void **state)
     assert_int_equal(task_open(&tasks[2]), 7);
     tasks[1].done = 4;
     assert_int_equal(task_open(&tasks[1]), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jobs_in_flight), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_broken_link),    cmocka_unit_test(test_no_link),
-        cmocka_unit_test(test_open_elements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* test_handshake.c - the handshake between two ends in one thread: what is agreed, what is refused and in
  * which words, and that no changed byte gets through. */
 #include "rendezvous/handshake.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct handshake_claim claim = {
     .role = HANDSHAKE_LINK, .job = "job", .generation = 3, .from = 5, .to = 2, .channel = 1};
@@ -64,9 +61,8 @@ static bool both_done(const struct pair *pair)
            !pair->initiator_code && !pair->acceptor_code;
 }
 
-static void test_both_prove_the_secret(void **state)
+TEST(test_both_prove_the_secret)
 {
-    (void)state;
     struct pair pair;
     begin(&pair, "secret", "secret", &claim);
     run(&pair);
@@ -76,9 +72,8 @@ static void test_both_prove_the_secret(void **state)
     assert_int_equal(pair.acceptor.claim.channel, 1);
 }
 
-static void test_another_secret_is_refused(void **state)
+TEST(test_another_secret_is_refused)
 {
-    (void)state;
     struct pair pair;
     begin(&pair, "secret", "Secret", &claim);
     run(&pair);
@@ -99,9 +94,8 @@ static void check_refusal(struct handshake_claim claimed, const char *word)
     assert_non_null(strstr(pair.acceptor_status.text, word));
 }
 
-static void test_another_claim_is_refused(void **state)
+TEST(test_another_claim_is_refused)
 {
-    (void)state;
     struct handshake_claim claimed = claim;
     claimed.generation = 2;
     check_refusal(claimed, "earlier or later start");
@@ -116,9 +110,8 @@ static void test_another_claim_is_refused(void **state)
     check_refusal(claimed, "another rank");
 }
 
-static void test_another_version_is_refused(void **state)
+TEST(test_another_version_is_refused)
 {
-    (void)state;
     struct pair pair;
     begin(&pair, "secret", "secret", &claim);
     pair.spoiled_message = 0;
@@ -130,9 +123,8 @@ static void test_another_version_is_refused(void **state)
 }
 
 /* Whichever bit of whichever message is changed, at least one end refuses. */
-static void test_no_changed_byte_gets_through(void **state)
+TEST(test_no_changed_byte_gets_through)
 {
-    (void)state;
     for (int message = 0; message < 3; message++) {
         for (size_t byte = 0; byte < 100; byte++) {
             struct pair pair;
@@ -149,9 +141,8 @@ static void test_no_changed_byte_gets_through(void **state)
 }
 
 /* What an acceptor says can't be turned into a proof: the labels differ. */
-static void test_reflection_is_refused(void **state)
+TEST(test_reflection_is_refused)
 {
-    (void)state;
     struct pair pair;
     uint8_t forged[41];
     begin(&pair, "secret", "secret", &claim);
@@ -166,16 +157,14 @@ static void test_reflection_is_refused(void **state)
 }
 
 /* An old conversation, replayed word by word, meets a new nonce. */
-static void test_replay_is_refused(void **state)
+TEST(test_replay_is_refused)
 {
-    (void)state;
     struct pair pair;
     struct handshake acceptor;
     hvd_status status;
     begin(&pair, "secret", "secret", &claim);
     handshake_accept(&acceptor, "secret", &expected, "a replay");
-    assert_int_equal(handshake_take(&acceptor, pair.initiator.out, pair.initiator.out_length, &status),
-                     HVD_OK);
+    ASSERT_OK(handshake_take(&acceptor, pair.initiator.out, pair.initiator.out_length, &check_status));
     carry(&pair, &pair.initiator, &pair.acceptor, &pair.acceptor_code, &pair.acceptor_status);
     carry(&pair, &pair.acceptor, &pair.initiator, &pair.initiator_code, &pair.initiator_status);
     assert_int_equal(pair.initiator.stage, HANDSHAKE_DONE);
@@ -183,9 +172,8 @@ static void test_replay_is_refused(void **state)
                      HVD_REFUSED);
 }
 
-static void test_foreign_bytes_are_refused(void **state)
+TEST(test_foreign_bytes_are_refused)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t length;
@@ -193,25 +181,9 @@ static void test_foreign_bytes_are_refused(void **state)
         {"", 0}, {"GET / HTTP/1.1\r\n", 16}, {"HHVD\1\0\0\0", 8}, {"HHVD\1\0\1\0\2", 9}, {"HHVD\1", 5}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct handshake acceptor;
-        hvd_status status;
         handshake_accept(&acceptor, "secret", &expected, "a stranger");
-        assert_int_equal(handshake_take(&acceptor, (const uint8_t *)texts[i].bytes, texts[i].length, &status),
-                         HVD_REFUSED);
-        assert_non_null(strstr(status.text, "a stranger can't be used"));
+        ASSERT_FAILS(
+            handshake_take(&acceptor, (const uint8_t *)texts[i].bytes, texts[i].length, &check_status),
+            HVD_REFUSED, "a stranger can't be used");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_prove_the_secret),
-        cmocka_unit_test(test_another_secret_is_refused),
-        cmocka_unit_test(test_another_claim_is_refused),
-        cmocka_unit_test(test_another_version_is_refused),
-        cmocka_unit_test(test_no_changed_byte_gets_through),
-        cmocka_unit_test(test_reflection_is_refused),
-        cmocka_unit_test(test_replay_is_refused),
-        cmocka_unit_test(test_foreign_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,12 @@
 /* test_identity.c - the identity of every reduction, through the kernels: e op x is x, both ways. */
-#include "base/types.h"
 #include "device/identity.h"
 #include "device/reduce.h"
+#include "numbers.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ELEMENTS = 37 };
 
@@ -49,23 +46,11 @@ static void check(hvd_dtype dtype, hvd_reduction reduction)
         fail_msg("x %s identity is not x for %s", reduction_name(reduction), hvd_dtype_name(dtype));
 }
 
-static void test_every_pair(void **state)
+TEST(test_every_pair)
 {
-    (void)state;
-    static const hvd_dtype dtypes[] = {
-#define DTYPE(name, ...) HVD_##name,
-#include "base/dtypes.def"
-#undef DTYPE
-    };
-    static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT};
-    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
-        for (size_t r = 0; r < sizeof reductions / sizeof *reductions; r++)
-            check(dtypes[t], reductions[r]);
+    static const hvd_reduction some[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT};
+    for (size_t t = 0; t < DTYPES; t++) {
+        for (size_t r = 0; r < sizeof some / sizeof *some; r++)
+            check(dtypes[t], some[r]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pair)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,15 @@
  * copied, that nobody reads where it must not, and that memory is let go of. */
 #include "base/platform.h"
 #include "base/socket.h"
+#include "test.h"
 #include "transport/arena.h"
 #include "transport/peer.h"
 
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RING  ((size_t)16 << 10) /* the control channel, whatever is asked for */
 #define BYTES ((size_t)100000)
@@ -29,14 +25,13 @@ struct pair {
 static int make(void **state)
 {
     int doorbells[2];
-    hvd_status status;
     struct pair *pair = calloc(1, sizeof *pair);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, doorbells), 0);
     for (int rank = 0; rank < 2; rank++) {
         struct mesh *mesh = &pair->mesh[rank];
         *mesh = (struct mesh){.rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
         mesh->bell = platform_poller_create();
-        assert_int_equal(segment_create(1, 1, RING, &mesh->segment, &status), HVD_OK);
+        ASSERT_OK(segment_create(1, 1, RING, &mesh->segment, &check_status));
     }
     for (int rank = 0; rank < 2; rank++) {
         struct peer *peer = &pair->peers[rank];
@@ -46,10 +41,10 @@ static int make(void **state)
                               .doorbell = doorbells[rank],
                               .segment = pair->mesh[1 - rank].segment};
         struct ring in = segment_ring(pair->mesh[1 - rank].segment, 0, 0);
-        assert_int_equal(shm_open_links(peer, &in, &status), HVD_OK);
+        ASSERT_OK(shm_open_links(peer, &in, &check_status));
         pair->links[rank]->lends = true;
     }
-    assert_int_equal(hvd_shared_alloc(BYTES, (void **)&pair->memory, &status), HVD_OK);
+    ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
         pair->memory[i] = (uint8_t)(i * 7 + (i >> 8));
     *state = pair;
@@ -70,6 +65,8 @@ static int unmake(void **state)
     free(pair);
     return 0;
 }
+
+const struct test_hooks test_hooks = {.before_each = make, .after_each = unmake};
 
 static ssize_t send_some(struct pair *pair, const void *bytes, size_t length)
 {
@@ -97,7 +94,7 @@ static void introduce(struct pair *pair)
     pair->links[1]->operations->end_receive(pair->links[1]);
 }
 
-static void test_bytes_are_lent_once_the_peer_sees_them(void **state)
+TEST(test_bytes_are_lent_once_the_peer_sees_them)
 {
     struct pair *pair = *state;
     struct link *from = pair->links[0], *to = pair->links[1];
@@ -117,7 +114,7 @@ static void test_bytes_are_lent_once_the_peer_sees_them(void **state)
     free(copy);
 }
 
-static void test_a_view_is_the_memory_itself(void **state)
+TEST(test_a_view_is_the_memory_itself)
 {
     struct pair *pair = *state;
     const void *view;
@@ -129,7 +126,7 @@ static void test_a_view_is_the_memory_itself(void **state)
 }
 
 /* More parts than slots, lent and copied ones in turn, while the reader takes odd numbers. */
-static void test_both_kinds_mix(void **state)
+TEST(test_both_kinds_mix)
 {
     struct pair *pair = *state;
     enum { PARTS = 60, PART = 9000 };
@@ -179,13 +176,13 @@ static void expect_refused(struct pair *pair, struct ring_reference reference, c
     assert_non_null(strstr(status.text, why));
 }
 
-static void test_memory_not_shared_is_refused(void **state)
+TEST(test_memory_not_shared_is_refused)
 {
     expect_refused(*state, (struct ring_reference){1, 0, 16}, "memory that it has not shared");
 }
 
 /* An offered arena, and references that leave it. */
-static void test_references_stay_inside(void **state)
+TEST(test_references_stay_inside)
 {
     struct pair *pair = *state;
     struct ring_reference all;
@@ -203,7 +200,7 @@ static void test_references_stay_inside(void **state)
         assert_null(lending_resolve(lending, &wrong[i]));
 }
 
-static void test_no_foreign_memory_is_mapped(void **state)
+TEST(test_no_foreign_memory_is_mapped)
 {
     struct pair *pair = *state;
     struct lending *lending = &pair->peers[1].lending;
@@ -220,7 +217,7 @@ static void test_no_foreign_memory_is_mapped(void **state)
     assert_in_range(send_some(pair, pair->memory, BYTES), 1, RING); /* still copied */
 }
 
-static void test_revoked_bytes_are_not_used(void **state)
+TEST(test_revoked_bytes_are_not_used)
 {
     struct pair *pair = *state;
     hvd_status status;
@@ -236,7 +233,7 @@ static void test_revoked_bytes_are_not_used(void **state)
 }
 
 /* What a dead rank has lent stays readable. */
-static void test_the_dead_still_lend(void **state)
+TEST(test_the_dead_still_lend)
 {
     struct pair *pair = *state;
     uint8_t *copy = malloc(BYTES);
@@ -251,28 +248,17 @@ static void test_the_dead_still_lend(void **state)
     free(copy);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static void test_freed_memory_is_let_go(void **state)
+TEST(test_freed_memory_is_let_go)
 {
     struct pair *pair = *state;
-    int before = count_descriptors();
-    hvd_status status;
+    int before = count_entries("/proc/self/fd");
     introduce(pair);
     assert_non_null(pair->peers[1].lending.borrowed);
     hvd_shared_free(pair->memory);
     shm_poll(&pair->peers[1]);
     assert_null(pair->peers[1].lending.borrowed);
-    assert_int_equal(count_descriptors(), before - 1);
-    assert_int_equal(hvd_shared_alloc(BYTES, (void **)&pair->memory, &status), HVD_OK);
+    assert_int_equal(count_entries("/proc/self/fd"), before - 1);
+    ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
         assert_int_equal(pair->memory[i], 0);
     introduce(pair); /* a new one, another serial */
@@ -281,7 +267,7 @@ static void test_freed_memory_is_let_go(void **state)
 }
 
 /* A child of fork() has a copy: what it does, freeing included, does not show here. */
-static void test_a_child_has_a_copy(void **state)
+TEST(test_a_child_has_a_copy)
 {
     struct pair *pair = *state;
     int outcome;
@@ -305,31 +291,12 @@ static void test_a_child_has_a_copy(void **state)
     assert_int_equal(send_some(pair, pair->memory, BYTES), BYTES);
 }
 
-static void test_too_much_is_an_error(void **state)
+TEST(test_too_much_is_an_error)
 {
-    (void)state;
     void *memory = NULL;
     hvd_status status;
     assert_int_not_equal(hvd_shared_alloc(SIZE_MAX - 5, &memory, &status), HVD_OK);
     assert_int_not_equal(hvd_shared_alloc((size_t)1 << 60, &memory, &status), HVD_OK);
     assert_non_null(strstr(status.text, "raise the limit"));
     assert_null(memory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bytes_are_lent_once_the_peer_sees_them, make, unmake),
-        cmocka_unit_test_setup_teardown(test_a_view_is_the_memory_itself, make, unmake),
-        cmocka_unit_test_setup_teardown(test_both_kinds_mix, make, unmake),
-        cmocka_unit_test_setup_teardown(test_memory_not_shared_is_refused, make, unmake),
-        cmocka_unit_test_setup_teardown(test_references_stay_inside, make, unmake),
-        cmocka_unit_test_setup_teardown(test_no_foreign_memory_is_mapped, make, unmake),
-        cmocka_unit_test_setup_teardown(test_revoked_bytes_are_not_used, make, unmake),
-        cmocka_unit_test_setup_teardown(test_the_dead_still_lend, make, unmake),
-        cmocka_unit_test_setup_teardown(test_freed_memory_is_let_go, make, unmake),
-        cmocka_unit_test_setup_teardown(test_a_child_has_a_copy, make, unmake),
-        cmocka_unit_test(test_too_much_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

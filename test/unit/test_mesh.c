@@ -4,15 +4,13 @@
 #include "base/platform.h"
 #include "base/socket.h"
 #include "rendezvous/handshake.h"
+#include "test.h"
 #include "transport/record.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +18,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SECRET         "the secret of this test"
 #define SIZE_MAX_RANKS 8
@@ -161,6 +157,20 @@ static void run_group(int size, const struct group_options *options)
     }
     hvd_rendezvous_stop(rendezvous);
     free(members);
+}
+
+static pthread_barrier_t barrier; /* of two ranks */
+
+/* As run_group, over every transport, where the options name none. */
+static void run_each(int size, struct group_options options)
+{
+    const char *only = options.transport;
+    for (size_t i = 0; i < sizeof transports / sizeof *transports && !(only && i); i++) {
+        options.transport = only ? only : transports[i];
+        pthread_barrier_init(&barrier, NULL, 2);
+        run_group(size, &options);
+        pthread_barrier_destroy(&barrier);
+    }
 }
 
 /* As run_group, with a process for each rank, so that memory is really passed. A rank that the test kills
@@ -365,21 +375,15 @@ static void exchange_with_all(struct member *member)
 }
 
 /* What a rank sent before it closed must arrive: nobody waits for the others here. */
-static void test_all_pairs(void **state)
+TEST(test_all_pairs)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        for (int size = 2; size <= SIZE_MAX_RANKS; size++) {
-            struct group_options options = {
-                .transport = transports[i], .settings = {"shm_ring_bytes", "16384"}, .fn = exchange_with_all};
-            run_group(size, &options);
-        }
-    }
+    for (int size = 2; size <= SIZE_MAX_RANKS; size++)
+        run_each(size,
+                 (struct group_options){.settings = {"shm_ring_bytes", "16384"}, .fn = exchange_with_all});
 }
 
-static void test_all_pairs_of_processes(void **state)
+TEST(test_all_pairs_of_processes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         struct group_options options = {.transport = transports[i], .fn = exchange_with_all};
         run_processes(4, &options, -1);
@@ -391,11 +395,9 @@ static void expect_shm(struct member *member)
     CHECK(strcmp(mesh_transport_name(member->mesh, 1 - member->rank), "shm") == 0, "one host, but no shm");
 }
 
-static void test_auto_shares_memory_inside_a_host(void **state)
+TEST(test_auto_shares_memory_inside_a_host)
 {
-    (void)state;
-    struct group_options options = {.transport = "auto", .fn = expect_shm};
-    run_group(2, &options);
+    run_each(2, (struct group_options){.transport = "auto", .fn = expect_shm});
 }
 
 /* ---- no wake-up is lost -------------------------------------------------------------------------------- */
@@ -452,13 +454,9 @@ static void play(struct member *member)
     CHECK(clock_now() - start < 20 * CLOCK_SECOND, "a rally took longer than 20 s");
 }
 
-static void test_no_wake_up_is_lost(void **state)
+TEST(test_no_wake_up_is_lost)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {.transport = transports[i], .fn = play};
-        run_group(2, &options);
-    }
+    run_each(2, (struct group_options){.fn = play});
 }
 
 /* A writer that sleeps because the ring is full must wake when the reader makes room, and a sleeping reader
@@ -488,14 +486,9 @@ static void pour(struct member *member)
     drive(member, pour_turn, &left);
 }
 
-static void test_room_wakes_the_writer(void **state)
+TEST(test_room_wakes_the_writer)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {
-            .transport = transports[i], .settings = {"shm_ring_bytes", "4096"}, .fn = pour};
-        run_group(2, &options);
-    }
+    run_each(2, (struct group_options){.settings = {"shm_ring_bytes", "4096"}, .fn = pour});
 }
 
 static void *wake_later(void *argument)
@@ -521,8 +514,6 @@ static void sleep_and_be_woken(struct member *member)
     mesh_sleep(member->mesh, CLOCK_NEVER);
 }
 
-static pthread_barrier_t barrier;
-
 static void sleep_together(struct member *member)
 {
     pthread_barrier_wait(&barrier);
@@ -530,15 +521,9 @@ static void sleep_together(struct member *member)
     pthread_barrier_wait(&barrier);
 }
 
-static void test_sleep_ends_by_deadline_or_wake(void **state)
+TEST(test_sleep_ends_by_deadline_or_wake)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {.transport = transports[i], .fn = sleep_together};
-        pthread_barrier_init(&barrier, NULL, 2);
-        run_group(2, &options);
-        pthread_barrier_destroy(&barrier);
-    }
+    run_each(2, (struct group_options){.fn = sleep_together});
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------- */
@@ -587,15 +572,9 @@ static void lose_rank_1_together(struct member *member)
         pthread_barrier_wait(&barrier);
 }
 
-static void test_closed_peer_is_reported(void **state)
+TEST(test_closed_peer_is_reported)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {.transport = transports[i], .fn = lose_rank_1_together};
-        pthread_barrier_init(&barrier, NULL, 2);
-        run_group(3, &options);
-        pthread_barrier_destroy(&barrier);
-    }
+    run_each(3, (struct group_options){.fn = lose_rank_1_together});
 }
 
 static void kill_rank_1(struct member *member)
@@ -612,9 +591,8 @@ static void kill_rank_1(struct member *member)
     CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last words are gone");
 }
 
-static void test_killed_process_is_reported(void **state)
+TEST(test_killed_process_is_reported)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         struct group_options options = {.transport = transports[i], .fn = kill_rank_1};
         run_processes(2, &options, 1);
@@ -637,23 +615,9 @@ static void leave_politely(struct member *member)
     CHECK(mesh_next_lost(member->mesh, &status) == -1, "an expected end is no loss: %s", status.text);
 }
 
-static void test_expected_end_is_no_loss(void **state)
+TEST(test_expected_end_is_no_loss)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {.transport = transports[i], .fn = leave_politely};
-        run_group(2, &options);
-    }
-}
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
+    run_each(2, (struct group_options){.fn = leave_politely});
 }
 
 /* A child of fork() that has abandoned the mesh must not keep the connections open. */
@@ -671,10 +635,11 @@ static void fork_and_leave(struct member *member)
     CHECK(child >= 0, "no fork");
     if (child == 0) {
         char byte;
-        int before = count_descriptors();
+        int before = count_entries("/proc/self/fd");
         mesh_abandon(member->mesh);
         int own = strcmp(member->settings.transport, "tcp") == 0 ? CHANNELS : 1; /* links, or the doorbell */
-        CHECK(before - count_descriptors() == own + 3, "the child keeps descriptors of its parent");
+        CHECK(before - count_entries("/proc/self/fd") == own + 3,
+              "the child keeps descriptors of its parent");
         close(hold[1]);
         ssize_t n = read(hold[0], &byte, 1); /* until the parent is done */
         _exit(n == 0 ? 0 : 1);
@@ -697,16 +662,9 @@ static void open_and_fork(struct member *member)
     mesh_close(member->mesh);
 }
 
-static void test_forked_child_keeps_nothing_open(void **state)
+TEST(test_forked_child_keeps_nothing_open)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {
-            .transport = transports[i], .fn = open_and_fork, .opens_by_itself = true};
-        pthread_barrier_init(&barrier, NULL, 2);
-        run_group(2, &options);
-        pthread_barrier_destroy(&barrier);
-    }
+    run_each(2, (struct group_options){.fn = open_and_fork, .opens_by_itself = true});
 }
 
 /* ---- opening fails ------------------------------------------------------------------------------------ */
@@ -718,12 +676,10 @@ static void open_with_wrong_secret(struct member *member)
     CHECK(code == HVD_REFUSED && strstr(member->status.text, "HOROVOD_SECRET"), "%s", member->status.text);
 }
 
-static void test_wrong_secret_is_refused(void **state)
+TEST(test_wrong_secret_is_refused)
 {
-    (void)state;
-    struct group_options options = {
-        .transport = "auto", .fn = open_with_wrong_secret, .opens_by_itself = true};
-    run_group(1, &options);
+    run_each(1, (struct group_options){
+                    .transport = "auto", .fn = open_with_wrong_secret, .opens_by_itself = true});
 }
 
 static void open_without_ranks_2_and_3(struct member *member)
@@ -735,12 +691,10 @@ static void open_without_ranks_2_and_3(struct member *member)
     CHECK(strstr(member->status.text, "ranks 2 and 3 have not joined within"), "%s", member->status.text);
 }
 
-static void test_missing_ranks_are_named(void **state)
+TEST(test_missing_ranks_are_named)
 {
-    (void)state;
-    struct group_options options = {
-        .transport = "auto", .fn = open_without_ranks_2_and_3, .opens_by_itself = true};
-    run_group(4, &options);
+    run_each(4, (struct group_options){
+                    .transport = "auto", .fn = open_without_ranks_2_and_3, .opens_by_itself = true});
 }
 
 static void open_with_own_transport(struct member *member)
@@ -759,19 +713,14 @@ static void open_with_own_transport(struct member *member)
     mesh_close(member->mesh);
 }
 
-static void test_ranks_with_different_settings(void **state)
+TEST(test_ranks_with_different_settings)
 {
-    (void)state;
     const char *choices[][3] = {{"auto", "tcp", "tcp"}, {"shm", "auto", "shm"}, {"shm", "tcp", NULL}};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
-        struct group_options options = {.transport = "auto",
-                                        .fn = open_with_own_transport,
-                                        .argument = choices[i],
-                                        .opens_by_itself = true};
-        pthread_barrier_init(&barrier, NULL, 2);
-        run_group(2, &options);
-        pthread_barrier_destroy(&barrier);
-    }
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        run_each(2, (struct group_options){.transport = "auto",
+                                           .fn = open_with_own_transport,
+                                           .argument = choices[i],
+                                           .opens_by_itself = true});
 }
 
 static void take_memory_from_rank_1(int rank)
@@ -791,21 +740,19 @@ static void expect_tcp_with_rank_1(struct member *member)
     }
 }
 
-static void test_without_memory_tcp_takes_over(void **state)
+TEST(test_without_memory_tcp_takes_over)
 {
-    (void)state;
     struct group_options options = {
         .transport = "auto", .fn = expect_tcp_with_rank_1, .prepare = take_memory_from_rank_1};
     run_processes(3, &options, -1);
 }
 
 /* Rings of a gigabyte each: they are made small enough instead. */
-static void test_rings_stay_bounded(void **state)
+TEST(test_rings_stay_bounded)
 {
-    (void)state;
-    struct group_options options = {
-        .transport = "shm", .settings = {"shm_ring_bytes", "1073741824"}, .fn = exchange_with_all};
-    run_group(3, &options);
+    run_each(3, (struct group_options){.transport = "shm",
+                                       .settings = {"shm_ring_bytes", "1073741824"},
+                                       .fn = exchange_with_all});
 }
 
 /* ---- strangers ---------------------------------------------------------------------------------------- */
@@ -927,13 +874,10 @@ static void open_among_strangers(struct member *member)
 }
 
 /* "auto": rank 0 then listens on both kinds of socket. */
-static void test_strangers_do_no_harm(void **state)
+TEST(test_strangers_do_no_harm)
 {
-    (void)state;
-    struct group_options options = {.transport = "auto", .fn = open_among_strangers, .opens_by_itself = true};
-    pthread_barrier_init(&barrier, NULL, 2);
-    run_group(2, &options);
-    pthread_barrier_destroy(&barrier);
+    run_each(
+        2, (struct group_options){.transport = "auto", .fn = open_among_strangers, .opens_by_itself = true});
 }
 
 /* ---- nothing leaks ------------------------------------------------------------------------------------ */
@@ -947,38 +891,9 @@ static void open_and_close_often(struct member *member)
     }
 }
 
-static void test_a_thousand_opens_leak_no_descriptor(void **state)
+TEST(test_a_thousand_opens_leak_no_descriptor)
 {
-    (void)state;
-    int before = count_descriptors();
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        struct group_options options = {
-            .transport = transports[i], .fn = open_and_close_often, .opens_by_itself = true};
-        run_group(2, &options);
-    }
-    assert_int_equal(count_descriptors(), before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_pairs),
-        cmocka_unit_test(test_all_pairs_of_processes),
-        cmocka_unit_test(test_auto_shares_memory_inside_a_host),
-        cmocka_unit_test(test_no_wake_up_is_lost),
-        cmocka_unit_test(test_room_wakes_the_writer),
-        cmocka_unit_test(test_sleep_ends_by_deadline_or_wake),
-        cmocka_unit_test(test_closed_peer_is_reported),
-        cmocka_unit_test(test_killed_process_is_reported),
-        cmocka_unit_test(test_expected_end_is_no_loss),
-        cmocka_unit_test(test_forked_child_keeps_nothing_open),
-        cmocka_unit_test(test_wrong_secret_is_refused),
-        cmocka_unit_test(test_missing_ranks_are_named),
-        cmocka_unit_test(test_ranks_with_different_settings),
-        cmocka_unit_test(test_without_memory_tcp_takes_over),
-        cmocka_unit_test(test_rings_stay_bounded),
-        cmocka_unit_test(test_strangers_do_no_harm),
-        cmocka_unit_test(test_a_thousand_opens_leak_no_descriptor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int before = count_entries("/proc/self/fd");
+    run_each(2, (struct group_options){.fn = open_and_close_often, .opens_by_itself = true});
+    assert_int_equal(count_entries("/proc/self/fd"), before);
 }

@@ -3,19 +3,15 @@
 #include "base/types.h"
 #include "coll/job.h"
 #include "coll/pattern.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define SIZES 64
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-    (void)state;
     size_t lengths[] = {0, 8, 24, 1000, 4096, 65536, 1000008};
     for (int parts = 1; parts <= SIZES; parts++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -36,9 +32,8 @@ static void test_blocks(void **state)
             }
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     for (int parts = 1; parts <= SIZES; parts++)
         for (size_t rows = 0; rows < 200; rows += 7) {
             size_t next = 0;
@@ -52,9 +47,8 @@ static void test_rows(void **state)
         }
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     assert_int_equal(pattern_shift(0, -1, 5), 4);
     assert_int_equal(pattern_shift(4, 1, 5), 0);
     assert_int_equal(pattern_shift(3, -13, 5), 0);
@@ -68,9 +62,8 @@ static void test_numbers(void **state)
 }
 
 /* Every rank but the root has one parent, whose children name it, and all hang under the root. */
-static void test_tree(void **state)
+TEST(test_tree)
 {
-    (void)state;
     for (int size = 1; size <= SIZES; size++)
         for (int root = 0; root < size; root++) {
             int edges = 0;
@@ -99,9 +92,8 @@ static bool is_peer(int rank, int other, int size)
     return false;
 }
 
-static void test_peers(void **state)
+TEST(test_peers)
 {
-    (void)state;
     for (int size = 1; size <= SIZES; size++)
         for (int rank = 0; rank < size; rank++) {
             int peers[PATTERN_PEER_LIMIT];
@@ -228,9 +220,8 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
     assert_memory_equal(sent, expected, sizeof sent);
 }
 
-static void test_plans(void **state)
+TEST(test_plans)
 {
-    (void)state;
     for (int i = 0; i < algorithm_count; i++) {
         int most = algorithm_table[i]->most_ranks;
         for (int size = 1; size <= (most ? most : SIZES); size++) {
@@ -262,9 +253,8 @@ static const char *chosen(hvd_operation operation, uint64_t bytes, const char *f
     return chosen_for(operation, HVD_SUM, bytes, forced);
 }
 
-static void test_choice(void **state)
+TEST(test_choice)
 {
-    (void)state;
     assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
     assert_string_equal(chosen_on(3, HVD_ALLREDUCE, HVD_SUM, 1000, "auto"), "flat");
@@ -286,9 +276,8 @@ static void test_choice(void **state)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
-static void test_method(void **state)
+TEST(test_method)
 {
-    (void)state;
     static const struct {
         uint64_t bytes;
         unsigned exponent;
@@ -301,9 +290,8 @@ static void test_method(void **state)
 }
 
 /* Two ranks have one order only. */
-static void test_deterministic_choice(void **state)
+TEST(test_deterministic_choice)
 {
-    (void)state;
     struct settings settings = {
         .allreduce_algorithm = "auto", .latency_threshold = 1000, .deterministic = true};
     static const char *const rows[][2] = {{"doubling", "ring"}, {"chain", "chain"}};
@@ -326,16 +314,15 @@ static hvd_code check_settings(const char *name, bool deterministic, int size, h
     return algorithm_check_settings(&settings, status);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     hvd_status status;
     static const char *const names[] = {"auto", "doubling", "ring", "chain"};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(check_settings(names[i], false, 4, &status), HVD_OK);
-        assert_int_equal(check_settings(names[i], true, 2, &status), HVD_OK);
+        ASSERT_OK(check_settings(names[i], false, 4, &check_status));
+        ASSERT_OK(check_settings(names[i], true, 2, &check_status));
     }
-    assert_int_equal(check_settings("flat", false, 5, &status), HVD_OK);
+    ASSERT_OK(check_settings("flat", false, 5, &check_status));
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(status.text,
                         "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce on 4 ranks has no such algorithm; use "
@@ -346,23 +333,11 @@ static void test_names(void **state)
                         "one of: auto, doubling, ring, chain");
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
-    assert_int_equal(check_settings("auto", true, 3, &status), HVD_OK);
-    assert_int_equal(check_settings("chain", true, 3, &status), HVD_OK);
+    ASSERT_OK(check_settings("auto", true, 3, &check_status));
+    ASSERT_OK(check_settings("chain", true, 3, &check_status));
     assert_int_equal(check_settings("ring", true, 3, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(
         status.text,
         "HOROVOD_ALLREDUCE_ALGORITHM=ring: allreduce on 3 ranks has no such algorithm that adds in the order "
         "of ranks, as HOROVOD_DETERMINISTIC asks; use one of: auto, chain");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_peers),   cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_choice),  cmocka_unit_test(test_deterministic_choice),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_method),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,30 +2,15 @@
  * sends.
  */
 #include "base/platform.h"
+#include "test.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { MOST = 3 };
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static void send_descriptors(int socket, const int *fds, size_t count)
 {
@@ -45,9 +30,8 @@ static void send_descriptors(int socket, const int *fds, size_t count)
     assert_int_equal(sendmsg(socket, &message, 0), 1);
 }
 
-static void test_one_descriptor_is_taken(void **state)
+TEST(test_one_descriptor_is_taken)
 {
-    (void)state;
     int ends[2], fd = -1;
     char byte;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -60,30 +44,20 @@ static void test_one_descriptor_is_taken(void **state)
     close(ends[1]);
 }
 
-static void test_surplus_descriptors_are_closed(void **state)
+TEST(test_surplus_descriptors_are_closed)
 {
-    (void)state;
     const int fds[MOST] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
     for (size_t count = 1; count <= MOST; count++) {
         int ends[2], fd = -1;
         char byte;
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-        int before = count_descriptors();
+        int before = count_entries("/proc/self/fd");
         send_descriptors(ends[0], fds, count);
         assert_int_equal(platform_receive_with_fd(ends[1], &byte, 1, &fd), 1);
         if (fd >= 0)
             close(fd);
-        assert_int_equal(count_descriptors(), before);
+        assert_int_equal(count_entries("/proc/self/fd"), before);
         close(ends[0]);
         close(ends[1]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_descriptor_is_taken),
-        cmocka_unit_test(test_surplus_descriptors_are_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /* test_reduce.c - every element kernel against a plain loop in the type it computes in, for every length
  * around the widths of registers, in place and out of place; and the corners of each family. */
-#include "base/types.h"
 #include "device/kernel.h"
+#include "numbers.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define LIMIT 300 /* elements */
 
@@ -22,44 +19,7 @@ static uint64_t random_next(void)
     return random_state;
 }
 
-/* ---- the reference: the compiler's own conversions --------------------------------------------------- */
-
-__extension__ typedef _Float16 native_half;
-
-static float from_FLOAT16(uint16_t bits)
-{
-    native_half half;
-    memcpy(&half, &bits, sizeof half);
-    return (float)half;
-}
-
-static uint16_t to_FLOAT16(float value)
-{
-    native_half half = (native_half)value;
-    uint16_t bits;
-    memcpy(&bits, &half, sizeof bits);
-    return bits;
-}
-
-static float from_BFLOAT16(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-/* The nearer of the two neighbours; of two equally near ones the even. */
-static uint16_t to_BFLOAT16(float value)
-{
-    uint32_t word;
-    memcpy(&word, &value, sizeof word);
-    uint16_t below = (uint16_t)(word >> 16);
-    uint32_t rest = word & 0xffff;
-    if (value != value)
-        return below | 0x40;
-    return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
-}
+/* ---- the reference -------------------------------------------------------------------------------- */
 
 #define LOAD_integer(name, value) (value)
 #define LOAD_real(name, value)    (value)
@@ -151,14 +111,6 @@ static const struct type types[] = {
 
 #define TYPES (sizeof types / sizeof *types)
 
-static const hvd_reduction reductions[] = {
-#define REDUCTION(name, ...) HVD_##name,
-#include "base/reductions.def"
-#undef REDUCTION
-};
-
-#define REDUCTIONS (sizeof reductions / sizeof *reductions)
-
 /* ---- combine --------------------------------------------------------------------------------------- */
 
 /* Random bits, so that all exponents, subnormals, infinities and NaNs occur; some operands are equal. */
@@ -206,9 +158,8 @@ static void check_combine(const struct type *type, hvd_reduction reduction, size
     assert_int_equal(to[bytes], after);
 }
 
-static void test_combine(void **state)
+TEST(test_combine)
 {
-    (void)state;
     for (size_t t = 0; t < TYPES; t++)
         for (size_t r = 0; r < REDUCTIONS; r++)
             for (size_t elements = 0; elements < LIMIT - 8; elements += elements < 130 ? 1 : 37)
@@ -216,9 +167,8 @@ static void test_combine(void **state)
                     check_combine(&types[t], reductions[r], elements, where);
 }
 
-static void test_wrap(void **state)
+TEST(test_wrap)
 {
-    (void)state;
     uint8_t u = 200, u_sum;
     int32_t i = INT32_MAX, one = 1, i_sum;
     int64_t l = INT64_MIN, minus = -1, l_sum, l_product;
@@ -233,9 +183,8 @@ static void test_wrap(void **state)
 }
 
 /* What makes no sense has no kernel, and what does has one. */
-static void test_kernels_exist(void **state)
+TEST(test_kernels_exist)
 {
-    (void)state;
     for (size_t t = 0; t < TYPES; t++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
             bool may = reductions[r] != HVD_AVERAGE && reduction_takes(reductions[r], types[t].dtype);
@@ -248,11 +197,10 @@ static void test_kernels_exist(void **state)
 
 /* One result for any two NaNs, wherever in the vector they stand and whichever comes first; and a NaN wins
  * against any number. */
-static void test_nan(void **state)
+TEST(test_nan)
 {
-    (void)state;
     static const uint16_t nans[] = {0x7fc1, 0xffc2, 0x7fff, 0xfff1}; /* the upper half of a float32, too */
-    hvd_dtype dtypes[] = {HVD_FLOAT16, HVD_BFLOAT16};
+    static const hvd_dtype halves[] = {HVD_FLOAT16, HVD_BFLOAT16};
     uint16_t a[41], b[41], there[41], back[41];
     for (int d = 0; d < 2; d++)
         for (size_t r = 0; r < REDUCTIONS; r++) {
@@ -260,7 +208,7 @@ static void test_nan(void **state)
                 a[i] = nans[i % 4];
                 b[i] = i % 8 < 4 ? nans[(i + 1) % 4] : 0x3c00;
             }
-            combine_fn combine = reduce_combine(dtypes[d], reductions[r]);
+            combine_fn combine = reduce_combine(halves[d], reductions[r]);
             combine(there, a, b, 41);
             combine(back, b, a, 41);
             for (int i = 0; i < 41; i++) {
@@ -293,9 +241,8 @@ static void *scaled(hvd_dtype dtype, const void *value, size_t element, double f
     return result;
 }
 
-static void test_scale(void **state)
+TEST(test_scale)
 {
-    (void)state;
     assert_int_equal(SCALED(HVD_INT8, int8_t, -7, 1, 2), -3);
     assert_int_equal(SCALED(HVD_UINT8, uint8_t, 255, 1, 4), 63);
     assert_int_equal(SCALED(HVD_INT32, int32_t, INT32_MIN, 1, 3), INT32_MIN / 3);
@@ -311,9 +258,8 @@ static void test_scale(void **state)
 }
 
 /* Integers divide without a factor: every value of 16 bits, and others at the edges of a quotient. */
-static void test_scale_divides(void **state)
+TEST(test_scale_divides)
 {
-    (void)state;
     static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 65535, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
@@ -346,9 +292,8 @@ static void test_scale_divides(void **state)
 }
 
 /* Every length, from wherever an element may start, onto itself and elsewhere, as each element alone. */
-static void test_scale_lengths(void **state)
+TEST(test_scale_lengths)
 {
-    (void)state;
     static const double factors[][2] = {{1, 1}, {1, 7}, {0.3, 1}, {-2.5, 3}};
     static _Alignas(64) char data[16 * LIMIT], result[16 * LIMIT], unused[16 * LIMIT], should[16];
     for (size_t t = 0; t < TYPES; t++)
@@ -369,18 +314,16 @@ static void test_scale_lengths(void **state)
         }
 }
 
-static void test_scale_complex(void **state)
+TEST(test_scale_complex)
 {
-    (void)state;
     float singles[2] = {3, -6}, *single = scaled(HVD_COMPLEX64, singles, sizeof singles, 2, 3);
     assert_true(single[0] == 3 * (2.0f / 3) && single[1] == -6 * (2.0f / 3));
     double doubles[2] = {0.1, 1e300}, *scaled_doubles = scaled(HVD_COMPLEX128, doubles, 16, 0.5, 1);
     assert_true(scaled_doubles[0] == 0.05 && scaled_doubles[1] == 5e299);
 }
 
-static void test_scale_saturates(void **state)
+TEST(test_scale_saturates)
 {
-    (void)state;
     assert_int_equal(SCALED(HVD_INT8, int8_t, 100, 2, 1), 127);
     assert_int_equal(SCALED(HVD_INT8, int8_t, -100, 2, 1), -128);
     assert_int_equal(SCALED(HVD_UINT8, uint8_t, 200, 2, 1), 255);
@@ -401,9 +344,18 @@ static void test_scale_saturates(void **state)
 
 static uint16_t all[HALVES], scaled_all[HALVES], other[HALVES], portable_all[HALVES];
 
-static void test_half_identity(void **state)
+static int fill_all(void **state)
 {
     (void)state;
+    for (int i = 0; i < HALVES; i++)
+        all[i] = (uint16_t)i;
+    return 0;
+}
+
+const struct test_hooks test_hooks = {.before_all = fill_all};
+
+TEST(test_half_identity)
+{
     for (int d = 0; d < 2; d++) {
         reduce_scale(d ? HVD_BFLOAT16 : HVD_FLOAT16)(scaled_all, all, HALVES, 1, 1);
         for (int i = 0; i < HALVES; i++) {
@@ -475,9 +427,8 @@ static void check_scaled_sum(bool is_bfloat16, scaled_sum_fn scaled_sum)
     }
 }
 
-static void test_half_scaled_sum(void **state)
+TEST(test_half_scaled_sum)
 {
-    (void)state;
     for (int turn = 0; turn < 20; turn++) {
         check_scaled_sum(true, kernels_BFLOAT16.scaled_sum);
         check_scaled_sum(false, kernels_FLOAT16.scaled_sum);
@@ -488,9 +439,8 @@ static void test_half_scaled_sum(void **state)
     assert_null(reduce_scaled_sum(HVD_FLOAT32, HVD_SUM));
 }
 
-static void test_half_conversions(void **state)
+TEST(test_half_conversions)
 {
-    (void)state;
     check_conversions(HVD_BFLOAT16, &kernels_BFLOAT16);
     check_conversions(HVD_FLOAT16, &kernels_FLOAT16);
     for (int place = 0; kernels_float16_native(place); place++)
@@ -498,9 +448,8 @@ static void test_half_conversions(void **state)
 }
 
 /* The kernels with float16 instructions and those without give the same bits. */
-static void test_half_portable(void **state)
+TEST(test_half_portable)
 {
-    (void)state;
     const struct kernels *native, *portable = &kernels_FLOAT16;
     double factors[] = {1, 3, 1.0 / 3, 1e-3, 6e4, 1e-7};
     for (int place = 0; (native = kernels_float16_native(place)); place++) {
@@ -514,26 +463,4 @@ static void test_half_portable(void **state)
         check_portable(native->max, portable->max);
         check_portable(native->product, portable->product);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_kernels_exist),
-        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_scale_divides),
-        cmocka_unit_test(test_scale_complex),
-        cmocka_unit_test(test_scale_saturates),
-        cmocka_unit_test(test_half_identity),
-        cmocka_unit_test(test_half_portable),
-        cmocka_unit_test(test_half_conversions),
-        cmocka_unit_test(test_half_scaled_sum),
-        cmocka_unit_test(test_scale_lengths),
-    };
-    for (int i = 0; i < HALVES; i++)
-        all[i] = (uint16_t)i;
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* test_reduce_many.c - several vectors at once give what one after the other gives; half types are rounded
  * once. */
-#include "device/reduce_many.h"
-
 #include "base/types.h"
 #include "device/kernel.h"
+#include "device/reduce_many.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { SOURCES = 5, LIMIT = 5000, BYTES = LIMIT * 16 };
 
@@ -65,9 +60,8 @@ static void check_dtype(hvd_dtype dtype, hvd_reduction reduction)
                 check(dtype, reduction, count, lengths[i], in_place);
 }
 
-static void every_type_and_reduction(void **state)
+TEST(every_type_and_reduction)
 {
-    (void)state;
 #define DTYPE(name, ...)                                                                                     \
     for (hvd_reduction reduction = 0; reduction <= HVD_PRODUCT; reduction++)                                 \
         if (reduction != HVD_ADASUM && reduction_takes(reduction, HVD_##name))                               \
@@ -77,9 +71,8 @@ static void every_type_and_reduction(void **state)
 }
 
 /* 1024 + 0.5 + 0.5 is 1025 in float32, and 1024 when each sum is rounded to float16. */
-static void halves_are_rounded_once(void **state)
+TEST(halves_are_rounded_once)
 {
-    (void)state;
     static const float values[] = {1024, 0.5f, 0.5f};
     uint16_t halves[3], sum, third;
     kernels_of(HVD_FLOAT16)->narrow(halves, values, 3);
@@ -93,9 +86,8 @@ static void halves_are_rounded_once(void **state)
     assert_true(wide == 341.75f); /* the float16 next to 1025 / 3 */
 }
 
-static void averages_and_factors(void **state)
+TEST(averages_and_factors)
 {
-    (void)state;
     double a[] = {1, 2}, b[] = {3, 5}, c[] = {5, 11};
     int32_t i = 7, j = 4, k = -1, third;
     const void *doubles[] = {a, b, c}, *integers[] = {&i, &j, &k};
@@ -103,14 +95,4 @@ static void averages_and_factors(void **state)
     assert_true(b[0] == 1.5 && b[1] == 3);
     reduce_many(HVD_INT32, HVD_AVERAGE, &third, integers, 3, 1, 1, 3);
     assert_int_equal(third, 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_and_reduction),
-        cmocka_unit_test(halves_are_rounded_once),
-        cmocka_unit_test(averages_and_factors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

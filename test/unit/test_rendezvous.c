@@ -1,6 +1,7 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
  * strangers of every kind, which must not keep honest clients out. */
 #include "rendezvous/rendezvous.h"
+#include "test.h"
 
 #include "base/clock.h"
 #include "base/socket.h"
@@ -10,9 +11,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +20,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SECRET   "the secret of this test"
 #define DEADLINE 30.0
@@ -51,6 +48,8 @@ static int close_place(void **state)
     return 0;
 }
 
+const struct test_hooks test_hooks = {.before_all = open_place, .after_all = close_place};
+
 static struct rendezvous_client *connect_to(const struct place *place)
 {
     hvd_status status;
@@ -63,17 +62,13 @@ static struct rendezvous_client *connect_to(const struct place *place)
 
 static void put(struct rendezvous_client *client, const char *key, const char *value)
 {
-    hvd_status status;
-    if (rendezvous_put(client, key, value, strlen(value), &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(rendezvous_put(client, key, value, strlen(value), &check_status));
 }
 
 static void check_value(struct rendezvous_client *client, const char *key, const char *value)
 {
-    hvd_status status;
     struct wire_writer got = {0};
-    if (rendezvous_get(client, key, clock_after(DEADLINE), &got, &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(rendezvous_get(client, key, clock_after(DEADLINE), &got, &check_status));
     assert_int_equal(got.length, strlen(value));
     assert_memory_equal(got.bytes, value, got.length);
     wire_writer_free(&got);
@@ -81,7 +76,7 @@ static void check_value(struct rendezvous_client *client, const char *key, const
 
 /* ---- values ------------------------------------------------------------------------------------------- */
 
-static void test_put_and_get(void **state)
+TEST(test_put_and_get)
 {
     struct rendezvous_client *one = connect_to(*state), *other = connect_to(*state);
     put(one, "color", "green");
@@ -89,15 +84,14 @@ static void test_put_and_get(void **state)
     put(other, "color", "red"); /* replaces */
     check_value(one, "color", "red");
     put(one, "nothing", "x");
-    hvd_status status;
-    assert_int_equal(rendezvous_put(one, "nothing", NULL, 0, &status), HVD_OK);
+    ASSERT_OK(rendezvous_put(one, "nothing", NULL, 0, &check_status));
     check_value(one, "nothing", "");
     assert_string_equal(rendezvous_local_address(one), "127.0.0.1");
     rendezvous_close(one);
     rendezvous_close(other);
 }
 
-static void test_largest_value_and_key(void **state)
+TEST(test_largest_value_and_key)
 {
     hvd_status status;
     struct rendezvous_client *client = connect_to(*state);
@@ -141,7 +135,7 @@ static void *wait_for_key(void *argument)
     return NULL;
 }
 
-static void test_get_waits_for_put(void **state)
+TEST(test_get_waits_for_put)
 {
     struct waiter waiters[20];
     for (int i = 0; i < 20; i++) {
@@ -159,7 +153,7 @@ static void test_get_waits_for_put(void **state)
     rendezvous_close(client);
 }
 
-static void test_get_gives_up_and_goes_on(void **state)
+TEST(test_get_gives_up_and_goes_on)
 {
     hvd_status status;
     struct wire_writer got = {0};
@@ -167,12 +161,11 @@ static void test_get_gives_up_and_goes_on(void **state)
     int64_t start = clock_now();
     assert_int_equal(rendezvous_get(client, "never", clock_after(0.05), &got, &status), HVD_TIMED_OUT);
     assert_true(clock_now() - start >= CLOCK_SECOND / 25);
-    assert_int_equal(rendezvous_get(client, "never", clock_now(), &got, &status), HVD_TIMED_OUT);
-    assert_non_null(strstr(status.text, "never"));
+    ASSERT_FAILS(rendezvous_get(client, "never", clock_now(), &got, &check_status), HVD_TIMED_OUT, "never");
     put(other, "never", "after all"); /* the question given up must not disturb the next ones */
     put(client, "color", "blue");
     check_value(client, "color", "blue");
-    assert_int_equal(rendezvous_get(client, "never", clock_now(), &got, &status), HVD_OK);
+    ASSERT_OK(rendezvous_get(client, "never", clock_now(), &got, &check_status));
     assert_int_equal(got.length, strlen("after all"));
     wire_writer_free(&got);
     rendezvous_close(client);
@@ -185,7 +178,7 @@ static int ask_thrice(void *questions)
     return ++*(int *)questions == 3;
 }
 
-static void test_interrupt_ends_every_wait(void **state)
+TEST(test_interrupt_ends_every_wait)
 {
     const struct place *place = *state;
     hvd_status status;
@@ -193,13 +186,11 @@ static void test_interrupt_ends_every_wait(void **state)
     int questions = 0;
     struct interrupt interrupt = {ask_thrice, &questions};
     struct rendezvous_client *client;
-    assert_int_equal(
-        rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client, &status),
-        HVD_OK);
+    ASSERT_OK(rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client,
+                                 &check_status));
     questions = 0;
-    assert_int_equal(rendezvous_get(client, "no such key", clock_after(DEADLINE), &got, &status),
-                     HVD_INTERRUPTED);
-    assert_non_null(strstr(status.text, place->address));
+    ASSERT_FAILS(rendezvous_get(client, "no such key", clock_after(DEADLINE), &got, &check_status),
+                 HVD_INTERRUPTED, place->address);
     rendezvous_close(client);
     questions = 0;
     assert_int_equal(
@@ -207,18 +198,17 @@ static void test_interrupt_ends_every_wait(void **state)
         HVD_INTERRUPTED);
 }
 
-static void test_join_counts_per_job_and_rank(void **state)
+TEST(test_join_counts_per_job_and_rank)
 {
     static const struct {
         const char *job;
         int rank;
         uint32_t generation;
     } joins[] = {{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 1}, {"b", 0, 0}, {"a", 1, 1}, {"a", 0, 2}, {"", 0, 0}};
-    hvd_status status;
     struct rendezvous_client *client = connect_to(*state);
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
         uint32_t generation = 77;
-        assert_int_equal(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &status), HVD_OK);
+        ASSERT_OK(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &check_status));
         assert_int_equal(generation, joins[i].generation);
     }
     rendezvous_close(client);
@@ -226,7 +216,7 @@ static void test_join_counts_per_job_and_rank(void **state)
 
 /* ---- who may come in ---------------------------------------------------------------------------------- */
 
-static void test_wrong_secret_is_refused(void **state)
+TEST(test_wrong_secret_is_refused)
 {
     hvd_status status;
     const struct place *place = *state;
@@ -242,9 +232,8 @@ static void test_wrong_secret_is_refused(void **state)
                      HVD_INVALID_ARGUMENT);
 }
 
-static void test_nobody_there_times_out(void **state)
+TEST(test_nobody_there_times_out)
 {
-    (void)state;
     hvd_status status;
     struct rendezvous_client *client;
     char address[32];
@@ -254,9 +243,8 @@ static void test_nobody_there_times_out(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&nobody, length), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&nobody, &length), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(nobody.sin_port));
-    assert_int_equal(rendezvous_connect(address, SECRET, clock_after(0.2), NULL, &client, &status),
-                     HVD_TIMED_OUT);
-    assert_non_null(strstr(status.text, address));
+    ASSERT_FAILS(rendezvous_connect(address, SECRET, clock_after(0.2), NULL, &client, &check_status),
+                 HVD_TIMED_OUT, address);
     close(fd);
     static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:port", "[::1:80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -280,7 +268,7 @@ static void check_that_clients_get_in(const struct place *place)
     rendezvous_close(client);
 }
 
-static void test_garbage_does_no_harm(void **state)
+TEST(test_garbage_does_no_harm)
 {
     const struct place *place = *state;
     uint64_t random = 42;
@@ -300,7 +288,7 @@ static void test_garbage_does_no_harm(void **state)
 }
 
 /* More silent connections than the server takes: the oldest ones go, honest clients come in. */
-static void test_silent_flood_does_no_harm(void **state)
+TEST(test_silent_flood_does_no_harm)
 {
     const struct place *place = *state;
     enum { FLOOD = 300 };
@@ -313,9 +301,8 @@ static void test_silent_flood_does_no_harm(void **state)
 }
 
 /* An authenticated client that breaks the rules loses its connection only. */
-static void test_frames_are_bounded(void **state)
+TEST(test_frames_are_bounded)
 {
-    (void)state;
     static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f};
     struct wire_writer in = {.bytes = (uint8_t *)huge, .length = sizeof huge};
     assert_int_equal(frame_missing(&in), -1);
@@ -328,9 +315,8 @@ static void test_frames_are_bounded(void **state)
     assert_false(answer_decode(&answer, (const uint8_t *)"\1\0\0\0\11\0\0\0\0", 9)); /* unknown outcome */
 }
 
-static void test_store_is_bounded(void **state)
+TEST(test_store_is_bounded)
 {
-    (void)state;
     struct store store = {0};
     struct store_value value;
     uint8_t *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
@@ -360,13 +346,11 @@ static int count_sockets(void)
 }
 
 /* A child of fork() must not keep the server's port or connections, and may stop its copy. */
-static void test_child_keeps_nothing(void **state)
+TEST(test_child_keeps_nothing)
 {
-    (void)state;
-    hvd_status status;
     struct place place;
     int hold[2];
-    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &check_status));
     snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
     int raw = connect_raw(&place);
     check_that_clients_get_in(&place); /* the server has accepted `raw` by now */
@@ -393,41 +377,19 @@ static void test_child_keeps_nothing(void **state)
     assert_int_equal(outcome, 0);
 }
 
-static void test_stop_ends_waiting_clients(void **state)
+TEST(test_stop_ends_waiting_clients)
 {
-    (void)state;
     hvd_status status;
     struct place place;
-    assert_int_equal(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &status), HVD_OK);
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &check_status));
     snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
     struct rendezvous_client *client = connect_to(&place);
     hvd_rendezvous_stop(place.server);
     struct wire_writer got = {0};
-    assert_int_equal(rendezvous_get(client, "late", clock_after(DEADLINE), &got, &status), HVD_PEER_LOST);
-    assert_non_null(strstr(status.text, "closed its connection"));
+    ASSERT_FAILS(rendezvous_get(client, "late", clock_after(DEADLINE), &got, &check_status), HVD_PEER_LOST,
+                 "closed its connection");
     assert_int_equal(rendezvous_put(client, "late", "x", 1, &status), HVD_PEER_LOST);
     rendezvous_close(client);
     hvd_rendezvous_stop(NULL);
     rendezvous_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_and_get),
-        cmocka_unit_test(test_largest_value_and_key),
-        cmocka_unit_test(test_get_waits_for_put),
-        cmocka_unit_test(test_get_gives_up_and_goes_on),
-        cmocka_unit_test(test_interrupt_ends_every_wait),
-        cmocka_unit_test(test_join_counts_per_job_and_rank),
-        cmocka_unit_test(test_wrong_secret_is_refused),
-        cmocka_unit_test(test_nobody_there_times_out),
-        cmocka_unit_test(test_garbage_does_no_harm),
-        cmocka_unit_test(test_silent_flood_does_no_harm),
-        cmocka_unit_test(test_frames_are_bounded),
-        cmocka_unit_test(test_store_is_bounded),
-        cmocka_unit_test(test_child_keeps_nothing),
-        cmocka_unit_test(test_stop_ends_waiting_clients),
-    };
-    return cmocka_run_group_tests(tests, open_place, close_place);
 }

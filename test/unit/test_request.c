@@ -1,13 +1,10 @@
 /* test_request.c - signatures: what they hold, what is refused, and how two of them differ. */
 #include "coordinate/request.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static double data[64];
 
@@ -41,9 +38,7 @@ static struct example *example_of(hvd_operation operation)
 static struct signature encode(const struct example *e)
 {
     struct signature signature;
-    hvd_status status = {0};
-    if (signature_encode(&e->request, &signature, &status))
-        fail_msg("%s", status.text);
+    ASSERT_OK(signature_encode(&e->request, &signature, &check_status));
     return signature;
 }
 
@@ -61,15 +56,13 @@ static void check_refused(const struct example *e, hvd_code code, const char *wo
     struct signature signature;
     hvd_status status = {0};
     assert_int_equal(signature_encode(&e->request, &signature, &status), code);
-    if (!strstr(status.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", status.text, words);
+    check_text(status.text, words);
 }
 
 /* ---- what counts -------------------------------------------------------------------------------------- */
 
-static void what_must_agree_is_compared(void **state)
+TEST(what_must_agree_is_compared)
 {
-    (void)state;
     struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
     assert_true(equal(a, b));
     b->request.prescale = 1; /* 0 means 1 */
@@ -90,9 +83,8 @@ static void what_must_agree_is_compared(void **state)
     assert_false(equal(a, b));
 }
 
-static void what_does_not_matter_is_left_out(void **state)
+TEST(what_does_not_matter_is_left_out)
 {
-    (void)state;
     struct example *a = example_of(HVD_BROADCAST), *b = example_of(HVD_BROADCAST);
     b->request.reduction = HVD_MAX;
     b->request.prescale = NAN;
@@ -121,9 +113,8 @@ static void what_does_not_matter_is_left_out(void **state)
     assert_false(equal(a, b));
 }
 
-static void summary_tells_what_the_root_needs(void **state)
+TEST(summary_tells_what_the_root_needs)
 {
-    (void)state;
     struct example *e = example_of(HVD_ALLREDUCE);
     struct signature_summary summary, other;
     e->request.priority = -7;
@@ -155,9 +146,8 @@ static void summary_tells_what_the_root_needs(void **state)
 
 /* ---- what is refused ----------------------------------------------------------------------------------- */
 
-static void bad_operations_are_refused(void **state)
+TEST(bad_operations_are_refused)
 {
-    (void)state;
     struct example *e = example_of((hvd_operation)99);
     check_refused(e, HVD_INVALID_ARGUMENT, "operation number 99");
     e = example_of(HVD_ALLREDUCE);
@@ -200,9 +190,8 @@ static void bad_operations_are_refused(void **state)
     check_refused(e, HVD_INVALID_ARGUMENT, "rank -1");
 }
 
-static void impossible_reductions_are_refused(void **state)
+TEST(impossible_reductions_are_refused)
 {
-    (void)state;
     struct example *e = example_of(HVD_ALLREDUCE);
     e->inputs[0].dtype = HVD_BOOL;
     free(encode(e).bytes);
@@ -220,9 +209,8 @@ static void impossible_reductions_are_refused(void **state)
     free(encode(e).bytes);
 }
 
-static void bad_tensors_are_refused(void **state)
+TEST(bad_tensors_are_refused)
 {
-    (void)state;
     struct example *e = example_of(HVD_ALLREDUCE);
     e->inputs[0].dtype = (hvd_dtype)99;
     check_refused(e, HVD_INVALID_ARGUMENT, "type number 99");
@@ -266,9 +254,8 @@ static void bad_tensors_are_refused(void **state)
     check_refused(e, HVD_INVALID_ARGUMENT, "output 0");
 }
 
-static void a_signature_has_a_limit(void **state)
+TEST(a_signature_has_a_limit)
 {
-    (void)state;
     static hvd_tensor tensors[REQUEST_TENSOR_LIMIT];
     struct example *e = example_of(HVD_ALLREDUCE);
     e->inputs[0].ndim = 20;
@@ -282,9 +269,8 @@ static void a_signature_has_a_limit(void **state)
 }
 
 /* Every prefix of a signature, and every one with a byte too many, is no signature. */
-static void cut_signatures_are_malformed(void **state)
+TEST(cut_signatures_are_malformed)
 {
-    (void)state;
     struct example *e = example_of(HVD_ALLREDUCE);
     struct signature_summary summary;
     e->request.count = 2;
@@ -320,9 +306,8 @@ static void check_difference(const struct example *a, const struct example *b, c
     free(second.bytes);
 }
 
-static void differences_are_told(void **state)
+TEST(differences_are_told)
 {
-    (void)state;
     struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
     b->shapes[0][1] = 4;
     check_difference(a, b, "the shape of tensor 0", "[2, 3]", "[2, 4]");
@@ -348,20 +333,4 @@ static void differences_are_told(void **state)
     check_difference(a, b, "the shape of tensor 0", "[*, 3]", "[*, 7]");
     b->inputs[0].ndim = 1;
     check_difference(a, b, "the shape of tensor 0", "[*, 3]", "[*]");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_must_agree_is_compared),
-        cmocka_unit_test(what_does_not_matter_is_left_out),
-        cmocka_unit_test(summary_tells_what_the_root_needs),
-        cmocka_unit_test(bad_operations_are_refused),
-        cmocka_unit_test(impossible_reductions_are_refused),
-        cmocka_unit_test(bad_tensors_are_refused),
-        cmocka_unit_test(a_signature_has_a_limit),
-        cmocka_unit_test(cut_signatures_are_malformed),
-        cmocka_unit_test(differences_are_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 /* test_result.c - memory of results comes back for the next ones, never to two at once. */
 #include "engine/result.h"
+#include "test.h"
 
 #include "horovod.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -27,9 +24,8 @@ static void *allocate(size_t bytes, int ndim)
     return data;
 }
 
-static void large_memory_comes_back(void **state)
+TEST(large_memory_comes_back)
 {
-    (void)state;
     void *first = allocate(8 * MIB, 2);
     hvd_free(first);
     void *again = allocate(8 * MIB, 2);
@@ -40,18 +36,16 @@ static void large_memory_comes_back(void **state)
     hvd_free(other);
 }
 
-static void another_shape_may_have_it(void **state)
+TEST(another_shape_may_have_it)
 {
-    (void)state;
     hvd_free(allocate(4 * MIB, 1));
     hvd_free(allocate(4 * MIB - 1000, 9)); /* its data begin elsewhere in the block */
     hvd_free(allocate(3 * MIB, 0));
     hvd_free(allocate(4 * MIB + 64, 1));
 }
 
-static void sizes_from_nothing_to_huge(void **state)
+TEST(sizes_from_nothing_to_huge)
 {
-    (void)state;
     const int64_t *kept;
     for (size_t bytes = 0; bytes < 80 * MIB; bytes = bytes * 3 + 1)
         hvd_free(allocate(bytes, 1));
@@ -79,9 +73,8 @@ static void *allocate_and_check(void *argument)
     return NULL;
 }
 
-static void no_two_threads_share_it(void **state)
+TEST(no_two_threads_share_it)
 {
-    (void)state;
     pthread_t threads[4];
     for (uintptr_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_check, (void *)(i + 1)), 0);
@@ -90,15 +83,4 @@ static void no_two_threads_share_it(void **state)
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_memory_comes_back),
-        cmocka_unit_test(another_shape_may_have_it),
-        cmocka_unit_test(sizes_from_nothing_to_huge),
-        cmocka_unit_test(no_two_threads_share_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

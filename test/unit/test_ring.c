@@ -1,17 +1,14 @@
 /* test_ring.c - the ring in memory, without a network: wrapping, padding, hostile counters, and one writer
  * against one reader in two threads. */
+#include "test.h"
 #include "transport/ring.h"
 
 #include "base/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define SIZE 256
 
@@ -38,7 +35,9 @@ static int unmake(void **state)
     return 0;
 }
 
-static void test_full_and_empty(void **state)
+const struct test_hooks test_hooks = {.before_each = make, .after_each = unmake};
+
+TEST(test_full_and_empty)
 {
     struct both *both = *state;
     uint8_t bytes[SIZE + 1] = {1, 2, 3};
@@ -55,7 +54,7 @@ static void test_full_and_empty(void **state)
     assert_int_equal(ring_available(&both->reader), SIZE - 3);
 }
 
-static void test_messages_start_aligned(void **state)
+TEST(test_messages_start_aligned)
 {
     struct both *both = *state;
     for (size_t length = 1; length < 200; length++) {
@@ -79,7 +78,7 @@ static void test_messages_start_aligned(void **state)
 }
 
 /* The reader may pad before or after the writer does. */
-static void test_padding_is_never_counted(void **state)
+TEST(test_padding_is_never_counted)
 {
     struct both *both = *state;
     uint8_t byte = 9;
@@ -96,7 +95,7 @@ static void test_padding_is_never_counted(void **state)
 }
 
 /* A broken peer may write anything into its counter; nothing outside the ring is touched. */
-static void test_hostile_counters_stay_inside(void **state)
+TEST(test_hostile_counters_stay_inside)
 {
     struct both *both = *state;
     static const uint64_t values[] = {1, SIZE + 1, UINT64_MAX, UINT64_MAX / 2, 1u << 31};
@@ -130,7 +129,7 @@ static void *write_all(void *argument)
     return NULL;
 }
 
-static void test_two_threads(void **state)
+TEST(test_two_threads)
 {
     struct both *both = *state;
     pthread_t writer;
@@ -149,16 +148,4 @@ static void test_two_threads(void **state)
         assert_true(clock_now() < deadline);
     }
     pthread_join(writer, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_full_and_empty, make, unmake),
-        cmocka_unit_test_setup_teardown(test_messages_start_aligned, make, unmake),
-        cmocka_unit_test_setup_teardown(test_padding_is_never_counted, make, unmake),
-        cmocka_unit_test_setup_teardown(test_hostile_counters_stay_inside, make, unmake),
-        cmocka_unit_test_setup_teardown(test_two_threads, make, unmake),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

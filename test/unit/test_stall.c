@@ -1,18 +1,14 @@
 /* test_stall.c - the text of the stall report: whole sentences, and bounded. */
+#include "test.h"
 #include "watch/stall.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 static const struct stall_limits without_end = {60, 0}, with_end = {60, 90};
 
-static void test_who_is_missing_for_what(void **state)
+TEST(test_who_is_missing_for_what)
 {
-    (void)state;
     struct stall_report report = {0};
     char text[STALL_TEXT];
     stall_add(&report, "rank 1", "allreduce.a", 61);
@@ -31,9 +27,8 @@ static void test_who_is_missing_for_what(void **state)
     assert_non_null(strstr(text, "The ranks go on waiting"));
 }
 
-static void test_the_text_is_bounded(void **state)
+TEST(test_the_text_is_bounded)
 {
-    (void)state;
     struct stall_report report = {0};
     char text[STALL_TEXT], ranks[200], name[1024];
     memset(name, 'x', sizeof name);
@@ -53,13 +48,4 @@ static void test_the_text_is_bounded(void **state)
     stall_add(&report, "rank 1", "a", 60);
     stall_text(&report, 0, &with_end, text, 50);
     assert_int_equal(strlen(text), 49);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_is_missing_for_what),
-        cmocka_unit_test(test_the_text_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

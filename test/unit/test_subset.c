@@ -1,22 +1,19 @@
 /* test_subset.c - a job of some ranks: the place of each in it. */
 #include "engine/subset.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 static void put(struct settings *settings, const char *key, const char *value)
 {
-    assert_int_equal(settings_set(settings, setting_by_key(key), value, key, NULL), HVD_OK);
+    ASSERT_OK(settings_set(settings, setting_by_key(key), value, key, &check_status));
 }
 
 static hvd_code apply(struct settings *settings, const char *hosts, int size, int rank, const char *ranks,
                       hvd_status *status)
 {
-    assert_int_equal(settings_init(settings, NULL), HVD_OK);
+    ASSERT_OK(settings_init(settings, &check_status));
     settings->size = size;
     settings->rank = rank;
     put(settings, "host_sizes", hosts);
@@ -25,9 +22,8 @@ static hvd_code apply(struct settings *settings, const char *hosts, int size, in
     return subset_apply(settings, status);
 }
 
-static void every_rank_finds_its_place(void **state)
+TEST(every_rank_finds_its_place)
 {
-    (void)state;
     static const struct {
         const char *hosts;
         int size, rank;
@@ -45,9 +41,7 @@ static void every_rank_finds_its_place(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct settings s;
-        hvd_status status;
-        assert_int_equal(apply(&s, cases[i].hosts, cases[i].size, cases[i].rank, cases[i].ranks, &status),
-                         HVD_OK);
+        ASSERT_OK(apply(&s, cases[i].hosts, cases[i].size, cases[i].rank, cases[i].ranks, &check_status));
         int64_t place[6] = {s.rank, s.size, s.local_rank, s.local_size, s.cross_rank, s.cross_size};
         for (int k = 0; k < 6; k++)
             assert_int_equal(place[k], cases[i].place[k]);
@@ -56,38 +50,35 @@ static void every_rank_finds_its_place(void **state)
     }
 }
 
-static void jobs_differ_by_their_list(void **state)
+TEST(jobs_differ_by_their_list)
 {
-    (void)state;
     static const char *const lists[] = {"0,1", "1,0", "0", "0,1,2"};
     struct settings settings[4], again;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(apply(&settings[i], "", 4, 0, lists[i], NULL), HVD_OK);
+        ASSERT_OK(apply(&settings[i], "", 4, 0, lists[i], &check_status));
         assert_memory_equal(settings[i].job, "job-", 4);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(settings[i].job, settings[j].job);
     }
-    assert_int_equal(apply(&again, "", 4, 1, "0,1", NULL), HVD_OK);
+    ASSERT_OK(apply(&again, "", 4, 1, "0,1", &check_status));
     assert_string_equal(again.job, settings[0].job);
     settings_free(&again);
     for (int i = 0; i < 4; i++)
         settings_free(&settings[i]);
 }
 
-static void no_list_changes_nothing(void **state)
+TEST(no_list_changes_nothing)
 {
-    (void)state;
     struct settings settings;
-    assert_int_equal(apply(&settings, "2,2", 4, 3, "", NULL), HVD_OK);
+    ASSERT_OK(apply(&settings, "2,2", 4, 3, "", &check_status));
     assert_int_equal(settings.rank, 3);
     assert_string_equal(settings.job, "job");
     assert_string_equal(settings.host_sizes, "2,2");
     settings_free(&settings);
 }
 
-static void bad_lists_are_refused(void **state)
+TEST(bad_lists_are_refused)
 {
-    (void)state;
     static const struct {
         const char *ranks, *problem;
     } cases[] = {
@@ -101,20 +92,8 @@ static void bad_lists_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct settings settings;
-        hvd_status status;
-        assert_int_equal(apply(&settings, "2,2", 4, 0, cases[i].ranks, &status), HVD_INVALID_ARGUMENT);
-        assert_non_null(strstr(status.text, cases[i].problem));
+        ASSERT_FAILS(apply(&settings, "2,2", 4, 0, cases[i].ranks, &check_status), HVD_INVALID_ARGUMENT,
+                     cases[i].problem);
         settings_free(&settings);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_finds_its_place),
-        cmocka_unit_test(jobs_differ_by_their_list),
-        cmocka_unit_test(no_list_changes_nothing),
-        cmocka_unit_test(bad_lists_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

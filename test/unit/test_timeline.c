@@ -1,5 +1,6 @@
 /* test_timeline.c - the timeline without an engine: the queue between driver and writer, the text that comes
  * out for any order of events and any name, and files that can't be written. */
+#include "test.h"
 #include "watch/timeline.h"
 
 #include "base/clock.h"
@@ -11,17 +12,13 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- backlog ----------------------------------------------------------------------------------------- */
 
@@ -41,9 +38,8 @@ static void take(struct backlog *backlog, const char *word)
     backlog_drop(backlog);
 }
 
-static void test_backlog_keeps_the_order_around_its_end(void **state)
+TEST(test_backlog_keeps_the_order_around_its_end)
 {
-    (void)state;
     struct backlog backlog;
     assert_true(backlog_init(&backlog, 128));
     assert_null(backlog_first(&backlog));
@@ -60,9 +56,8 @@ static void test_backlog_keeps_the_order_around_its_end(void **state)
     backlog_fini(&backlog);
 }
 
-static void test_backlog_counts_what_it_drops(void **state)
+TEST(test_backlog_counts_what_it_drops)
 {
-    (void)state;
     struct backlog backlog;
     assert_true(backlog_init(&backlog, 64));
     assert_false(backlog_is_half_full(&backlog));
@@ -96,9 +91,8 @@ static void *put_numbers(void *argument)
     return NULL;
 }
 
-static void test_backlog_between_two_threads(void **state)
+TEST(test_backlog_between_two_threads)
 {
-    (void)state;
     struct backlog backlog;
     pthread_t thread;
     assert_true(backlog_init(&backlog, 1024));
@@ -124,17 +118,16 @@ static void test_backlog_between_two_threads(void **state)
 
 static void escapes_to(const char *bytes, size_t length, const char *expected)
 {
-    struct text text = {0};
+    struct wire_writer text = {0};
     text_add(&text, "%s", ">");
     text_add_escaped(&text, bytes, length);
     assert_false(text.failed);
-    assert_string_equal(text.bytes, expected);
-    text_free(&text);
+    assert_string_equal((const char *)text.bytes, expected);
+    wire_writer_free(&text);
 }
 
-static void test_names_are_escaped(void **state)
+TEST(test_names_are_escaped)
 {
-    (void)state;
     escapes_to("plain", 5, ">plain");
     escapes_to("", 0, ">");
     escapes_to("a\"b\\c", 5, ">a\\\"b\\\\c");
@@ -171,7 +164,7 @@ static struct record *record_of(enum event_kind kind, const char *name, int64_t 
 static void phases(const struct trace *trace, char *text)
 {
     *text = '\0';
-    for (const char *at = trace->out.bytes; at && (at = strstr(at, "{\"ph\":\"")); at += 7)
+    for (const char *at = (const char *)trace->out.bytes; at && (at = strstr(at, "{\"ph\":\"")); at += 7)
         sprintf(text + strlen(text), "%c", at[7]);
 }
 
@@ -187,9 +180,8 @@ static void expect(const struct trace *trace, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_the_way_of_a_tensor(void **state)
+TEST(test_the_way_of_a_tensor)
 {
-    (void)state;
     struct trace trace;
     trace_init(&trace, 1000);
     add(&trace, EVENT_SUBMITTED, 2000);
@@ -213,15 +205,14 @@ static void test_the_way_of_a_tensor(void **state)
         "{\"ph\":\"E\",\"ts\":5.789,\"pid\":1,\"args\":{\"dtype\":\"float32\",\"shape\":\"[2, 3]\"}}",
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        assert_non_null(strstr(trace.out.bytes, parts[i]));
+        assert_non_null(strstr((const char *)trace.out.bytes, parts[i]));
     trace_finish(&trace, 7000, 0);
     expect(&trace, "BXXEBBEBEE");
     trace_free(&trace);
 }
 
-static void test_a_rank_that_is_ahead_waits_for_the_end(void **state)
+TEST(test_a_rank_that_is_ahead_waits_for_the_end)
 {
-    (void)state;
     struct trace trace;
     trace_init(&trace, 0);
     add(&trace, EVENT_SUBMITTED, 1000);
@@ -230,13 +221,12 @@ static void test_a_rank_that_is_ahead_waits_for_the_end(void **state)
     expect(&trace, "BXEBB");
     add(&trace, EVENT_FINISHED, 4000);
     expect(&trace, "BXEBBEEBX");
-    assert_null(strstr(trace.out.bytes, "\"ts\":3.000")); /* time never goes back */
+    assert_null(strstr((const char *)trace.out.bytes, "\"ts\":3.000")); /* time never goes back */
     trace_free(&trace);
 }
 
-static void test_whatever_is_missing_begin_and_end_match(void **state)
+TEST(test_whatever_is_missing_begin_and_end_match)
 {
-    (void)state;
     static const enum event_kind kinds[] = {EVENT_SUBMITTED, EVENT_READY, EVENT_DISPATCHED, EVENT_PHASE,
                                             EVENT_FINISHED};
     for (unsigned seed = 0; seed < 500; seed++) {
@@ -256,15 +246,14 @@ static void test_whatever_is_missing_begin_and_end_match(void **state)
             assert_true(depth >= 0 && depth <= 2);
         }
         assert_int_equal(depth, 0);
-        assert_non_null(
-            strstr(trace.out.bytes, "\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":3}}"));
+        assert_non_null(strstr((const char *)trace.out.bytes,
+                               "\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":3}}"));
         trace_free(&trace);
     }
 }
 
-static void test_unnamed_requests_leave_no_memory_behind(void **state)
+TEST(test_unnamed_requests_leave_no_memory_behind)
 {
-    (void)state;
     struct trace trace;
     trace_init(&trace, 0);
     for (int i = 0; i < 50; i++) {
@@ -299,6 +288,8 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
+const struct test_hooks test_hooks = {.before_all = make_folder, .after_all = remove_folder};
+
 static char *content(void)
 {
     static char text[1 << 20];
@@ -316,12 +307,10 @@ static void ends_in_bracket(const char *text)
     assert_string_equal(text + length - 4, "}\n]\n");
 }
 
-static void test_every_write_leaves_a_whole_array(void **state)
+TEST(test_every_write_leaves_a_whole_array)
 {
-    (void)state;
     struct trace_file file;
-    hvd_status status;
-    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    ASSERT_OK(trace_file_open(&file, path, "{\"a\":1}", &check_status));
     assert_string_equal(content(), "[\n{\"a\":1}\n]\n");
     assert_int_equal(trace_file_append(&file, ",\n{\"b\":2}", 9), 0);
     assert_string_equal(content(), "[\n{\"a\":1},\n{\"b\":2}\n]\n");
@@ -330,19 +319,17 @@ static void test_every_write_leaves_a_whole_array(void **state)
     trace_file_close(&file);
 }
 
-static void test_a_full_disk_leaves_what_was_there(void **state)
+TEST(test_a_full_disk_leaves_what_was_there)
 {
-    (void)state;
     struct rlimit before, small;
     struct trace_file file;
-    hvd_status status;
     static char long_text[4096];
     memset(long_text, ' ', sizeof long_text);
     memcpy(long_text, ",{}", 3);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before);
     small = (struct rlimit){2000, before.rlim_max};
-    assert_int_equal(trace_file_open(&file, path, "{\"a\":1}", &status), HVD_OK);
+    ASSERT_OK(trace_file_open(&file, path, "{\"a\":1}", &check_status));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     int error = trace_file_append(&file, long_text, sizeof long_text);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -372,20 +359,17 @@ static void tell(struct timeline *timeline, enum event_kind kind, const char *na
 static struct timeline *made(void)
 {
     struct timeline *timeline;
-    hvd_status status;
-    assert_int_equal(timeline_create(0, &timeline, &status), HVD_OK);
+    ASSERT_OK(timeline_create(0, &timeline, &check_status));
     return timeline;
 }
 
 static void start(struct timeline *timeline)
 {
-    hvd_status status;
-    assert_int_equal(timeline_start(timeline, path, false, &status), HVD_OK);
+    ASSERT_OK(timeline_start(timeline, path, false, &check_status));
 }
 
-static void test_start_and_stop_again(void **state)
+TEST(test_start_and_stop_again)
 {
-    (void)state;
     struct timeline *timeline = made();
     tell(timeline, EVENT_SUBMITTED, "before");
     timeline_stop(timeline);
@@ -409,9 +393,8 @@ static void test_start_and_stop_again(void **state)
     timeline_destroy(timeline);
 }
 
-static void test_a_burst_is_written_or_counted(void **state)
+TEST(test_a_burst_is_written_or_counted)
 {
-    (void)state;
     enum { EVENTS = 100000 };
     struct timeline *timeline = made();
     start(timeline);
@@ -448,30 +431,9 @@ static void refuses(const char *where, const char *what)
     ends_in_bracket(content());
 }
 
-static void test_a_file_that_cannot_be_made(void **state)
+TEST(test_a_file_that_cannot_be_made)
 {
-    (void)state;
     refuses("/no/such/folder/trace.json", "No such file or directory");
     refuses("/", "Is a directory");
     refuses("/dev/full", "No space left on device");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backlog_keeps_the_order_around_its_end),
-        cmocka_unit_test(test_backlog_counts_what_it_drops),
-        cmocka_unit_test(test_backlog_between_two_threads),
-        cmocka_unit_test(test_names_are_escaped),
-        cmocka_unit_test(test_the_way_of_a_tensor),
-        cmocka_unit_test(test_a_rank_that_is_ahead_waits_for_the_end),
-        cmocka_unit_test(test_whatever_is_missing_begin_and_end_match),
-        cmocka_unit_test(test_unnamed_requests_leave_no_memory_behind),
-        cmocka_unit_test(test_every_write_leaves_a_whole_array),
-        cmocka_unit_test(test_a_full_disk_leaves_what_was_there),
-        cmocka_unit_test(test_start_and_stop_again),
-        cmocka_unit_test(test_a_burst_is_written_or_counted),
-        cmocka_unit_test(test_a_file_that_cannot_be_made),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,12 +1,9 @@
 /* test_tree.c - the tree of reports and the setting that describes the hosts. */
 #include "coordinate/tree.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct shape {
     int fanout, hosts, sizes[64];
@@ -21,8 +18,7 @@ static void check_tree(const struct shape *shape)
         size += shape->sizes[i];
     struct tree_node *nodes = calloc((size_t)size, sizeof *nodes);
     for (int r = 0; r < size; r++)
-        assert_int_equal(tree_node_init(&nodes[r], r, shape->sizes, shape->hosts, shape->fanout, NULL),
-                         HVD_OK);
+        ASSERT_OK(tree_node_init(&nodes[r], r, shape->sizes, shape->hosts, shape->fanout, &check_status));
     assert_int_equal(nodes[0].parent, -1);
     assert_int_equal(nodes[0].subtree_size, size);
     for (int r = 0; r < size; r++) {
@@ -41,9 +37,8 @@ static void check_tree(const struct shape *shape)
     free(nodes);
 }
 
-static void subtrees_are_runs_of_ranks(void **state)
+TEST(subtrees_are_runs_of_ranks)
 {
-    (void)state;
     static const struct shape shapes[] = {
         {16, 1, {1}},
         {16, 1, {9}},
@@ -59,25 +54,23 @@ static void subtrees_are_runs_of_ranks(void **state)
         check_tree(&shapes[i]);
 }
 
-static void locals_report_to_their_host(void **state)
+TEST(locals_report_to_their_host)
 {
-    (void)state;
     static const int sizes[] = {2, 3, 1};
     struct tree_node node;
-    assert_int_equal(tree_node_init(&node, 0, sizes, 3, 16, NULL), HVD_OK);
+    ASSERT_OK(tree_node_init(&node, 0, sizes, 3, 16, &check_status));
     static const int children[] = {1, 2, 5};
     assert_int_equal(node.child_count, 3);
     assert_memory_equal(node.children, children, sizeof children);
     tree_node_free(&node);
-    assert_int_equal(tree_node_init(&node, 4, sizes, 3, 16, NULL), HVD_OK);
+    ASSERT_OK(tree_node_init(&node, 4, sizes, 3, 16, &check_status));
     assert_int_equal(node.parent, 2);
     assert_int_equal(node.child_count, 0);
     tree_node_free(&node);
 }
 
-static void depth_is_logarithmic(void **state)
+TEST(depth_is_logarithmic)
 {
-    (void)state;
     enum { HOSTS = 4096 };
     static int sizes[HOSTS];
     for (int i = 0; i < HOSTS; i++)
@@ -85,45 +78,40 @@ static void depth_is_logarithmic(void **state)
     int depth = 0;
     for (int rank = HOSTS - 1; rank > 0; depth++) {
         struct tree_node node;
-        assert_int_equal(tree_node_init(&node, rank, sizes, HOSTS, 16, NULL), HVD_OK);
+        ASSERT_OK(tree_node_init(&node, rank, sizes, HOSTS, 16, &check_status));
         rank = node.parent;
         tree_node_free(&node);
     }
     assert_in_range(depth, 3, 4);
 }
 
-static void a_rank_outside_is_refused(void **state)
+TEST(a_rank_outside_is_refused)
 {
-    (void)state;
     static const int sizes[] = {2, 2};
     struct tree_node node;
-    hvd_status status;
-    assert_int_equal(tree_node_init(&node, 4, sizes, 2, 16, &status), HVD_INVALID_ARGUMENT);
-    assert_non_null(strstr(status.text, "rank 4"));
+    ASSERT_FAILS(tree_node_init(&node, 4, sizes, 2, 16, &check_status), HVD_INVALID_ARGUMENT, "rank 4");
 }
 
 static void check_sizes(const char *text, int size, int hosts, const int *expected)
 {
     int *sizes;
     int count;
-    assert_int_equal(host_sizes_parse(text, size, &sizes, &count, NULL), HVD_OK);
+    ASSERT_OK(host_sizes_parse(text, size, &sizes, &count, &check_status));
     assert_int_equal(count, hosts);
     assert_memory_equal(sizes, expected, (size_t)hosts * sizeof *sizes);
     free(sizes);
 }
 
-static void host_sizes_are_read(void **state)
+TEST(host_sizes_are_read)
 {
-    (void)state;
     check_sizes("", 7, 1, (const int[]){7});
     check_sizes("4,4,2", 10, 3, (const int[]){4, 4, 2});
     check_sizes("4x3,2", 14, 4, (const int[]){4, 4, 4, 2});
     check_sizes("1", 1, 1, (const int[]){1});
 }
 
-static void bad_host_sizes_are_refused(void **state)
+TEST(bad_host_sizes_are_refused)
 {
-    (void)state;
     static const char *const texts[] = {"3",     "5",    "4,", ",4",  "2,,2",
                                         "0,4",   "-4",   "2x", "x2",  "2x0",
                                         "4 ",    "2,3",  "a",  "2x3", "99999999999999999999",
@@ -131,18 +119,7 @@ static void bad_host_sizes_are_refused(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         int *sizes;
         int hosts;
-        hvd_status status;
-        assert_int_equal(host_sizes_parse(texts[i], 4, &sizes, &hosts, &status), HVD_INVALID_ARGUMENT);
-        assert_non_null(strstr(status.text, "HOROVOD_HOST_SIZES"));
+        ASSERT_FAILS(host_sizes_parse(texts[i], 4, &sizes, &hosts, &check_status), HVD_INVALID_ARGUMENT,
+                     "HOROVOD_HOST_SIZES");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(subtrees_are_runs_of_ranks), cmocka_unit_test(locals_report_to_their_host),
-        cmocka_unit_test(depth_is_logarithmic),       cmocka_unit_test(a_rank_outside_is_refused),
-        cmocka_unit_test(host_sizes_are_read),        cmocka_unit_test(bad_host_sizes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

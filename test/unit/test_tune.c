@@ -1,5 +1,6 @@
 /* test_tune.c - the Gaussian process, the search for the next point, samples, and the whole tuner on made-up
  * jobs. */
+#include "test.h"
 #include "tune/sample.h"
 #include "tune/search.h"
 #include "tune/tuner.h"
@@ -8,13 +9,9 @@
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- the process --------------------------------------------------------------------------------------- */
 
@@ -28,9 +25,8 @@ static void measure_wave(double noise_limit)
     gaussian_fit(&process);
 }
 
-static void test_interpolates(void **state)
+TEST(test_interpolates)
 {
-    (void)state;
     measure_wave(0);
     for (int i = 0; i <= 20; i++) {
         double x = i / 20.0, mean, deviation;
@@ -46,9 +42,8 @@ static void test_interpolates(void **state)
 }
 
 /* Linear algebra done by hand: two points, covariance c, no noise to speak of. */
-static void test_against_the_formula(void **state)
+TEST(test_against_the_formula)
 {
-    (void)state;
     gaussian_init(&process, 1, 0);
     gaussian_add(&process, (double[]){0.2}, 1);
     gaussian_add(&process, (double[]){0.6}, 3);
@@ -63,9 +58,8 @@ static void test_against_the_formula(void **state)
     assert_true(fabs(deviation - sqrt(variance)) < 1e-9);
 }
 
-static void test_unsure_far_away(void **state)
+TEST(test_unsure_far_away)
 {
-    (void)state;
     gaussian_init(&process, 2, 0.1);
     for (int i = 0; i < 4; i++)
         gaussian_add(&process, (double[]){0.1 * (i % 2), 0.1 * (i / 2)}, i);
@@ -79,9 +73,8 @@ static void test_unsure_far_away(void **state)
     }
 }
 
-static void test_promise(void **state)
+TEST(test_promise)
 {
-    (void)state;
     measure_wave(0);
     /* The best was measured at 0.2, where nothing is to be gained; more lies to its right than at the valley.
      */
@@ -94,9 +87,8 @@ static void test_promise(void **state)
 }
 
 /* Equal values, equal points, no numbers. */
-static void test_odd_values(void **state)
+TEST(test_odd_values)
 {
-    (void)state;
     double point[2] = {0.5, 0.5}, next[2], mean, deviation;
     gaussian_init(&process, 2, 0);
     assert_false(gaussian_add(&process, point, NAN));
@@ -157,9 +149,8 @@ static double search_best(double (*function)(const double *x, int dimensions), i
     return best;
 }
 
-static void test_finds_the_top(void **state)
+TEST(test_finds_the_top)
 {
-    (void)state;
     assert_true(search_best(hill, 1, 10) > -0.0005);
     assert_true(search_best(hill, 2, 20) > -0.001);
     assert_true(search_best(hill, 4, 30) > -0.02);
@@ -169,9 +160,8 @@ static void test_finds_the_top(void **state)
 
 /* ---- samples ------------------------------------------------------------------------------------------- */
 
-static void test_sample(void **state)
+TEST(test_sample)
 {
-    (void)state;
     struct sample sample = {.steps = 3};
     char name[16];
     int64_t now = 1000;
@@ -201,8 +191,7 @@ static struct settings settings;
 
 static void set(const char *key, const char *value)
 {
-    hvd_status status;
-    assert_int_equal(settings_set(&settings, setting_by_key(key), value, key, &status), HVD_OK);
+    ASSERT_OK(settings_set(&settings, setting_by_key(key), value, key, &check_status));
 }
 
 struct job {
@@ -233,9 +222,8 @@ static struct tuner tuner;
 /* Runs a job to the end of its tuning; the number of samples. */
 static int tune(struct job *job)
 {
-    hvd_status status;
     int samples = 0;
-    assert_int_equal(tuner_init(&tuner, &settings, &status), HVD_OK);
+    ASSERT_OK(tuner_init(&tuner, &settings, &check_status));
     tuner.told = count_result;
     tuner.owner = job;
     for (; tuner.stage != TUNER_DONE; samples++) {
@@ -291,9 +279,10 @@ static int teardown(void **state)
     return 0;
 }
 
-static void test_tunes(void **state)
+const struct test_hooks test_hooks = {.before_each = setup, .after_each = teardown};
+
+TEST(test_tunes)
 {
-    (void)state;
     struct job job = {.speed = job_speed, .noise = 0.05};
     int samples = tune(&job);
     assert_int_equal(samples, (3 + 20) * 5 + 4 * 9);
@@ -306,9 +295,8 @@ static void test_tunes(void **state)
     assert_true(tuner.default_score < tuner.best.score);
 }
 
-static void test_a_bad_start(void **state)
+TEST(test_a_bad_start)
 {
-    (void)state;
     struct job job = {.speed = job_speed, .noise = 0.05};
     set("fusion_threshold", "1000");
     set("cycle_time_ms", "9");
@@ -318,9 +306,8 @@ static void test_a_bad_start(void **state)
     assert_int_equal(tuner.values.of[PARAMETER_latency_threshold], 16384);
 }
 
-static void test_what_is_given_stays(void **state)
+TEST(test_what_is_given_stays)
 {
-    (void)state;
     struct job job = {.speed = job_speed};
     set("cycle_time_ms", "2.5");
     set("ring_piece_bytes", "4096");
@@ -334,9 +321,8 @@ static void test_what_is_given_stays(void **state)
     assert_int_equal(tuner.values.of[PARAMETER_fusion_threshold], 0);
 }
 
-static void test_never_below_the_defaults(void **state)
+TEST(test_never_below_the_defaults)
 {
-    (void)state;
     struct values defaults = values_of(&settings);
     for (unsigned seed = 1; seed < 40; seed++) {
         struct job job = {.speed = best_as_it_is, .random = seed};
@@ -347,9 +333,8 @@ static void test_never_below_the_defaults(void **state)
 }
 
 /* Everything else is a little slower, and chance a lot larger than that. */
-static void test_luck_does_not_count(void **state)
+TEST(test_luck_does_not_count)
 {
-    (void)state;
     int left = 0;
     struct values defaults = values_of(&settings);
     for (unsigned seed = 1; seed <= 200; seed++) {
@@ -361,19 +346,16 @@ static void test_luck_does_not_count(void **state)
     assert_in_range(left, 0, 200 / 10);
 }
 
-static void test_scores_that_are_none(void **state)
+TEST(test_scores_that_are_none)
 {
-    (void)state;
     struct job job = {.speed = no_number};
     struct values defaults = values_of(&settings);
     tune(&job);
     assert_memory_equal(&tuner.values, &defaults, sizeof defaults);
 }
 
-static void test_parameters(void **state)
+TEST(test_parameters)
 {
-    (void)state;
-    hvd_status status;
     bool chosen[PARAMETERS];
     for (int i = 0; i < PARAMETERS; i++) {
         const struct parameter *row = &parameter_table[i];
@@ -384,30 +366,9 @@ static void test_parameters(void **state)
         assert_true(setting && setting->minimum <= row->least && setting->maximum >= row->most);
     }
     set("autotune_parameters", "cycle_time_ms,fusion");
-    assert_int_equal(parameters_choose(&settings, chosen, &status), HVD_INVALID_ARGUMENT);
-    assert_non_null(strstr(status.text, "some of fusion_threshold, cycle_time_ms, "));
+    ASSERT_FAILS(parameters_choose(&settings, chosen, &check_status), HVD_INVALID_ARGUMENT,
+                 "some of fusion_threshold, cycle_time_ms, ");
     set("autotune_parameters", "cycle_time_ms");
-    assert_int_equal(parameters_choose(&settings, chosen, &status), HVD_OK);
+    ASSERT_OK(parameters_choose(&settings, chosen, &check_status));
     assert_true(chosen[PARAMETER_cycle_time_ms] && !chosen[PARAMETER_fusion_threshold]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interpolates),
-        cmocka_unit_test(test_against_the_formula),
-        cmocka_unit_test(test_unsure_far_away),
-        cmocka_unit_test(test_promise),
-        cmocka_unit_test(test_odd_values),
-        cmocka_unit_test(test_finds_the_top),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test_setup_teardown(test_tunes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_bad_start, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_given_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_never_below_the_defaults, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_luck_does_not_count, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_scores_that_are_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_parameters, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 /* test_types.c - the tables of element types: sizes, names, and which type knows which reduction. */
 #include "base/types.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* Numbers on the wire stay what they are. */
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     static const struct {
         int number;
         const char *name;
@@ -32,16 +28,12 @@ static void test_numbers(void **state)
 
 static void check_refused(hvd_dtype dtype, hvd_reduction reduction, bool scaled, const char *words)
 {
-    hvd_status status;
-    assert_int_equal(types_check_reduction(HVD_ALLREDUCE, dtype, reduction, scaled, &status),
-                     HVD_INVALID_ARGUMENT);
-    if (!strstr(status.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", status.text, words);
+    ASSERT_FAILS(types_check_reduction(HVD_ALLREDUCE, dtype, reduction, scaled, &check_status),
+                 HVD_INVALID_ARGUMENT, words);
 }
 
-static void test_reductions_of_types(void **state)
+TEST(test_reductions_of_types)
 {
-    (void)state;
     check_refused(HVD_BOOL, HVD_AVERAGE, false, "no average of bool; what it has: sum, min, max, product");
     check_refused(HVD_BOOL, HVD_SUM, true, "bool can't be multiplied");
     check_refused(HVD_COMPLEX64, HVD_MIN, false, "no min of complex64; what it has: average, sum, product");
@@ -54,24 +46,13 @@ static void test_reductions_of_types(void **state)
 #include "base/dtypes.def"
 #undef DTYPE
     assert_int_equal(allowed, 12 * 5 + 4 + 2 * 3 + 4); /* the last: Adasum of floats */
-    assert_int_equal(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, true, NULL), HVD_OK);
+    ASSERT_OK(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, true, &check_status));
 }
 
 /* A refusal names only what the operation does. */
-static void test_reductions_of_reducescatter(void **state)
+TEST(test_reductions_of_reducescatter)
 {
-    (void)state;
     hvd_status status;
     types_check_reduction(HVD_REDUCESCATTER, HVD_BOOL, HVD_AVERAGE, false, &status);
     assert_non_null(strstr(status.text, "what it has: sum."));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_reductions_of_types),
-        cmocka_unit_test(test_reductions_of_reducescatter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 /* test_vector.c - spans seen as one vector: every range of vectors with empty and odd spans. */
 #include "coll/vector.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #define BYTES 16
 
@@ -42,9 +39,8 @@ static void check_range(const struct vector *vector, size_t offset, size_t lengt
         assert_int_equal(at, offset + length);
 }
 
-static void test_all_ranges(void **state)
+TEST(test_all_ranges)
 {
-    (void)state;
     static const size_t layouts[][6] = {{BYTES, 0, 0, 0, 0, 0},
                                         {1, 2, 3, 4, 5, 1},
                                         {0, 0, 5, 0, 11, 0},
@@ -67,9 +63,8 @@ static void test_all_ranges(void **state)
     }
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
-    (void)state;
     struct vector vector = {0};
     struct iovec part;
     vector_measure(&vector);
@@ -77,9 +72,8 @@ static void test_empty(void **state)
     assert_int_equal(vector_parts(&vector, 0, 0, &part, 1), 0);
 }
 
-static void test_same(void **state)
+TEST(test_same)
 {
-    (void)state;
     struct span a[2] = {{memory, 4}, {memory + 8, 4}}, b[2] = {{memory, 4}, {memory + 8, 4}};
     struct vector one = {a, NULL, 2, 8}, other = {b, NULL, 2, 8};
     assert_true(vector_same(&one, &other));
@@ -88,14 +82,4 @@ static void test_same(void **state)
     b[1] = a[1];
     other.count = 1;
     assert_false(vector_same(&one, &other));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_ranges),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
