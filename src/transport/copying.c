@@ -7,9 +7,8 @@
 #include <string.h>
 
 #define ADVANTAGE        2.0
-#define TIMED_LEAST      ((size_t)4 << 10) /* shorter copies say little */
+#define TIMED_LEAST      ((size_t)8 << 10) /* shorter copies say little */
 #define STREAMED_LEAST   ((size_t)1 << 10)
-#define TRIAL_BYTES      ((size_t)4 << 10)
 #define FIRST_INTERVAL   ((size_t)256 << 10)
 #define LONGEST_INTERVAL ((size_t)64 << 20)
 #define LINE             64
@@ -63,8 +62,8 @@ static void copy(enum copying_way way, char *to, const char *from, size_t length
 /* Rises slowly and falls fast: with more ranks than cores many a copy is interrupted. */
 static void smooth(double *cost, double sample)
 {
-    double most = *cost * 1.5;
-    *cost = *cost == 0 ? sample : *cost + ((sample < most ? sample : most) - *cost) / 4;
+    double most = *cost * 1.25;
+    *cost = *cost == 0 ? sample : (*cost + (sample < most ? sample : most)) / 2;
 }
 
 void copying_learn(struct copying *copying, enum copying_way way, double cost)
@@ -116,9 +115,6 @@ void copying_copy(struct copying *copying, void *to, const void *from, size_t le
         copy(streams ? COPYING_STREAMED : COPYING_CACHED, to, from, length);
         return;
     }
-    size_t tried = due(copying, length) ? TRIAL_BYTES : 0;
-    if (tried)
-        copy_timed(copying, other(copying->way), to, from, tried);
-    if (tried < length)
-        copy_timed(copying, copying->way, (char *)to + tried, (const char *)from + tried, length - tried);
+    enum copying_way way = due(copying, length) ? other(copying->way) : copying->way;
+    copy_timed(copying, way, to, from, length);
 }
