@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ADVANTAGE        2.0
+#define ADVANTAGE        4.0
 #define TIMED_LEAST      ((size_t)8 << 10) /* shorter copies say little */
 #define STREAMED_LEAST   ((size_t)1 << 10)
 #define FIRST_INTERVAL   ((size_t)256 << 10)
