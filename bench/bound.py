@@ -47,6 +47,10 @@ for turn, size in enumerate(map(int, sizes)):
     print(best)
 """
 SPELL = 0.5
+HANDOVER = {
+    "cached": "copy to another core, ordinary stores",
+    "streamed": "copy to another core, past the caches",
+}
 
 # Times the bytes of its input that each of n ranks copies or adds.
 PASSES = {
@@ -68,6 +72,7 @@ class Machine:
     spinning: float  # µs until a spinning thread sees a word, one way
     yielding: float  # the same where both threads share a core and yield it
     asleep: float  # µs until a sleeping one does
+    handover: dict[str, list[float]]  # GB/s into memory that another core reads: lowest, median, highest
 
     def rate(self, size: int) -> float:
         """Of the largest arrays that are not larger."""
@@ -93,15 +98,20 @@ def copy_rates(copies: int) -> list[float]:
     return [sum(column) / copies for column in columns]
 
 
+def printed_by(program: str) -> dict[str, list[float]]:
+    """The numbers of each line, by its first word."""
+    run = subprocess.run([PROGRAMS / program], capture_output=True, text=True, check=True, timeout=DEADLINE)
+    lines = (line.split() for line in run.stdout.splitlines())
+    return {word: [float(number) for number in numbers] for word, *numbers in lines}
+
+
 def measure() -> Machine:
     cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     cores = len(os.sched_getaffinity(0))
     rates = copy_rates(cores)
-    output = subprocess.run(
-        [PROGRAMS / "bench_wakeup"], capture_output=True, text=True, check=True, timeout=DEADLINE
-    ).stdout
-    spinning, yielding, asleep = (float(line.split()[1]) for line in output.splitlines())
-    return Machine(cpu[1] if cpu else "unknown", cores, rates, spinning, yielding, asleep)
+    (spinning,), (yielding,), (asleep,) = printed_by("bench_wakeup").values()
+    model = cpu[1] if cpu else "unknown"
+    return Machine(model, cores, rates, spinning, yielding, asleep, printed_by("bench_handover"))
 
 
 def machine_of(folder: Path) -> Machine:
@@ -124,6 +134,13 @@ def machine_table(machine: Machine) -> str:
         ["a word seen by a spinning thread", f"{machine.spinning:.2f} µs"],
         ["a word seen by a thread on the same core", f"{machine.yielding:.2f} µs"],
         ["a word seen by a sleeping thread", f"{machine.asleep:.2f} µs"],
+        *(
+            [
+                f"{HANDOVER[way]}, lowest, median, highest",
+                " / ".join(f"{rate:.1f}" for rate in rates) + " GB/s",
+            ]
+            for way, rates in machine.handover.items()
+        ),
     ]
     return publish.table(["measured in this run", ""], rows)
 
