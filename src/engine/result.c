@@ -70,10 +70,11 @@ static struct head take_kept(size_t bytes)
 
 static void *obtain(size_t capacity)
 {
-    if (capacity < LARGE_PAGES_FROM)
-        return aligned_alloc(ALIGNMENT, capacity);
-    void *block = aligned_alloc(LARGE_PAGE, capacity);
-    if (block)
+    bool is_large = capacity >= LARGE_PAGES_FROM;
+    void *block;
+    if (posix_memalign(&block, is_large ? LARGE_PAGE : ALIGNMENT, capacity))
+        return NULL;
+    if (is_large)
         platform_memory_prefer_large_pages(block, capacity);
     return block;
 }

@@ -13,17 +13,18 @@ enum { SOURCES = 5, LIMIT = 5000, BYTES = LIMIT * 16 };
 
 static _Alignas(16) char sources[SOURCES][BYTES], result[BYTES], expected[BYTES];
 
-/* Of half types ones and zeros, which sum up exactly. */
-static void fill(hvd_dtype dtype, size_t elements)
+/* Zeros and ones: of the type where it is a half type, which sum up exactly, else in each byte. */
+static void fill(hvd_dtype dtype)
 {
-    const struct kernels *kernels = kernels_of(dtype);
-    for (int source = 0; source < SOURCES; source++) {
-        for (size_t i = 0; i < elements * hvd_dtype_size(dtype); i++)
-            sources[source][i] = (char)(rand() & 1);
-        uint16_t *halves = (uint16_t *)(void *)sources[source];
-        for (size_t i = 0; kernels->narrow && i < elements; i++)
-            kernels->narrow(&halves[i], &(float){(float)(rand() & 1)}, 1);
-    }
+    narrow_fn narrow = kernels_of(dtype)->narrow;
+    uint16_t bits[2] = {0};
+    if (narrow)
+        narrow(&bits[1], &(float){1}, 1);
+    for (int source = 0; source < SOURCES; source++)
+        for (size_t i = 0; i < BYTES / 2; i++) {
+            uint16_t value = narrow ? bits[rand() & 1] : (uint16_t)(rand() & 0x101);
+            memcpy(&sources[source][2 * i], &value, sizeof value);
+        }
 }
 
 static void one_after_the_other(hvd_dtype dtype, hvd_reduction reduction, int count, size_t elements)
@@ -38,22 +39,23 @@ static void check(hvd_dtype dtype, hvd_reduction reduction, int count, size_t el
     const void *given[SOURCES];
     for (int i = 0; i < count; i++)
         given[i] = sources[i];
-    fill(dtype, elements);
     one_after_the_other(dtype, reduction, count, elements);
-    char *to = in_place >= 0 && in_place < count ? sources[in_place] : result;
+    char *to = in_place >= 0 ? sources[in_place] : result;
     size_t bytes = elements * hvd_dtype_size(dtype);
-    memset(result, 0x5a, sizeof result);
+    static char before[BYTES];
+    memcpy(before, to, bytes);
+    result[bytes] = 0x5a;
     reduce_many(dtype, reduction, to, given, count, elements, 1, 1);
     if (memcmp(to, expected, bytes) != 0)
         fail_msg("%s %s of %d, %zu elements, in place of %d", hvd_dtype_name(dtype),
                  reduction_name(reduction), count, elements, in_place);
-    if (to == result)
-        assert_int_equal(result[bytes], 0x5a);
+    assert_int_equal(result[bytes], 0x5a);
+    memcpy(to, before, bytes);
 }
 
 static void check_dtype(hvd_dtype dtype, hvd_reduction reduction)
 {
-    static const size_t lengths[] = {0, 1, 63, 1023, 1024, 1025, 4096, 4097, LIMIT - 1};
+    static const size_t lengths[] = {0, 1, 63, 1024, 1025, LIMIT - 1};
     for (int count = 1; count <= SOURCES; count++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (int in_place = -1; in_place < count; in_place++)
@@ -63,6 +65,7 @@ static void check_dtype(hvd_dtype dtype, hvd_reduction reduction)
 TEST(every_type_and_reduction)
 {
 #define DTYPE(name, ...)                                                                                     \
+    fill(HVD_##name);                                                                                        \
     for (hvd_reduction reduction = 0; reduction <= HVD_PRODUCT; reduction++)                                 \
         if (reduction != HVD_ADASUM && reduction_takes(reduction, HVD_##name))                               \
             check_dtype(HVD_##name, reduction);
