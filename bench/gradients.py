@@ -3,7 +3,7 @@
     python bench/gradients.py                   needs horovodrun in PATH and `make build`
 
 ResNet-50 (161 tensors, 98 MiB), VGG-16 (32, 528 MiB) and BERT-large (391, 1.2 GiB), in the order in which
-backprop yields them. async: all submitted, then waited for. grouped: one grouped call, for MPI packed into
+backprop yields them; and 161 single numbers, which cost nothing but coordination. async: all submitted, then waited for. grouped: one grouped call, for MPI packed into
 one buffer and unpacked. one by one: blocking calls. buckets: 25 MiB as DistributedDataParallel sends them,
 gradients copied in and out, or lying there from the start.
 """
@@ -21,6 +21,7 @@ import publish
 
 sys.path.insert(0, str(compare.ROOT / "examples" / "torch"))
 
+NUMBERS = 161
 WAYS = ("async", "grouped", "one-by-one", "buckets-copied", "buckets-viewed")
 
 
@@ -43,13 +44,16 @@ def bert_large_shapes() -> list[tuple[int, ...]]:
 
 
 def shapes(network: str) -> list[tuple[int, ...]]:
+    """Of all parameters; "numbers" has as many as ResNet-50, of one element each."""
+    if network == "numbers":
+        return [(1,)] * NUMBERS
     return bert_large_shapes() if network == "bert-large" else vision_shapes(network)
 
 
 NETWORKS = {
     "tiny": {"resnet50": [2]},
     "quick": {"resnet50": [2]},
-    "full": {"resnet50": [2, 4], "vgg16": [2, 4], "bert-large": [2]},
+    "full": {"resnet50": [2, 4], "vgg16": [2, 4], "bert-large": [2], "numbers": [2]},
 }
 
 
