@@ -3,9 +3,10 @@
     python bench/gradients.py                   needs horovodrun in PATH and `make build`
 
 ResNet-50 (161 tensors, 98 MiB), VGG-16 (32, 528 MiB) and BERT-large (391, 1.2 GiB), in the order in which
-backprop yields them; and 161 single numbers, which cost nothing but coordination. async: all submitted, then waited for. grouped: one grouped call, for MPI packed into
-one buffer and unpacked. one by one: blocking calls. buckets: 25 MiB as DistributedDataParallel sends them,
-gradients copied in and out, or lying there from the start.
+backprop yields them; and 161 single numbers, which cost nothing but coordination. async: all submitted, then
+waited for. grouped: one grouped call, for MPI packed into one buffer and unpacked. one by one: blocking
+calls. buckets: 25 MiB as DistributedDataParallel sends them, gradients copied in and out, or lying there
+from the start.
 """
 
 from __future__ import annotations
