@@ -17,10 +17,11 @@ int platform_memory_create(size_t bytes);
 void *platform_memory_map(int fd, size_t bytes);
 void platform_memory_unmap(void *memory, size_t bytes);
 size_t platform_memory_bytes(int fd); /* 0: it is none */
-/* Children of fork() see it after all; in the child, before anything is touched: makes it a copy of its own.
+/* Children of fork() see it after all. A child has to call keep_writes before it touches anything: then what
+ * it writes stays its own, page by page, while pages that it has not written go on to show what others write.
  */
 void platform_memory_inherit(void *memory, size_t bytes);
-void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
+void platform_memory_keep_writes(void *memory, size_t bytes, int fd);
 
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);

@@ -93,7 +93,7 @@ void platform_memory_inherit(void *memory, size_t bytes)
     madvise(memory, bytes, MADV_DOFORK);
 }
 
-void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
+void platform_memory_keep_writes(void *memory, size_t bytes, int fd)
 {
     if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
         munmap(memory, bytes); /* rather a fault here than changes in the parent */

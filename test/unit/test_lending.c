@@ -280,8 +280,8 @@ static void test_freed_memory_is_let_go(void **state)
     hvd_shared_free(NULL);
 }
 
-/* A child of fork() has a copy: what it does, freeing included, does not show here. */
-static void test_a_child_has_a_copy(void **state)
+/* What a child of fork() does, freeing included, does not show here, and its memory is not lent. */
+static void test_what_a_child_writes_stays_its_own(void **state)
 {
     struct pair *pair = *state;
     int outcome;
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_revoked_bytes_are_not_used, make, unmake),
         cmocka_unit_test_setup_teardown(test_the_dead_still_lend, make, unmake),
         cmocka_unit_test_setup_teardown(test_freed_memory_is_let_go, make, unmake),
-        cmocka_unit_test_setup_teardown(test_a_child_has_a_copy, make, unmake),
+        cmocka_unit_test_setup_teardown(test_what_a_child_writes_stays_its_own, make, unmake),
         cmocka_unit_test(test_too_much_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
