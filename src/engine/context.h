@@ -25,6 +25,7 @@ struct hvd_config {
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
     struct settings settings;
+    struct interrupt interrupt; /* of blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
 
