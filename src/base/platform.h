@@ -36,6 +36,8 @@ ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int 
 ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd);
 /* True when the process at the other end runs as this one's user. */
 bool platform_peer_is_same_user(int socket);
+/* What that process does, by the letter of ps(1), e.g. 'T' when it is stopped; '\0': it can't be seen. */
+char platform_peer_state(int socket);
 
 /* Equal texts: the processes can reach each other's local sockets. */
 void platform_host_identity(char *text, size_t capacity);

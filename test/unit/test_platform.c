@@ -1,15 +1,16 @@
 /* test_platform.c - descriptors that come over a Unix socket: none stays open unasked, whatever the peer
- * sends.
- */
+ * sends. What the process at its other end does. */
 #include "base/platform.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -79,9 +80,38 @@ static void test_surplus_descriptors_are_closed(void **state)
     }
 }
 
+static void test_what_the_other_process_does(void **state)
+{
+    int ends[2], outcome;
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(platform_peer_state(ends[0]), 'R'); /* this process */
+    assert_int_equal(platform_peer_state(-1), '\0');
+    close(ends[0]);
+    close(ends[1]);
+    int listener = platform_local_listen("test_platform.stopped");
+    assert_true(listener >= 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (platform_local_connect("test_platform.stopped") >= 0)
+            raise(SIGSTOP);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &outcome, WUNTRACED), child);
+    assert_true(WIFSTOPPED(outcome));
+    int accepted = accept(listener, NULL, NULL);
+    assert_int_equal(platform_peer_state(accepted), 'T');
+    kill(child, SIGKILL);
+    waitpid(child, &outcome, 0);
+    assert_int_equal(platform_peer_state(accepted), '\0');
+    close(accepted);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_the_other_process_does),
         cmocka_unit_test(test_one_descriptor_is_taken),
         cmocka_unit_test(test_surplus_descriptors_are_closed),
     };
