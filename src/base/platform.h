@@ -17,10 +17,11 @@ int platform_memory_create(size_t bytes);
 void *platform_memory_map(int fd, size_t bytes);
 void platform_memory_unmap(void *memory, size_t bytes);
 size_t platform_memory_bytes(int fd); /* 0: it is none */
-/* Children of fork() see it after all; in the child, before anything is touched: makes it a copy of its own.
+/* Children of fork() see it after all. A child has to call keep_writes before it touches anything: then what
+ * it writes stays its own, page by page, while pages that it has not written go on to show what others write.
  */
 void platform_memory_inherit(void *memory, size_t bytes);
-void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
+void platform_memory_keep_writes(void *memory, size_t bytes, int fd);
 /* A hint that this private memory, not touched yet, be made of large pages. */
 void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 
@@ -37,6 +38,8 @@ ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int 
 ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd);
 /* True when the process at the other end runs as this one's user. */
 bool platform_peer_is_same_user(int socket);
+/* What that process does, by the letter of ps(1), e.g. 'T' when it is stopped; '\0': it can't be seen. */
+char platform_peer_state(int socket);
 
 /* Equal texts: the processes can reach each other's local sockets. */
 void platform_host_identity(char *text, size_t capacity);

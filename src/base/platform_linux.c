@@ -93,7 +93,7 @@ void platform_memory_inherit(void *memory, size_t bytes)
     madvise(memory, bytes, MADV_DOFORK);
 }
 
-void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
+void platform_memory_keep_writes(void *memory, size_t bytes, int fd)
 {
     if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
         munmap(memory, bytes); /* rather a fault here than changes in the parent */
@@ -197,6 +197,23 @@ bool platform_peer_is_same_user(int socket)
     struct ucred peer;
     socklen_t length = sizeof peer;
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+char platform_peer_state(int socket)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    char path[64], text[512];
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length))
+        return '\0';
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)peer.pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return '\0';
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
+    return name_end && name_end[1] == ' ' ? name_end[2] : '\0';
 }
 
 void platform_host_identity(char *text, size_t capacity)

@@ -27,6 +27,7 @@ static PyObject *exception_of(hvd_code code)
 
 PyObject *raise_status(const hvd_status *status)
 {
-    PyErr_SetString(exception_of(status->code), status->text);
+    if (status->code != HVD_INTERRUPTED) /* else a signal's handler has raised */
+        PyErr_SetString(exception_of(status->code), status->text);
     return NULL;
 }

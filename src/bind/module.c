@@ -1,6 +1,7 @@
 /* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. The
  * pointer to it changes only with the GIL held. */
 #include "bind/errors.h"
+#include "bind/interruption.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
 #include "bind/result.h"
@@ -62,25 +63,16 @@ PyDoc_STRVAR(init_doc,
              "Join the job that the environment describes; `settings`, a dict of texts by the names "
              "of docs/settings.md, wins over it. Does nothing when that was done.");
 
-/* Ctrl-C, while no thread state is held. */
-static int look_for_signals(void *thread)
-{
-    PyEval_RestoreThread(*(PyThreadState **)thread);
-    int raised = PyErr_CheckSignals();
-    *(PyThreadState **)thread = PyEval_SaveThread();
-    return raised;
-}
-
 /* NULL with an exception. */
 static hvd_context *open_context(hvd_config *config)
 {
     hvd_context *opened = NULL;
     hvd_status status;
-    PyThreadState *thread = PyEval_SaveThread();
-    hvd_config_set_interrupt(config, look_for_signals, &thread);
+    hvd_config_set_interrupt(config, interruption_asked, NULL);
+    interruption_allow();
     hvd_code code = hvd_init(config, &opened, &status);
-    PyEval_RestoreThread(thread);
-    if (code && code != HVD_INTERRUPTED) /* else a signal's handler has raised */
+    interruption_end();
+    if (code)
         raise_status(&status);
     return code ? NULL : opened;
 }

@@ -3,6 +3,7 @@
 #include "bind/process_set.h"
 
 #include "bind/errors.h"
+#include "bind/interruption.h"
 #include "bind/operation.h"
 
 #include <stdlib.h>
@@ -62,10 +63,10 @@ PyObject *process_set_add(hvd_context *context, PyObject *sequence)
         free(ranks);
         return NULL;
     }
-    PyThreadState *thread = PyEval_SaveThread();
+    interruption_allow();
     hvd_code code = hvd_process_set_add(context, ranks, count, &id, &status);
     operation_leave();
-    PyEval_RestoreThread(thread);
+    interruption_end();
     free(ranks);
     return code ? raise_status(&status) : PyLong_FromLong(id);
 }
@@ -76,10 +77,10 @@ PyObject *process_set_remove(hvd_context *context, PyObject *number)
     hvd_status status;
     if (read_int32(number, &id) || operation_enter())
         return NULL;
-    PyThreadState *thread = PyEval_SaveThread();
+    interruption_allow();
     hvd_code code = hvd_process_set_remove(context, id, &status);
     operation_leave();
-    PyEval_RestoreThread(thread);
+    interruption_end();
     if (code)
         return raise_status(&status);
     Py_RETURN_NONE;

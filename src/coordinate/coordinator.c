@@ -141,6 +141,11 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     return HVD_OK;
 }
 
+const char *coordinator_oldest(const struct coordinator *c)
+{
+    return c->oldest ? c->oldest->name : NULL;
+}
+
 uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operation)
 {
     return c->unnamed[operation];

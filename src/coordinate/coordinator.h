@@ -132,6 +132,9 @@ void coordinator_leave(struct coordinator *coordinator);
 /* HVD_OK while requests are taken; else the first cause. */
 hvd_code coordinator_health(const struct coordinator *coordinator, hvd_status *status);
 
+/* The name of this rank's request that has waited longest; NULL: none waits for a decision. */
+const char *coordinator_oldest(const struct coordinator *coordinator);
+
 /* Number of requests of this rank inside, for tests and reports. */
 int coordinator_pending_count(const struct coordinator *coordinator);
 

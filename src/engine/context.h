@@ -25,6 +25,7 @@ struct hvd_config {
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
     struct settings settings;
+    struct interrupt interrupt; /* of blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
 
@@ -40,15 +41,16 @@ struct hvd_context {
     struct sets sets;
     int last_set; /* the highest id given out; driver only */
 
-    atomic_uint driver;                   /* DRIVER_* in drive.c */
-    _Atomic int64_t deadline;             /* when the background thread has to look though nothing arrives */
-    atomic_uint listener_waits;           /* the background thread sleeps on `driver` */
-    bool napping;                         /* and looks again soon, unasked; driver only */
-    bool driven;                          /* by a caller, since the last look; driver only */
-    atomic_int wanted;                    /* callers that would rather drive than wait */
-    _Atomic(struct hvd_handle *) queue;   /* submitted, newest first */
-    struct hvd_handle *finished_calls;    /* done, `done` function yet to be called */
-    unsigned turns;                       /* of progress, to look at the kernel only now and then */
+    atomic_uint driver;                 /* DRIVER_* in drive.c */
+    _Atomic int64_t deadline;           /* when the background thread has to look though nothing arrives */
+    atomic_uint listener_waits;         /* the background thread sleeps on `driver` */
+    bool napping;                       /* and looks again soon, unasked; driver only */
+    bool driven;                        /* by a caller, since the last look; driver only */
+    atomic_int wanted;                  /* callers that would rather drive than wait */
+    _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
+    struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
+    int64_t next_look; /* at peers that keep silent; 0: this rank does not wait; driver only */
+    unsigned turns;    /* of progress, to look at the kernel only now and then */
     int64_t caller_spin, background_spin; /* ns of polling before a wait becomes a sleep */
 
     atomic_bool leaving;     /* hvd_shutdown was called */

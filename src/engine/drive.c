@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "engine/affinity.h"
 #include "engine/progress.h"
+#include "engine/silence.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -111,9 +112,11 @@ static void wake_listener(struct hvd_context *context)
  * has to be woken, or the caller drives on. */
 static bool driver_leave(struct hvd_context *context)
 {
-    bool nap = context->napping && is_quiet(context);
+    bool quiet = is_quiet(context);
+    bool nap = context->napping && quiet;
     bool news = !nap && !arm(context);
-    int64_t deadline = progress_deadline(context);
+    int64_t deadline = progress_deadline(context), look = silence_deadline(context, !quiet);
+    deadline = look < deadline ? look : deadline;
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
     atomic_store(&context->driver, DRIVER_FREE);
     if (!nap)
@@ -251,6 +254,7 @@ static bool drive_in_background(struct hvd_context *context)
     do {
         if (progress(context))
             patience_renew(&patience);
+        silence_look(context);
         if (!run_finished_calls(context))
             return true;
     } while (!atomic_load_explicit(&context->wanted, memory_order_relaxed) && patience_spend(&patience));

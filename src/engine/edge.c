@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+/* Instead of a length. */
+#define QUESTION UINT32_MAX
+#define ANSWER   (UINT32_MAX - 1)
+
 void edge_init(struct edge *edge, int peer, struct link *link)
 {
     *edge = (struct edge){.peer = peer, .link = link};
@@ -21,6 +25,19 @@ void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
 {
     if (!edge->mute)
         wire_put_blob(&edge->out, bytes, (uint32_t)length);
+}
+
+void edge_ask(struct edge *edge)
+{
+    if (!edge->mute)
+        wire_put_u32(&edge->out, QUESTION);
+}
+
+/* What is on its way already is answer enough, so that questions can't pile up answers. */
+static void answer(struct edge *edge)
+{
+    if (!edge->mute && !edge->out.length)
+        wire_put_u32(&edge->out, ANSWER);
 }
 
 bool edge_flush(struct edge *edge)
@@ -64,12 +81,26 @@ static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
     return true;
 }
 
+static bool take_sign_of_life(struct edge *edge, size_t sign)
+{
+    if (sign != QUESTION && sign != ANSWER)
+        return false;
+    if (sign == QUESTION)
+        answer(edge);
+    edge->header_length = 0;
+    return true;
+}
+
 enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
 {
-    if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
-        return EDGE_NOTHING;
-    struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
-    size_t wanted = wire_get_u32(&reader);
+    size_t wanted;
+    do {
+        if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
+            return EDGE_NOTHING;
+        struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
+        wanted = wire_get_u32(&reader);
+        edge->heard = true;
+    } while (take_sign_of_life(edge, wanted));
     if (wanted > EDGE_MESSAGE_LIMIT) {
         edge->deaf = true;
         return EDGE_GARBAGE;

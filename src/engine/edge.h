@@ -1,4 +1,5 @@
-/* edge.h - messages over a link: a length, then so many bytes. Driver only; nothing blocks. */
+/* edge.h - messages over a link: a length, then so many bytes; lengths beyond the limit ask whether the peer
+ * is there, and answer. Driver only; nothing blocks. */
 #ifndef HVD_ENGINE_EDGE_H
 #define HVD_ENGINE_EDGE_H
 
@@ -14,6 +15,8 @@ struct edge {
     struct link *link;
     bool deaf;              /* nothing more comes */
     bool mute;              /* nothing more goes; what the peer said before may still come */
+    bool heard;             /* the peer has said anything; cleared by who looks (silence.c) */
+    unsigned silent_looks;  /* since then */
     struct wire_writer out; /* not yet taken by the link from `sent` on */
     size_t sent;
     struct wire_writer in; /* the incoming message, as far as it has come */
@@ -25,6 +28,9 @@ void edge_init(struct edge *edge, int peer, struct link *link);
 void edge_fini(struct edge *edge);
 
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
+
+/* Makes a peer that lives say something. */
+void edge_ask(struct edge *edge);
 
 /* Gives the link as much as it takes; true when any byte moved. */
 bool edge_flush(struct edge *edge);

@@ -18,7 +18,7 @@ struct hvd_handle {
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    void *own_data;          /* of a stand-in, freed with it */
+    void *own_data;          /* what the tensors point to where it is the engine's; freed with the handle */
     int value;               /* join: the last rank; adding a process set: its id */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };

@@ -159,7 +159,7 @@ static int64_t spin_time(const struct settings *settings)
     return (int64_t)(settings->spin_microseconds * 1000);
 }
 
-static hvd_code join(struct hvd_context *context, const struct interrupt *interrupt, hvd_status *status)
+static hvd_code join(struct hvd_context *context, hvd_status *status)
 {
     int size = context->placement.size;
     int *everybody = malloc((size_t)size * sizeof *everybody);
@@ -169,7 +169,7 @@ static hvd_code join(struct hvd_context *context, const struct interrupt *interr
         everybody[rank] = rank;
     hvd_code code =
         lane_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
-                  interrupt, &context->world, status);
+                  &context->interrupt, &context->world, status);
     free(everybody);
     return code;
 }
@@ -202,13 +202,15 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);
     sets_init(&opened->sets);
+    if (config)
+        opened->interrupt = config->interrupt;
     hvd_code code = take_settings(opened, config, status);
     if (!code)
         code = observe_open(opened, status);
     if (!code)
         code = tuning_open(opened, status);
     if (!code)
-        code = join(opened, config ? &config->interrupt : NULL, status);
+        code = join(opened, status);
     if (code) {
         close_context(opened);
         return code;

@@ -105,13 +105,30 @@ static hvd_code check_ranks(const struct hvd_context *context, const int *ranks,
     return HVD_OK;
 }
 
+/* Gives up when the context's interrupt says so; then the operation goes on without its caller. */
+static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
+{
+    struct hvd_context *context = handle->context;
+    while (!drive_until(context, &handle->state, HANDLE_DONE,
+                        interrupt_slice(&context->interrupt, CLOCK_NEVER))) {
+        if (interrupt_asked(&context->interrupt))
+            return status_set(status, HVD_INTERRUPTED,
+                              "interrupted while waiting for the other ranks to add or remove a process set");
+    }
+    return hvd_test(handle, status);
+}
+
 /* All ranks learn whether all members could connect: the lowest rank that could not, or HVD_OK. */
 static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_status *own,
                                  hvd_status *status)
 {
     char name[64];
-    int32_t failed = own->code ? context->placement.rank : INT32_MAX;
-    hvd_tensor tensor = {.data = &failed, .dtype = HVD_INT32, .device_type = HVD_CPU};
+    int32_t *failed = malloc(sizeof *failed);
+    if (!failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+    *failed = own->code ? context->placement.rank : INT32_MAX;
+    hvd_handle *handle;
+    hvd_tensor tensor = {.data = failed, .dtype = HVD_INT32, .device_type = HVD_CPU};
     hvd_request request = {.struct_size = sizeof request,
                            .operation = HVD_ALLREDUCE,
                            .name = name,
@@ -119,15 +136,23 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
                            .inputs = &tensor,
                            .reduction = HVD_MIN};
     snprintf(name, sizeof name, "process_set.%d.connected", id);
-    hvd_code code = hvd_run(context, &request, NULL, status);
-    if (code || failed == INT32_MAX)
+    hvd_code code = hvd_submit(context, &request, &handle, status);
+    if (code) {
+        free(failed);
+        return code;
+    }
+    handle->own_data = failed; /* it may outlive this call */
+    code = own->code == HVD_INTERRUPTED ? status_copy(status, own) : wait_or_give_up(handle, status);
+    int32_t lowest = code ? INT32_MAX : *failed;
+    hvd_release(handle);
+    if (code || lowest == INT32_MAX)
         return code;
     if (own->code)
         return status_copy(status, own);
     return status_set(status, HVD_SYSTEM,
                       "process set %d can't be used: rank %d could not connect to the other members; its own "
                       "error says why",
-                      id, (int)failed);
+                      id, (int)lowest);
 }
 
 static void hand_over(struct hvd_context *context, struct lane *lane)
@@ -144,8 +169,8 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
     struct lane *lane = NULL;
     hvd_status own = {.code = HVD_OK};
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
-        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds), NULL,
-                  &lane, &own);
+        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
+                  &context->interrupt, &lane, &own);
     if (!own.code)
         sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
     hvd_code code = agree_on_success(context, id, &own, status);
@@ -168,8 +193,8 @@ static hvd_code run_decision(struct hvd_context *context, hvd_request *request, 
     hvd_code code = hvd_submit(context, request, &handle, status);
     if (code)
         return code;
-    code = hvd_wait(handle, -1, status);
-    *value = handle->value;
+    code = wait_or_give_up(handle, status);
+    *value = code ? 0 : handle->value;
     hvd_release(handle);
     return code;
 }

@@ -1,6 +1,6 @@
 /* arena.c - see arena.h, and hvd_shared_alloc in horovod.h. An arena is a segment with a page for its head in
- * front. A child of fork() gets a private mapping: pages that it does not write may still follow the
- * parent's. */
+ * front. A child of fork() gets a private mapping: what it writes stays its own, and pages that it has
+ * not written still follow the parent's. */
 #include "transport/arena.h"
 
 #include "base/forked.h"
@@ -21,7 +21,7 @@ struct arena_memory {
 struct arena {
     struct segment *segment;
     uint64_t serial;
-    bool copied; /* in a child: nobody else sees it */
+    bool inherited; /* in a child: what it writes nobody else sees */
     struct forked_watch watch;
     struct arena *next;
 };
@@ -56,7 +56,7 @@ bool arena_find(const void *data, size_t length, struct ring_reference *referenc
             break;
         }
     }
-    bool found = at && !at->copied;
+    bool found = at && !at->inherited;
     forked_unlock();
     return found;
 }
@@ -66,7 +66,7 @@ int arena_descriptor(uint64_t after, uint64_t *serial)
     int fd = -1;
     forked_lock();
     const struct arena *at = arenas;
-    while (at && (at->serial <= after || at->copied))
+    while (at && (at->serial <= after || at->inherited))
         at = at->next;
     if (at) {
         *serial = at->serial;
@@ -88,11 +88,11 @@ bool arena_is_freed(const struct segment *segment)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-static void copy_in_child(void *owner)
+static void inherit_in_child(void *owner)
 {
     struct arena *arena = owner;
-    arena->copied = true;
-    platform_memory_copy_inherited(arena->segment->memory, arena->segment->bytes, arena->segment->fd);
+    arena->inherited = true;
+    platform_memory_keep_writes(arena->segment->memory, arena->segment->bytes, arena->segment->fd);
 }
 
 static void enlist(struct arena *arena)
@@ -122,7 +122,7 @@ hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status)
         return code;
     }
     platform_memory_inherit(arena->segment->memory, arena->segment->bytes);
-    arena->watch = (struct forked_watch){.in_child = copy_in_child, .owner = arena};
+    arena->watch = (struct forked_watch){.in_child = inherit_in_child, .owner = arena};
     forked_watch_add(&arena->watch);
     enlist(arena);
     *memory = data_of(arena);

@@ -167,7 +167,7 @@ const char *peer_text(const struct peer *peer, char *text, size_t capacity)
 
 void peer_lose(struct peer *peer, int error)
 {
-    char who[128];
+    char who[MESH_PEER_TEXT];
     if (peer->lost)
         return;
     peer->lost = true;
@@ -193,6 +193,13 @@ void peer_lose(struct peer *peer, int error)
         status_set_errno(&peer->cause, error, "lost %s: the connection failed", who);
         peer->cause.code = HVD_PEER_LOST;
     }
+}
+
+char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)
+{
+    const struct peer *found = mesh_peer(mesh, peer);
+    peer_text(found, who, capacity);
+    return found->doorbell < 0 ? '\0' : platform_peer_state(found->doorbell);
 }
 
 void mesh_expect_end(struct mesh *mesh, int peer)

@@ -37,6 +37,10 @@ int mesh_next_peer(const struct mesh *mesh, int rank);
 struct link *mesh_link(struct mesh *mesh, int peer, int channel); /* NULL: not a peer */
 const char *mesh_transport_name(const struct mesh *mesh, int peer);
 
+/* Who a peer is, and what its process does, by the letter of ps(1); '\0': that can't be seen from here. */
+#define MESH_PEER_TEXT 128
+char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity);
+
 /* From now on the end of this peer's connection is no loss: it said goodbye. */
 void mesh_expect_end(struct mesh *mesh, int peer);
 

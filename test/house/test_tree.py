@@ -157,6 +157,24 @@ def test_the_settings_page_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.PAGE.read_text() == page, "run `python docs/generate_settings.py`"
 
 
+def test_every_static_library_has_its_notice() -> None:
+    """Their licences ask for it; the wheel carries the file."""
+    linked: set[str] = set()
+    for path in [ROOT / "CMakeLists.txt", ROOT / "launch/CMakeLists.txt", ROOT / "src/bind/CMakeLists.txt"]:
+        text = path.read_text()
+        linked.update(re.findall(r"^hvd_static_library\((\w+) ", text, re.MULTILINE))
+        assert not re.findall(r"[\w/]+\.a\b(?! lib[\w-]+-dev\))", text), "link through hvd_static_library"
+    notices, _, licences = (ROOT / "THIRD-PARTY-NOTICES").read_text().partition("\n----")
+    named: set[str] = set()
+    for section in notices.split("\n== ")[1:]:
+        assert "\nCopyright" in section
+        named.update(section.partition(":")[0].split(", "))
+        for licence in re.findall(r", ([^,\n]* license[^,:\n]*):?$", section, re.MULTILINE):
+            assert f"\n{licence}\n\n" in licences
+    assert named == linked
+    assert '"THIRD-PARTY-NOTICES"' in (ROOT / "pyproject.toml").read_text()
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     wrong = []
     for name, text in texts():

@@ -57,6 +57,28 @@ def test_interrupt_goes_on_to_sigterm_and_sigkill(launcher: Launcher) -> None:
     assert not launcher.alive()
 
 
+ADD_OR_REMOVE = """
+import os, signal, sys, threading, time
+import horovod as hvd
+hvd.init(process_sets="dynamic")
+added = hvd.add_process_set([1])
+if hvd.rank() == 1:
+    time.sleep(3600)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    hvd.remove_process_set(added) if sys.argv[1] == "remove" else hvd.add_process_set([0])
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+"""
+
+
+@pytest.mark.parametrize("what", ["add", "remove"])
+def test_interrupt_while_others_do_not_add_or_remove_a_set(launcher: Launcher, what: str) -> None:
+    result = launcher.run("-np", "2", "--grace-seconds", "0.3", *launcher.python(ADD_OR_REMOVE), what)
+    assert result.returncode == 1
+    assert "[0]<stderr>: interrupted" in result.stderr.splitlines(), result.stderr
+
+
 def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
     process = start_listeners(launcher, "never", "--grace-seconds", "3600")
     assert process.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -49,6 +50,7 @@ def test_the_missing_rank_is_named_and_training_goes_on(launcher: Launcher) -> N
     assert who.endswith("and 3 more")
     assert "other" not in who
     assert "The ranks go on waiting" in result.stderr
+    assert "has not answered" not in result.stderr, "its engine answers while the program sleeps"
 
 
 def test_the_job_ends_when_told_to(launcher: Launcher) -> None:
@@ -84,6 +86,74 @@ def test_a_shutdown_before_the_warning_is_ignored(launcher: Launcher) -> None:
     result = run(launcher, 1, *options)
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=0.4 is ignored") == 1
+
+
+STOPPED = """
+import os, signal, subprocess, sys
+import numpy as np
+import horovod as hvd
+
+hvd.init()
+victim, seconds, moving = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "True"
+value = np.ones(3_000_000, np.float32)
+hvd.allreduce(value, name="warm")
+handles = []
+if hvd.rank() != victim or moving:
+    handles.append(hvd.allreduce_async(value, name="x"))
+if hvd.rank() == victim:
+    print("victim", os.getpid(), file=sys.stderr, flush=True)
+    if seconds:
+        subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    if not handles:
+        handles.append(hvd.allreduce_async(value, name="x"))
+    handles.append(hvd.allreduce_async(value, name="y"))
+    print("went on", all((hvd.synchronize(each) == 1).all() for each in handles), file=sys.stderr)
+except hvd.HorovodInternalError as error:
+    sys.exit(f"error on rank {hvd.rank()}: {error}")
+"""
+
+
+def stop(
+    launcher: Launcher, victim: int, seconds: float, *options: str, moving: bool = False
+) -> tuple[str, int]:
+    """What the job says, and the victim's process, which goes on after so many seconds, if any.
+
+    It stops before it has submitted anything, or (moving) when data may be on their way.
+    """
+    words = [*options, *launcher.python(STOPPED), str(victim), str(seconds), str(moving)]
+    result = launcher.run("-np", "3", "--grace-seconds", "1", *words)
+    assert result.returncode == (0 if seconds else 1), result.stderr
+    found = re.search(r"victim (\d+)", result.stderr)
+    assert found
+    return result.stderr, int(found.group(1))
+
+
+@pytest.mark.parametrize(("victim", "moving"), [(0, False), (1, False), (0, True)])
+def test_a_stopped_process_is_named_and_training_goes_on(
+    launcher: Launcher, victim: int, moving: bool
+) -> None:
+    """Rank 0, too, which otherwise reports who is missing."""
+    warning = ("--stall-check-warning-time-seconds", "0.8")
+    said, process = stop(launcher, victim, 2.5, *warning, moving=moving)
+    assert said.count("went on True") == 3
+    for rank in {0, 1, 2} - {victim}:
+        who = rf"\[{rank}\]<stderr>: .* waits, and rank {victim} \(pid {process}, host .*\)"
+        what = r"has not answered for 0\.8 s: its process is stopped \(state T\)"
+        assert re.search(f"{who} {what}", said), said
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_stopped_rank_0_ends_the_job_when_told_to(launcher: Launcher, transport: str) -> None:
+    options = ("--stall-check-warning-time-seconds", "0.5", "--stall-check-shutdown-time-seconds", "1")
+    said, process = stop(launcher, 0, 0, *options, "env", f"HOROVOD_TRANSPORT={transport}")
+    for rank in (1, 2):
+        line = next(line for line in said.splitlines() if f"error on rank {rank}: " in line)
+        assert f"rank 0 (pid {process}, " in line and "its process is stopped" in line
+        assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" in line
+    assert "rank 0 was killed by SIGKILL" in said
+    assert not launcher.alive()
 
 
 def test_a_rank_that_left_the_way(launcher: Launcher) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import horovod
@@ -47,6 +48,11 @@ def test_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import horovod.torch"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "pip install torch" in result.stderr.splitlines()[-1]
+
+
+def test_carries_its_licences() -> None:
+    files = [path.name for path in metadata.files("horovod") or [] if "dist-info" in str(path)]
+    assert {"LICENSE", "THIRD-PARTY-NOTICES"} <= set(files)
 
 
 def test_version() -> None:

@@ -266,8 +266,8 @@ TEST(test_freed_memory_is_let_go)
     hvd_shared_free(NULL);
 }
 
-/* A child of fork() has a copy: what it does, freeing included, does not show here. */
-TEST(test_a_child_has_a_copy)
+/* What a child of fork() does, freeing included, does not show here, and its memory is not lent. */
+TEST(test_what_a_child_writes_stays_its_own)
 {
     struct pair *pair = *state;
     int outcome;

@@ -1,13 +1,14 @@
 /* test_platform.c - descriptors that come over a Unix socket: none stays open unasked, whatever the peer
- * sends.
- */
+ * sends. What the process at its other end does. */
 #include "base/platform.h"
 #include "test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST = 3 };
@@ -60,4 +61,31 @@ TEST(test_surplus_descriptors_are_closed)
         close(ends[0]);
         close(ends[1]);
     }
+}
+
+TEST(test_what_the_other_process_does)
+{
+    int ends[2], outcome;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(platform_peer_state(ends[0]), 'R'); /* this process */
+    assert_int_equal(platform_peer_state(-1), '\0');
+    close(ends[0]);
+    close(ends[1]);
+    int listener = platform_local_listen("test_platform.stopped");
+    assert_true(listener >= 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (platform_local_connect("test_platform.stopped") >= 0)
+            raise(SIGSTOP);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &outcome, WUNTRACED), child);
+    assert_true(WIFSTOPPED(outcome));
+    int accepted = accept(listener, NULL, NULL);
+    assert_int_equal(platform_peer_state(accepted), 'T');
+    kill(child, SIGKILL);
+    waitpid(child, &outcome, 0);
+    assert_int_equal(platform_peer_state(accepted), '\0');
+    close(accepted);
+    close(listener);
 }

@@ -1,0 +1,102 @@
+/* silence.c - see silence.h. Time is counted in looks of this process: those that it misses because it was
+ * stopped itself are nobody's silence. */
+#include "engine/silence.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "engine/progress.h"
+
+#include <stdio.h>
+
+#define LOOKS_PER_PERIOD  8
+#define LOOKS_UNTIL_ASKED 2
+
+/* The time between two looks; 0: none are wanted. */
+static int64_t interval(const struct hvd_context *context)
+{
+    const struct settings *settings = &context->settings;
+    double period = settings->stall_warning_seconds > 0 ? settings->stall_warning_seconds
+                                                        : settings->stall_shutdown_seconds;
+    return (int64_t)(period * CLOCK_SECOND) / LOOKS_PER_PERIOD;
+}
+
+int64_t silence_deadline(struct hvd_context *context, bool waits)
+{
+    if (!waits || !interval(context))
+        context->next_look = 0;
+    else if (!context->next_look) {
+        context->next_look = clock_now() + interval(context);
+        for (struct lane *lane = context->world; lane; lane = lane->next)
+            for (int i = 0; i < lane->edge_count; i++)
+                lane->edges[i].heard = true;
+    }
+    return context->next_look ? context->next_look : CLOCK_NEVER;
+}
+
+static const char *explain(char state)
+{
+    switch (state) {
+    case 'T':
+    case 't':
+        return "its process is stopped (state T), by a signal or a debugger; kill -CONT lets it go on";
+    case 'D':
+        return "its process waits for a disk or a device (state D)";
+    case '\0':
+        return "its process is stopped, or its host or the network is down: look at it there, e.g. with ps";
+    default:
+        return "its process is there, but its Horovod does not run: look at it, e.g. with gdb";
+    }
+}
+
+static void describe(const struct lane *lane, const struct edge *edge, double seconds, hvd_status *status)
+{
+    char who[MESH_PEER_TEXT];
+    const char *name = coordinator_oldest(lane->coordinator);
+    char state = mesh_peer_state(lane->mesh, lane->ranks[edge->peer], who, sizeof who);
+    status_set(status, HVD_TIMED_OUT, "%.200s waits, and %s has not answered for %.3g s: %s",
+               name ? name : "an operation under way", who, seconds, explain(state));
+}
+
+static void give_up(struct lane *lane, const struct edge *edge, const hvd_status *found)
+{
+    hvd_status cause;
+    status_set(&cause, HVD_TIMED_OUT, "%s. The job ends now, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS says",
+               found->text);
+    progress_fail(lane, lane->ranks[edge->peer], &cause);
+}
+
+static void look_at(struct lane *lane, struct edge *edge)
+{
+    const struct settings *settings = &lane->context->settings;
+    hvd_status found;
+    edge->silent_looks = edge->heard || edge->deaf ? 0 : edge->silent_looks + 1;
+    edge->heard = false;
+    if (edge->silent_looks == LOOKS_UNTIL_ASKED)
+        edge_ask(edge);
+    double silent = (double)edge->silent_looks * (double)interval(lane->context) / CLOCK_SECOND;
+    bool over = settings->stall_shutdown_seconds > 0 && silent >= settings->stall_shutdown_seconds;
+    if (!over && (!edge->silent_looks || edge->silent_looks % LOOKS_PER_PERIOD))
+        return;
+    describe(lane, edge, silent, &found);
+    if (over)
+        give_up(lane, edge, &found);
+    else
+        log_warning(lane->context->placement.rank, "%s", found.text);
+}
+
+void silence_look(struct hvd_context *context)
+{
+    int64_t now = context->next_look ? clock_now() : 0;
+    if (!context->next_look || now < context->next_look)
+        return;
+    context->next_look = now + interval(context);
+    for (struct lane *lane = context->world; lane; lane = lane->next) {
+        for (int i = 0; i < lane->edge_count; i++) {
+            if (lane_is_quiet(lane))
+                lane->edges[i].heard = true;
+            look_at(lane, &lane->edges[i]);
+        }
+        lane_flush(lane);
+    }
+}
