@@ -5,13 +5,13 @@
 #include <string.h>
 
 /* FNV-1a: names are short and come from the user's own program. */
-static uint64_t hash_of(const void *key, size_t length)
+static uint32_t hash_of(const void *key, size_t length)
 {
     const uint8_t *bytes = key;
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash ^ (hash >> 32);
+    return (uint32_t)(hash ^ (hash >> 32));
 }
 
 void map_free(struct map *map)
@@ -21,14 +21,14 @@ void map_free(struct map *map)
 }
 
 /* The slot that holds the key, or the free one where it would go. */
-static size_t find(const struct map *map, const void *key, size_t length, uint64_t hash)
+static size_t find(const struct map *map, const void *key, size_t length, uint32_t hash)
 {
     size_t mask = map->capacity - 1;
     size_t at = hash & mask;
     for (;; at = (at + 1) & mask) {
         const struct map_slot *slot = &map->slots[at];
-        if (!slot->key ||
-            (slot->hash == hash && slot->length == length && memcmp(slot->key, key, length) == 0))
+        if (!slot->value || (slot->hash == hash && slot->length == length &&
+                             memcmp((const char *)slot->value + map->key_offset, key, length) == 0))
             return at;
     }
 }
@@ -37,20 +37,21 @@ void *map_get(const struct map *map, const void *key, size_t length)
 {
     if (!map->capacity)
         return NULL;
-    const struct map_slot *slot = &map->slots[find(map, key, length, hash_of(key, length))];
-    return slot->key ? slot->value : NULL;
+    return map->slots[find(map, key, length, hash_of(key, length))].value;
 }
 
 static bool grow(struct map *map)
 {
-    struct map larger = {.capacity = map->capacity ? map->capacity * 2 : 16, .count = map->count};
+    struct map larger = *map;
+    larger.capacity = map->capacity ? map->capacity * 2 : 16;
     larger.slots = calloc(larger.capacity, sizeof *larger.slots);
     if (!larger.slots)
         return false;
     for (size_t i = 0; i < map->capacity; i++) {
         const struct map_slot *slot = &map->slots[i];
-        if (slot->key)
-            larger.slots[find(&larger, slot->key, slot->length, slot->hash)] = *slot;
+        const char *value = slot->value;
+        if (value)
+            larger.slots[find(&larger, value + map->key_offset, slot->length, slot->hash)] = *slot;
     }
     free(map->slots);
     *map = larger;
@@ -59,12 +60,13 @@ static bool grow(struct map *map)
 
 bool map_put(struct map *map, const void *key, size_t length, void *value)
 {
-    if (map->count * 4 >= map->capacity * 3 && !grow(map))
+    if (map->count * 8 >= map->capacity * 7 && !grow(map))
         return false;
-    uint64_t hash = hash_of(key, length);
+    map->key_offset = (size_t)((const char *)key - (const char *)value);
+    uint32_t hash = hash_of(key, length);
     struct map_slot *slot = &map->slots[find(map, key, length, hash)];
-    map->count += !slot->key;
-    *slot = (struct map_slot){key, length, hash, value};
+    map->count += !slot->value;
+    *slot = (struct map_slot){value, hash, (uint32_t)length};
     return true;
 }
 
@@ -74,11 +76,11 @@ void *map_remove(struct map *map, const void *key, size_t length)
         return NULL;
     size_t mask = map->capacity - 1;
     size_t hole = find(map, key, length, hash_of(key, length));
-    if (!map->slots[hole].key)
-        return NULL;
     void *value = map->slots[hole].value;
+    if (!value)
+        return NULL;
     map->count--;
-    for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
+    for (size_t at = (hole + 1) & mask; map->slots[at].value; at = (at + 1) & mask) {
         size_t home = map->slots[at].hash & mask;
         /* Move it back unless its home lies cyclically between the hole (excluded) and where it is. */
         if (((at - home) & mask) >= ((at - hole) & mask)) {
@@ -94,7 +96,7 @@ void *map_next(const struct map *map, size_t *cursor)
 {
     while (*cursor < map->capacity) {
         const struct map_slot *slot = &map->slots[(*cursor)++];
-        if (slot->key)
+        if (slot->value)
             return slot->value;
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* platform.h - what only this operating system has: memory files, local sockets that pass descriptors,
+/* platform.h - what only this operating system has: memory files, pages, local sockets that pass descriptors,
  * threads on cores, and waiting for many descriptors. One implementation per system; all calls report faults
  * by errno. */
 #ifndef HVD_BASE_PLATFORM_H
@@ -21,6 +21,10 @@ size_t platform_memory_bytes(int fd); /* 0: it is none */
  */
 void platform_memory_inherit(void *memory, size_t bytes);
 void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
+
+/* Zeroed pages of this process alone: a power of two of bytes, at a multiple of it; NULL on failure. */
+void *platform_pages_take(size_t bytes);
+void platform_pages_give(void *pages, size_t bytes);
 
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);

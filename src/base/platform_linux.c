@@ -99,6 +99,35 @@ void platform_memory_copy_inherited(void *memory, size_t bytes, int fd)
         munmap(memory, bytes); /* rather a fault here than changes in the parent */
 }
 
+static char *map_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* Mappings follow one another, so one behind another that is aligned mostly is, too. */
+void *platform_pages_take(size_t bytes)
+{
+    char *pages = map_pages(bytes);
+    if (!pages || (uintptr_t)pages % bytes == 0)
+        return pages;
+    munmap(pages, bytes);
+    char *room = map_pages(2 * bytes);
+    if (!room)
+        return NULL;
+    size_t before = bytes - (uintptr_t)room % bytes; /* 1 ... bytes */
+    pages = room + before;
+    munmap(room, before);
+    if (before < bytes)
+        munmap(pages + bytes, bytes - before);
+    return pages;
+}
+
+void platform_pages_give(void *pages, size_t bytes)
+{
+    munmap(pages, bytes);
+}
+
 /* ---- events ------------------------------------------------------------------------------------------ */
 
 int platform_event_create(void)

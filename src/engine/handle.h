@@ -12,9 +12,10 @@ struct hvd_handle {
     atomic_uint state;     /* HANDLE_*; a futex word */
     struct hvd_context *context;
     struct pending pending;
-    int64_t submitted;   /* clock_now's, when somebody observes */
-    bool observed;       /* observers were told of its submission */
-    hvd_request request; /* inputs and outputs point into this allocation */
+    int64_t submitted; /* clock_now's, when somebody observes */
+    bool observed;     /* observers were told of its submission */
+    size_t bytes;      /* of this block, in which the request's lists, the name and the signature lie */
+    hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;

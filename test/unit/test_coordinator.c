@@ -220,13 +220,20 @@ static void run_all(void)
     }
 }
 
+static struct signature encode(const hvd_request *request)
+{
+    uint32_t length;
+    assert_int_equal(signature_measure(request, &length, NULL), HVD_OK);
+    return signature_encode(request, malloc(length), length);
+}
+
 static hvd_code submit_request(int rank, const char *name, const hvd_request *request, hvd_status *status)
 {
     assert_true(request_count < REQUESTS);
     struct pending *pending = calloc(1, sizeof *pending);
     requests[request_count++] = pending;
     pending->name = name;
-    assert_int_equal(signature_encode(request, &pending->signature, NULL), HVD_OK);
+    pending->signature = encode(request);
     return coordinator_submit(ranks[rank].coordinator, pending, status);
 }
 
@@ -1104,7 +1111,7 @@ static void submit_unnamed(int rank)
     requests[request_count++] = pending;
     pending->name = names[coordinator_unnamed(ranks[rank].coordinator, HVD_ALLREDUCE)];
     pending->unnamed = true;
-    assert_int_equal(signature_encode(&request, &pending->signature, NULL), HVD_OK);
+    pending->signature = encode(&request);
     assert_int_equal(coordinator_submit(ranks[rank].coordinator, pending, NULL), HVD_OK);
 }
 
