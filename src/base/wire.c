@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEPT_BYTES ((size_t)4 << 10)
+
 void wire_writer_free(struct wire_writer *writer)
 {
     free(writer->bytes);
@@ -25,6 +27,16 @@ bool wire_reserve(struct wire_writer *writer, size_t capacity)
     writer->bytes = bytes;
     writer->capacity = larger;
     return true;
+}
+
+void wire_reset(struct wire_writer *writer)
+{
+    writer->length = 0;
+    if (writer->capacity <= KEPT_BYTES)
+        return;
+    free(writer->bytes);
+    writer->bytes = NULL;
+    writer->capacity = 0;
 }
 
 static uint8_t *extend(struct wire_writer *writer, size_t length)

@@ -18,14 +18,10 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
     if (entry->agreed)
         return refuse(status, "a second id for a name that has", entry->agreed->id);
-    struct form *form = entry->round.common;
-    if (form && signature_equal(&form->signature, &decision->signature)) {
-        form_share(form);
-    } else {
-        hvd_code code = form_create(&decision->signature, c->config.size, &form, status);
-        if (code)
-            return code;
-    }
+    struct form *form;
+    hvd_code code = form_find(&c->table.forms, &decision->signature, c->config.size, &form, status);
+    if (code)
+        return code;
     return table_agree(&c->table, entry, c->seen, form, status);
 }
 

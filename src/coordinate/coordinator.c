@@ -129,7 +129,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
         form = form_share(entry->agreed->form);
     else
-        code = form_create(&request->signature, c->config.size, &form, status);
+        code = form_find(&c->table.forms, &request->signature, c->config.size, &form, status);
     if (code)
         return code;
     note_open(c, entry);
@@ -221,7 +221,7 @@ static void put_report(struct coordinator *c, const struct entry *entry)
     const struct agreement *agreed = entry->agreed;
     if (entry->round.variants)
         report_put_variants(&c->out, entry);
-    else if (agreed && form_equal(agreed->form, entry->round.common))
+    else if (agreed && agreed->form == entry->round.common)
         report_put_agreed(&c->out, entry);
     else
         report_put_common(&c->out, entry);

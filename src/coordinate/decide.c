@@ -151,7 +151,7 @@ static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *
 {
     hvd_code code = HVD_OK;
     struct agreement *agreed = entry->agreed;
-    if (agreed && form_equal(agreed->form, entry->round.common)) {
+    if (agreed && agreed->form == entry->round.common) {
         *id = agreed->id;
         return HVD_OK;
     }

@@ -142,5 +142,6 @@ void table_free(struct table *table)
     }
     map_free(&table->names);
     map_free(&table->ids);
+    map_free(&table->forms);
     *table = (struct table){0};
 }

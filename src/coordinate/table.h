@@ -68,7 +68,7 @@ struct entry {
 };
 
 struct table {
-    struct map names, ids;
+    struct map names, ids, forms;
     int reporters;                         /* children and this rank */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };

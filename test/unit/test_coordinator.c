@@ -373,7 +373,7 @@ static void long_messages_are_split(void **state)
     run_all();
     for (int r = 0; r < 3; r++)
         assert_int_equal(coordinator_pending_count(ranks[r].coordinator), 0);
-    assert_in_range(longest_message, 1 << 20, 2 << 20);
+    assert_in_range(longest_message, 16 << 10, 64 << 10);
 }
 
 /* ---- batches ---------------------------------------------------------------------------------------------
