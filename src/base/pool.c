@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define CHUNK       ((size_t)32 << 10)
-#define SPARES      4
+#define SPARES      2
 #define FINE_GRAIN  ((size_t)16) /* of sizes up to FINE_LIMIT */
 #define FINE_LIMIT  ((size_t)256)
 #define ROUGH_GRAIN ((size_t)64) /* and above */

@@ -10,6 +10,8 @@
 /* A silent child keeps evicted agreements alive at its parent; after so many it speaks up. */
 #define EVICTIONS_UNSEEN_LIMIT 64
 
+#define KEPT_NAMES 256 /* for which lists stay between two flushes */
+
 bool entry_list_push(struct entry_list *list, struct entry *entry)
 {
     if (list->count == list->capacity) {
@@ -80,18 +82,19 @@ int coordinator_pending_count(const struct coordinator *c)
 static void put_request(struct coordinator *c, struct entry *entry, struct pending *request)
 {
     entry->mine = request;
-    entry->previous = c->newest;
-    entry->next = NULL;
-    *(c->newest ? &c->newest->next : &c->oldest) = entry;
-    c->newest = entry;
+    request->entry = entry;
+    request->previous = c->newest;
+    request->next = NULL;
+    *(c->newest ? &c->newest->next : &c->oldest) = request;
+    c->newest = request;
     c->pending++;
 }
 
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
 {
     struct pending *request = entry->mine;
-    *(entry->previous ? &entry->previous->next : &c->oldest) = entry->next;
-    *(entry->next ? &entry->next->previous : &c->newest) = entry->previous;
+    *(request->previous ? &request->previous->next : &c->oldest) = request->next;
+    *(request->next ? &request->next->previous : &c->newest) = request->previous;
     entry->mine = NULL;
     c->pending--;
     return request;
@@ -248,6 +251,36 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
+static void entry_list_tidy(struct entry_list *list)
+{
+    if (list->count || list->capacity <= KEPT_NAMES)
+        return;
+    free(list->items);
+    *list = (struct entry_list){0};
+}
+
+/* Memory that many names needed at once is given back. */
+static void tidy(struct coordinator *c)
+{
+    wire_reset(&c->out);
+    entry_list_tidy(&c->complete);
+    entry_list_tidy(&c->root.ready);
+    c->root.members.count = 0;
+    entry_list_tidy(&c->root.members);
+    if (c->root.id_capacity > KEPT_NAMES) {
+        free(c->root.ids);
+        c->root.ids = NULL;
+        c->root.id_capacity = 0;
+    }
+    if (c->member_capacity > KEPT_NAMES) {
+        free(c->members);
+        free(c->forms);
+        c->members = NULL;
+        c->forms = NULL;
+        c->member_capacity = 0;
+    }
+}
+
 void coordinator_flush(struct coordinator *c, int64_t now)
 {
     hvd_status problem;
@@ -258,6 +291,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
         code = stall_check(c, now, &problem);
     if (!code)
         code = close_advance(c, &problem);
+    tidy(c);
     if (!code)
         return;
     hvd_status cause;

@@ -7,6 +7,7 @@
 #define HVD_COORDINATE_TABLE_H
 
 #include "base/map.h"
+#include "base/pool.h"
 #include "coordinate/coordinator.h"
 #include "coordinate/form.h"
 #include "coordinate/ranks.h"
@@ -57,7 +58,6 @@ struct entry {
     int agreements; /* that point here */
     struct agreement *agreed;
     struct pending *mine;
-    struct entry *previous, *next; /* those with `mine`, oldest first */
     struct round round;
     uint64_t ended; /* number of the decision that ended the last round */
     uint64_t order; /* at the root: when it became ready everywhere, as a number, and in time */
@@ -69,6 +69,7 @@ struct entry {
 
 struct table {
     struct map names, ids, forms;
+    struct pool pool;                      /* of entries and agreements */
     int reporters;                         /* children and this rank */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };

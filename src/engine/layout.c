@@ -23,7 +23,7 @@ static uint64_t row_bytes_of(const hvd_tensor *tensor)
 
 /* How long the lists of a batch may become. */
 struct lengths {
-    size_t handles, tensors, rows, inputs, outputs, blocks;
+    size_t handles, tensors, rows, row_bytes, inputs, outputs, blocks;
 };
 
 static struct lengths measure(struct hvd_handle *const *handles, int count, int size)
@@ -33,7 +33,10 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
     for (int i = 0; i < count; i++)
         lengths.tensors += (size_t)handles[i]->request.count;
     lengths.inputs = lengths.outputs = lengths.tensors;
-    lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+    if (operation == HVD_ALLGATHER || operation == HVD_ALLTOALL) {
+        lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+        lengths.row_bytes = lengths.tensors;
+    }
     if (operation == HVD_REDUCESCATTER) {
         lengths.inputs = lengths.tensors * (size_t)size;
         lengths.outputs = lengths.tensors + 2;
@@ -45,10 +48,10 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
 struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size)
 {
     struct lengths lengths = measure(handles, count, size);
-    struct running_batch *running =
-        calloc(1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
-                      (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
-                      (lengths.rows + lengths.tensors) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
+    struct running_batch *running = calloc(
+        1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
+               (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
+               (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
     if (!running)
         return NULL;
     running->handles = (struct hvd_handle **)(running + 1);
@@ -58,7 +61,7 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     running->job.output.starts = running->job.input.starts + lengths.inputs;
     running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
     running->row_bytes = running->own_rows + lengths.rows;
-    running->blocks = (size_t *)(running->row_bytes + lengths.tensors);
+    running->blocks = (size_t *)(running->row_bytes + lengths.row_bytes);
     memcpy(running->handles, handles, (size_t)count * sizeof *handles);
     running->count = count;
     return running;
