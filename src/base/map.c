@@ -1,7 +1,8 @@
 /* map.c - see map.h. Removal shifts the following run back, so there are no tombstones. */
 #include "base/map.h"
 
-#include <stdlib.h>
+#include "base/pages.h"
+
 #include <string.h>
 
 /* Of eight bytes at a time. Names come from the user's own program: nobody chooses them so that they collide.
@@ -21,7 +22,7 @@ static uint32_t hash_of(const void *key, size_t length)
 
 void map_free(struct map *map)
 {
-    free(map->slots);
+    pages_give(map->slots, map->capacity * sizeof *map->slots);
     *map = (struct map){0};
 }
 
@@ -49,16 +50,17 @@ static bool grow(struct map *map)
 {
     struct map larger = *map;
     larger.capacity = map->capacity ? map->capacity * 2 : 16;
-    larger.slots = calloc(larger.capacity, sizeof *larger.slots);
+    larger.slots = pages_take(larger.capacity * sizeof *larger.slots);
     if (!larger.slots)
         return false;
+    memset(larger.slots, 0, larger.capacity * sizeof *larger.slots);
     for (size_t i = 0; i < map->capacity; i++) {
         const struct map_slot *slot = &map->slots[i];
         const char *value = slot->value;
         if (value)
             larger.slots[find(&larger, value + map->key_offset, slot->length, slot->hash)] = *slot;
     }
-    free(map->slots);
+    pages_give(map->slots, map->capacity * sizeof *map->slots);
     *map = larger;
     return true;
 }

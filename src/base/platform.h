@@ -22,8 +22,8 @@ size_t platform_memory_bytes(int fd); /* 0: it is none */
 void platform_memory_inherit(void *memory, size_t bytes);
 void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
 
-/* Zeroed pages of this process alone: a power of two of bytes, at a multiple of it; NULL on failure. */
-void *platform_pages_take(size_t bytes);
+/* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
+void *platform_pages_take(size_t bytes, size_t alignment);
 void platform_pages_give(void *pages, size_t bytes);
 
 /* A counter that makes its descriptor readable until it is cleared. */

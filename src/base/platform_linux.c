@@ -106,20 +106,20 @@ static char *map_pages(size_t bytes)
 }
 
 /* Mappings follow one another, so one behind another that is aligned mostly is, too. */
-void *platform_pages_take(size_t bytes)
+void *platform_pages_take(size_t bytes, size_t alignment)
 {
     char *pages = map_pages(bytes);
-    if (!pages || (uintptr_t)pages % bytes == 0)
+    if (!pages || (uintptr_t)pages % alignment == 0)
         return pages;
     munmap(pages, bytes);
-    char *room = map_pages(2 * bytes);
+    char *room = map_pages(bytes + alignment);
     if (!room)
         return NULL;
-    size_t before = bytes - (uintptr_t)room % bytes; /* 1 ... bytes */
+    size_t before = alignment - (uintptr_t)room % alignment; /* 1 ... alignment */
     pages = room + before;
     munmap(room, before);
-    if (before < bytes)
-        munmap(pages + bytes, bytes - before);
+    if (before < alignment)
+        munmap(pages + bytes, alignment - before);
     return pages;
 }
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define CHUNK       ((size_t)32 << 10)
+#define CHUNK       ((size_t)16 << 10)
 #define SPARES      2
 #define FINE_GRAIN  ((size_t)16) /* of sizes up to FINE_LIMIT */
 #define FINE_LIMIT  ((size_t)256)
@@ -79,7 +79,7 @@ static struct pool_chunk *take_spare(struct pool *pool)
 static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 {
     struct pool_chunk *chunk = take_spare(pool);
-    if (!chunk && !(chunk = platform_pages_take(CHUNK)))
+    if (!chunk && !(chunk = platform_pages_take(CHUNK, CHUNK)))
         return NULL;
     *chunk = (struct pool_chunk){.fresh = offsetof(struct pool_chunk, blocks), .bytes = bytes};
     open_chunk(pool, chunk);

@@ -1,6 +1,7 @@
 /* apply.c - every rank carries out the decisions of the root, in their order. Driver only. */
 #include "coordinate/join.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -39,14 +40,16 @@ static bool reserve_members(struct coordinator *c, size_t count)
 {
     if (count <= c->member_capacity)
         return true;
-    struct pending **members = realloc(c->members, count * sizeof *members);
-    if (members)
-        c->members = members;
-    struct member *forms = realloc(c->forms, count * sizeof *forms);
-    if (forms)
-        c->forms = forms;
-    if (!members || !forms)
+    struct pending **members = pages_take(count * sizeof *members);
+    struct member *forms = pages_take(count * sizeof *forms);
+    if (!members || !forms) {
+        pages_give(members, count * sizeof *members);
+        pages_give(forms, count * sizeof *forms);
         return false;
+    }
+    members_free(c);
+    c->members = members;
+    c->forms = forms;
     c->member_capacity = count;
     return true;
 }

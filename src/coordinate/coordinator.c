@@ -2,6 +2,7 @@
 #include "coordinate/join.h"
 #include "coordinate/stall.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@ bool entry_list_push(struct entry_list *list, struct entry *entry)
 {
     if (list->count == list->capacity) {
         size_t capacity = list->capacity ? list->capacity * 2 : 16;
-        struct entry **items = realloc(list->items, capacity * sizeof *items);
+        struct entry **items =
+            pages_resize(list->items, list->capacity * sizeof *items, capacity * sizeof *items);
         if (!items)
             return false;
         list->items = items;
@@ -24,6 +26,28 @@ bool entry_list_push(struct entry_list *list, struct entry *entry)
     }
     list->items[list->count++] = entry;
     return true;
+}
+
+static void entry_list_free(struct entry_list *list)
+{
+    pages_give(list->items, list->capacity * sizeof(struct entry *));
+    *list = (struct entry_list){0};
+}
+
+void members_free(struct coordinator *c)
+{
+    pages_give(c->members, c->member_capacity * sizeof *c->members);
+    pages_give(c->forms, c->member_capacity * sizeof *c->forms);
+    c->members = NULL;
+    c->forms = NULL;
+    c->member_capacity = 0;
+}
+
+static void ids_free(struct root *root)
+{
+    pages_give(root->ids, root->id_capacity * sizeof *root->ids);
+    root->ids = NULL;
+    root->id_capacity = 0;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------- */
@@ -56,12 +80,11 @@ void coordinator_destroy(struct coordinator *c)
     tree_node_free(&c->config.tree);
     wire_writer_free(&c->out);
     free(c->children);
-    free(c->complete.items);
-    free(c->members);
-    free(c->forms);
-    free(c->root.ready.items);
-    free(c->root.members.items);
-    free(c->root.ids);
+    entry_list_free(&c->complete);
+    members_free(c);
+    entry_list_free(&c->root.ready);
+    entry_list_free(&c->root.members);
+    ids_free(&c->root);
     free(c->root.joined);
     free(c->joins);
     free(c);
@@ -253,10 +276,8 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
 
 static void entry_list_tidy(struct entry_list *list)
 {
-    if (list->count || list->capacity <= KEPT_NAMES)
-        return;
-    free(list->items);
-    *list = (struct entry_list){0};
+    if (!list->count && list->capacity > KEPT_NAMES)
+        entry_list_free(list);
 }
 
 /* Memory that many names needed at once is given back. */
@@ -267,18 +288,10 @@ static void tidy(struct coordinator *c)
     entry_list_tidy(&c->root.ready);
     c->root.members.count = 0;
     entry_list_tidy(&c->root.members);
-    if (c->root.id_capacity > KEPT_NAMES) {
-        free(c->root.ids);
-        c->root.ids = NULL;
-        c->root.id_capacity = 0;
-    }
-    if (c->member_capacity > KEPT_NAMES) {
-        free(c->members);
-        free(c->forms);
-        c->members = NULL;
-        c->forms = NULL;
-        c->member_capacity = 0;
-    }
+    if (c->root.id_capacity > KEPT_NAMES)
+        ids_free(&c->root);
+    if (c->member_capacity > KEPT_NAMES)
+        members_free(c);
 }
 
 void coordinator_flush(struct coordinator *c, int64_t now)

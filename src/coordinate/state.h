@@ -107,6 +107,7 @@ bool entry_list_push(struct entry_list *list, struct entry *entry); /* false whe
 
 /* coordinator.c: takes this rank's request out of its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
+void members_free(struct coordinator *c); /* the list */
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
