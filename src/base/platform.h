@@ -25,6 +25,8 @@ void platform_memory_copy_inherited(void *memory, size_t bytes, int fd);
 /* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
 void *platform_pages_take(size_t bytes, size_t alignment);
 void platform_pages_give(void *pages, size_t bytes);
+/* They are zeroed pages again, and take no memory until they are touched; `pages` lies on a page's border. */
+void platform_pages_drop(void *pages, size_t bytes);
 
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);

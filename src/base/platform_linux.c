@@ -123,6 +123,11 @@ void *platform_pages_take(size_t bytes, size_t alignment)
     return pages;
 }
 
+void platform_pages_drop(void *pages, size_t bytes)
+{
+    madvise(pages, bytes, MADV_DONTNEED);
+}
+
 void platform_pages_give(void *pages, size_t bytes)
 {
     munmap(pages, bytes);

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define CHUNK       ((size_t)16 << 10)
 #define SPARES      2
 #define FINE_GRAIN  ((size_t)16) /* of sizes up to FINE_LIMIT */
 #define FINE_LIMIT  ((size_t)256)
@@ -29,6 +28,11 @@ struct pool_chunk {
     size_t bytes;                       /* of a block */
     max_align_t blocks[];
 };
+
+void pool_init(struct pool *pool, size_t chunk_bytes, size_t kept_bytes)
+{
+    *pool = (struct pool){.chunk_bytes = chunk_bytes, .kept_bytes = kept_bytes};
+}
 
 static size_t round_up(size_t bytes)
 {
@@ -61,9 +65,9 @@ static void close_chunk(struct pool *pool, struct pool_chunk *chunk)
         chunk->next->previous = chunk->previous;
 }
 
-static bool is_full(const struct pool_chunk *chunk)
+static bool is_full(const struct pool *pool, const struct pool_chunk *chunk)
 {
-    return !chunk->given && chunk->fresh + chunk->bytes > CHUNK;
+    return !chunk->given && chunk->fresh + chunk->bytes > pool->chunk_bytes;
 }
 
 static struct pool_chunk *take_spare(struct pool *pool)
@@ -79,7 +83,7 @@ static struct pool_chunk *take_spare(struct pool *pool)
 static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 {
     struct pool_chunk *chunk = take_spare(pool);
-    if (!chunk && !(chunk = platform_pages_take(CHUNK, CHUNK)))
+    if (!chunk && !(chunk = platform_pages_take(pool->chunk_bytes, pool->chunk_bytes)))
         return NULL;
     *chunk = (struct pool_chunk){.fresh = offsetof(struct pool_chunk, blocks), .bytes = bytes};
     open_chunk(pool, chunk);
@@ -102,7 +106,7 @@ void *pool_take(struct pool *pool, size_t bytes)
         chunk->fresh += bytes;
     }
     chunk->used++;
-    if (is_full(chunk))
+    if (is_full(pool, chunk))
         close_chunk(pool, chunk);
     return block;
 }
@@ -111,9 +115,11 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
 {
     close_chunk(pool, chunk);
     if (pool->spares == SPARES) {
-        platform_pages_give(chunk, CHUNK);
+        platform_pages_give(chunk, pool->chunk_bytes);
         return;
     }
+    if (chunk->fresh > pool->kept_bytes)
+        platform_pages_drop((char *)chunk + pool->kept_bytes, chunk->fresh - pool->kept_bytes);
     chunk->next = pool->spare;
     pool->spare = chunk;
     pool->spares++;
@@ -125,8 +131,9 @@ void pool_give(struct pool *pool, void *block, size_t bytes)
         free(block);
         return;
     }
-    struct pool_chunk *chunk = (struct pool_chunk *)((uintptr_t)block / CHUNK * CHUNK);
-    if (is_full(chunk))
+    struct pool_chunk *chunk =
+        (struct pool_chunk *)((uintptr_t)block / pool->chunk_bytes * pool->chunk_bytes);
+    if (is_full(pool, chunk))
         open_chunk(pool, chunk);
     struct free_block *given = block;
     given->next = chunk->given;
@@ -138,5 +145,5 @@ void pool_give(struct pool *pool, void *block, size_t bytes)
 void pool_fini(struct pool *pool)
 {
     for (struct pool_chunk *chunk; (chunk = take_spare(pool));)
-        platform_pages_give(chunk, CHUNK);
+        platform_pages_give(chunk, pool->chunk_bytes);
 }

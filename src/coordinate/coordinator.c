@@ -11,6 +11,8 @@
 /* A silent child keeps evicted agreements alive at its parent; after so many it speaks up. */
 #define EVICTIONS_UNSEEN_LIMIT 64
 
+#define TABLE_CHUNK ((size_t)32 << 10)
+
 #define KEPT_NAMES 256 /* for which lists stay between two flushes */
 
 bool entry_list_push(struct entry_list *list, struct entry *entry)
@@ -66,6 +68,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->config = *config;
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
+    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
     c->root.sorted = true;
     *coordinator = c;

@@ -25,7 +25,7 @@ struct hvd_config {
 
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
-    struct pool pool;      /* of the handles */
+    struct pool pool;      /* of the handles, under `pool_lock` */
     pthread_mutex_t pool_lock;
     struct settings settings;
     hvd_placement placement;

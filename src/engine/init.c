@@ -20,6 +20,10 @@
 /* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
 #define FAREWELL_SECONDS 30
 
+/* Some 300 requests in flight need no system call. */
+#define HANDLES      ((size_t)1 << 20)
+#define HANDLES_KEPT ((size_t)128 << 10)
+
 void context_retain(struct hvd_context *context)
 {
     atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
@@ -202,6 +206,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
+    pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
     pthread_mutex_init(&opened->pool_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
