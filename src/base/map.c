@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define LEAST 16 /* slots */
+
 /* Of eight bytes at a time. Names come from the user's own program: nobody chooses them so that they collide.
  */
 static uint32_t hash_of(const void *key, size_t length)
@@ -46,28 +48,28 @@ void *map_get(const struct map *map, const void *key, size_t length)
     return map->slots[find(map, key, length, hash_of(key, length))].value;
 }
 
-static bool grow(struct map *map)
+static bool resize(struct map *map, size_t capacity)
 {
-    struct map larger = *map;
-    larger.capacity = map->capacity ? map->capacity * 2 : 16;
-    larger.slots = pages_take(larger.capacity * sizeof *larger.slots);
-    if (!larger.slots)
+    struct map other = *map;
+    other.capacity = capacity;
+    other.slots = pages_take(other.capacity * sizeof *other.slots);
+    if (!other.slots)
         return false;
-    memset(larger.slots, 0, larger.capacity * sizeof *larger.slots);
+    memset(other.slots, 0, other.capacity * sizeof *other.slots);
     for (size_t i = 0; i < map->capacity; i++) {
         const struct map_slot *slot = &map->slots[i];
         const char *value = slot->value;
         if (value)
-            larger.slots[find(&larger, value + map->key_offset, slot->length, slot->hash)] = *slot;
+            other.slots[find(&other, value + map->key_offset, slot->length, slot->hash)] = *slot;
     }
     pages_give(map->slots, map->capacity * sizeof *map->slots);
-    *map = larger;
+    *map = other;
     return true;
 }
 
 bool map_put(struct map *map, const void *key, size_t length, void *value)
 {
-    if (map->count * 8 >= map->capacity * 7 && !grow(map))
+    if (map->count * 8 >= map->capacity * 7 && !resize(map, map->capacity ? map->capacity * 2 : LEAST))
         return false;
     map->key_offset = (size_t)((const char *)key - (const char *)value);
     uint32_t hash = hash_of(key, length);
@@ -96,6 +98,8 @@ void *map_remove(struct map *map, const void *key, size_t length)
         }
     }
     map->slots[hole] = (struct map_slot){0};
+    if (map->count * 8 < map->capacity && map->capacity > LEAST)
+        resize(map, map->capacity / 2); /* if memory is out it stays as it is */
     return value;
 }
 

@@ -69,6 +69,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
     pool_init(&c->table.pool, TABLE_CHUNK, TABLE_CHUNK);
+    pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
     c->root.sorted = true;
     *coordinator = c;

@@ -3,8 +3,12 @@
 
 #include "base/status.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+static size_t bytes_of(const struct signature *signature)
+{
+    return sizeof(struct form) + signature->length;
+}
 
 static hvd_code check(struct form *form, int size, hvd_status *status)
 {
@@ -17,33 +21,34 @@ static hvd_code check(struct form *form, int size, hvd_status *status)
     return HVD_OK;
 }
 
-static hvd_code create(struct map *forms, const struct signature *signature, int size, struct form **form,
-                       hvd_status *status)
+static hvd_code create(struct form_store *store, const struct signature *signature, int size,
+                       struct form **form, hvd_status *status)
 {
-    struct form *created = malloc(sizeof *created + signature->length);
+    size_t bytes = bytes_of(signature);
+    struct form *created = pool_take(&store->pool, bytes);
     hvd_code code = created ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (created) {
-        *created = (struct form){1, forms, {created->bytes, signature->length}, {0}};
+        *created = (struct form){1, store, {created->bytes, signature->length}, {0}};
         memcpy(created->bytes, signature->bytes, signature->length);
         code = check(created, size, status);
-        if (!code && !map_put(forms, created->bytes, signature->length, created))
+        if (!code && !map_put(&store->map, created->bytes, signature->length, created))
             code = HVD_OUT_OF_MEMORY;
     }
     if (code == HVD_OUT_OF_MEMORY)
         status_set(status, code, "out of memory for a request of %u bytes", (unsigned)signature->length);
     if (code)
-        free(created);
+        pool_give(&store->pool, created, bytes);
     else
         *form = created;
     return code;
 }
 
-hvd_code form_find(struct map *forms, const struct signature *signature, int size, struct form **form,
+hvd_code form_find(struct form_store *store, const struct signature *signature, int size, struct form **form,
                    hvd_status *status)
 {
-    struct form *known = map_get(forms, signature->bytes, signature->length);
+    struct form *known = map_get(&store->map, signature->bytes, signature->length);
     if (!known)
-        return create(forms, signature, size, form, status);
+        return create(store, signature, size, form, status);
     *form = form_share(known);
     return HVD_OK;
 }
@@ -58,6 +63,6 @@ void form_release(struct form *form)
 {
     if (!form || --form->references)
         return;
-    map_remove(form->forms, form->bytes, form->signature.length);
-    free(form);
+    map_remove(&form->store->map, form->bytes, form->signature.length);
+    pool_give(&form->store->pool, form, bytes_of(&form->signature));
 }

@@ -158,7 +158,8 @@ void table_free(struct table *table)
     }
     map_free(&table->names);
     map_free(&table->ids);
-    map_free(&table->forms);
+    map_free(&table->forms.map);
+    pool_fini(&table->forms.pool);
     pool_fini(&table->pool);
     *table = (struct table){0};
 }

@@ -75,7 +75,8 @@ struct entry {
 };
 
 struct table {
-    struct map names, ids, forms;
+    struct map names, ids;
+    struct form_store forms;
     struct pool pool;                      /* of entries and agreements */
     int reporters;                         /* children and this rank */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
