@@ -13,6 +13,13 @@
 #define FINE_LIMIT  ((size_t)256)
 #define ROUGH_GRAIN ((size_t)64) /* and above */
 
+/* Larger blocks are malloc's. AddressSanitizer sees the ends of malloc's blocks only, so there all are. */
+#ifdef __SANITIZE_ADDRESS__
+#define LARGEST ((size_t)0)
+#else
+#define LARGEST POOL_LARGEST
+#endif
+
 _Static_assert(POOL_SIZES == FINE_LIMIT / FINE_GRAIN + (POOL_LARGEST - FINE_LIMIT) / ROUGH_GRAIN,
                "a list for every size");
 
@@ -92,7 +99,7 @@ static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 
 void *pool_take(struct pool *pool, size_t bytes)
 {
-    if (bytes > POOL_LARGEST)
+    if (bytes > LARGEST)
         return malloc(bytes);
     bytes = round_up(bytes);
     struct pool_chunk *chunk = *list_of(pool, bytes);
@@ -127,7 +134,7 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
 
 void pool_give(struct pool *pool, void *block, size_t bytes)
 {
-    if (bytes > POOL_LARGEST || !block) {
+    if (bytes > LARGEST || !block) {
         free(block);
         return;
     }

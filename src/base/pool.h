@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#define POOL_LARGEST ((size_t)1024) /* larger blocks are malloc's */
+#define POOL_LARGEST ((size_t)1024) /* of the blocks; larger ones are malloc's */
 #define POOL_SIZES   28
 
 struct pool {

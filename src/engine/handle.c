@@ -134,7 +134,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     if (!created)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
                           operation_name(request->operation));
-    *created = (struct hvd_handle){.context = context, .bytes = block.total, .request = *request};
+    *created = (struct hvd_handle){.context = context, .bytes = (uint32_t)block.total, .request = *request};
     atomic_init(&created->references, 2);
     char *base = (char *)created, *name = base + block.name;
     name[0] = '\0';

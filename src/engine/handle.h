@@ -14,13 +14,13 @@ struct hvd_handle {
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
     bool observed;     /* observers were told of its submission */
-    size_t bytes;      /* of this block, in which the request's lists, the name and the signature lie */
+    uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    void *own_data;          /* of a stand-in, freed with it */
     int value;               /* join: the last rank; adding a process set: its id */
+    void *own_data;          /* of a stand-in, freed with it */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };
 
