@@ -30,6 +30,8 @@ extern const struct test_hooks test_hooks __attribute__((weak));
 
 /* As of "/proc/self/fd", the descriptors; with those of looking. */
 int count_entries(const char *folder);
+/* Bytes of this process's own memory that are there; 0 where a sanitizer keeps books. */
+size_t own_bytes(void);
 
 /* For calls whose last argument is &check_status. */
 #define ASSERT_OK(call)                                                                                      \

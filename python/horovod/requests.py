@@ -110,10 +110,8 @@ class Request(Generic[A, T]):
         """Submits the request."""
         inputs, outputs = self._memory(in_place)
         operation: _core.Operation = self._ask(_core.submit, inputs, outputs)
-        if self.operation in _MAKES_RESULTS:
-            return Handle(operation, lambda: self.pick([self.arrays.adopt(r) for r in operation.results()]))
-        written = inputs if outputs is None else outputs
-        return Handle(operation, lambda: self.pick(written))
+        written = None if self.operation in _MAKES_RESULTS else inputs if outputs is None else outputs
+        return Handle(operation, self.pick, written, self.arrays)
 
     def run(self, in_place: bool = False) -> list[A]:
         """Submits the request and waits; the calling thread does the work itself."""

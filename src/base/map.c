@@ -1,34 +1,42 @@
 /* map.c - see map.h. Removal shifts the following run back, so there are no tombstones. */
 #include "base/map.h"
 
-#include <stdlib.h>
+#include "base/pages.h"
+
 #include <string.h>
 
-/* FNV-1a: names are short and come from the user's own program. */
-static uint64_t hash_of(const void *key, size_t length)
+#define LEAST 16 /* slots */
+
+/* Of eight bytes at a time. Names come from the user's own program: nobody chooses them so that they collide.
+ */
+static uint32_t hash_of(const void *key, size_t length)
 {
     const uint8_t *bytes = key;
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash ^ (hash >> 32);
+    uint64_t hash = length;
+    for (size_t i = 0; i < length; i += sizeof hash) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, length - i < sizeof word ? length - i : sizeof word);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return (uint32_t)hash;
 }
 
 void map_free(struct map *map)
 {
-    free(map->slots);
+    pages_give(map->slots, map->capacity * sizeof *map->slots);
     *map = (struct map){0};
 }
 
 /* The slot that holds the key, or the free one where it would go. */
-static size_t find(const struct map *map, const void *key, size_t length, uint64_t hash)
+static size_t find(const struct map *map, const void *key, size_t length, uint32_t hash)
 {
     size_t mask = map->capacity - 1;
     size_t at = hash & mask;
     for (;; at = (at + 1) & mask) {
         const struct map_slot *slot = &map->slots[at];
-        if (!slot->key ||
-            (slot->hash == hash && slot->length == length && memcmp(slot->key, key, length) == 0))
+        if (!slot->value || (slot->hash == hash && slot->length == length &&
+                             memcmp((const char *)slot->value + map->key_offset, key, length) == 0))
             return at;
     }
 }
@@ -37,34 +45,37 @@ void *map_get(const struct map *map, const void *key, size_t length)
 {
     if (!map->capacity)
         return NULL;
-    const struct map_slot *slot = &map->slots[find(map, key, length, hash_of(key, length))];
-    return slot->key ? slot->value : NULL;
+    return map->slots[find(map, key, length, hash_of(key, length))].value;
 }
 
-static bool grow(struct map *map)
+static bool resize(struct map *map, size_t capacity)
 {
-    struct map larger = {.capacity = map->capacity ? map->capacity * 2 : 16, .count = map->count};
-    larger.slots = calloc(larger.capacity, sizeof *larger.slots);
-    if (!larger.slots)
+    struct map other = *map;
+    other.capacity = capacity;
+    other.slots = pages_take(other.capacity * sizeof *other.slots);
+    if (!other.slots)
         return false;
+    memset(other.slots, 0, other.capacity * sizeof *other.slots);
     for (size_t i = 0; i < map->capacity; i++) {
         const struct map_slot *slot = &map->slots[i];
-        if (slot->key)
-            larger.slots[find(&larger, slot->key, slot->length, slot->hash)] = *slot;
+        const char *value = slot->value;
+        if (value)
+            other.slots[find(&other, value + map->key_offset, slot->length, slot->hash)] = *slot;
     }
-    free(map->slots);
-    *map = larger;
+    pages_give(map->slots, map->capacity * sizeof *map->slots);
+    *map = other;
     return true;
 }
 
 bool map_put(struct map *map, const void *key, size_t length, void *value)
 {
-    if (map->count * 4 >= map->capacity * 3 && !grow(map))
+    if (map->count * 8 >= map->capacity * 7 && !resize(map, map->capacity ? map->capacity * 2 : LEAST))
         return false;
-    uint64_t hash = hash_of(key, length);
+    map->key_offset = (size_t)((const char *)key - (const char *)value);
+    uint32_t hash = hash_of(key, length);
     struct map_slot *slot = &map->slots[find(map, key, length, hash)];
-    map->count += !slot->key;
-    *slot = (struct map_slot){key, length, hash, value};
+    map->count += !slot->value;
+    *slot = (struct map_slot){value, hash, (uint32_t)length};
     return true;
 }
 
@@ -74,11 +85,11 @@ void *map_remove(struct map *map, const void *key, size_t length)
         return NULL;
     size_t mask = map->capacity - 1;
     size_t hole = find(map, key, length, hash_of(key, length));
-    if (!map->slots[hole].key)
-        return NULL;
     void *value = map->slots[hole].value;
+    if (!value)
+        return NULL;
     map->count--;
-    for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
+    for (size_t at = (hole + 1) & mask; map->slots[at].value; at = (at + 1) & mask) {
         size_t home = map->slots[at].hash & mask;
         /* Move it back unless its home lies cyclically between the hole (excluded) and where it is. */
         if (((at - home) & mask) >= ((at - hole) & mask)) {
@@ -87,6 +98,8 @@ void *map_remove(struct map *map, const void *key, size_t length)
         }
     }
     map->slots[hole] = (struct map_slot){0};
+    if (map->count * 8 < map->capacity && map->capacity > LEAST)
+        resize(map, map->capacity / 2); /* if memory is out it stays as it is */
     return value;
 }
 
@@ -94,7 +107,7 @@ void *map_next(const struct map *map, size_t *cursor)
 {
     while (*cursor < map->capacity) {
         const struct map_slot *slot = &map->slots[(*cursor)++];
-        if (slot->key)
+        if (slot->value)
             return slot->value;
     }
     return NULL;

@@ -1,7 +1,8 @@
 /* map.h - a hash table from byte strings to pointers: open addressing, linear probing, no lock.
  *
- * Zeroed memory is a valid empty map. Keys are not copied: the value usually holds its own key, which must
- * stay put while it is in the map. */
+ * Zeroed memory is a valid empty map. Keys are not copied: each value holds its own key, at the same place in
+ * all values of a map, and stays put while it is in the map. An entry costs 16 bytes, 18 to 37 with the free
+ * ones. */
 #ifndef HVD_BASE_MAP_H
 #define HVD_BASE_MAP_H
 
@@ -10,20 +11,19 @@
 #include <stdint.h>
 
 struct map_slot {
-    const void *key; /* NULL: free */
-    size_t length;
-    uint64_t hash;
-    void *value;
+    void *value; /* NULL: free */
+    uint32_t hash, length;
 };
 
 struct map {
     struct map_slot *slots; /* a power of two, or none */
     size_t capacity, count;
+    size_t key_offset; /* in a value */
 };
 
 void map_free(struct map *map);
 void *map_get(const struct map *map, const void *key, size_t length); /* NULL when absent */
-/* Adds or replaces; false when memory is out. value must not be NULL. */
+/* Adds or replaces; false when memory is out. The key lies in the value. */
 bool map_put(struct map *map, const void *key, size_t length, void *value);
 void *map_remove(struct map *map, const void *key, size_t length); /* the value that was there, or NULL */
 /* Walks in no particular order: start with *cursor 0; NULL at the end. The map must not change meanwhile. */

@@ -1,4 +1,4 @@
-/* platform.h - what only this operating system has: memory files, local sockets that pass descriptors,
+/* platform.h - what only this operating system has: memory files, pages, local sockets that pass descriptors,
  * threads on cores, and waiting for many descriptors. One implementation per system; all calls report faults
  * by errno. */
 #ifndef HVD_BASE_PLATFORM_H
@@ -24,6 +24,12 @@ void platform_memory_inherit(void *memory, size_t bytes);
 void platform_memory_keep_writes(void *memory, size_t bytes, int fd);
 /* A hint that this private memory, not touched yet, be made of large pages. */
 void platform_memory_prefer_large_pages(void *memory, size_t bytes);
+
+/* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
+void *platform_pages_take(size_t bytes, size_t alignment);
+void platform_pages_give(void *pages, size_t bytes);
+/* They are zeroed pages again, and take no memory until they are touched; `pages` lies on a page's border. */
+void platform_pages_drop(void *pages, size_t bytes);
 
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);

@@ -104,6 +104,40 @@ void platform_memory_prefer_large_pages(void *memory, size_t bytes)
     madvise(memory, bytes, MADV_HUGEPAGE);
 }
 
+static char *map_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+/* Mappings follow one another, so one behind another that is aligned mostly is, too. */
+void *platform_pages_take(size_t bytes, size_t alignment)
+{
+    char *pages = map_pages(bytes);
+    if (!pages || (uintptr_t)pages % alignment == 0)
+        return pages;
+    munmap(pages, bytes);
+    char *room = map_pages(bytes + alignment);
+    if (!room)
+        return NULL;
+    size_t before = alignment - (uintptr_t)room % alignment; /* 1 ... alignment */
+    pages = room + before;
+    munmap(room, before);
+    if (before < alignment)
+        munmap(pages + bytes, alignment - before);
+    return pages;
+}
+
+void platform_pages_drop(void *pages, size_t bytes)
+{
+    madvise(pages, bytes, MADV_DONTNEED);
+}
+
+void platform_pages_give(void *pages, size_t bytes)
+{
+    munmap(pages, bytes);
+}
+
 /* ---- events ------------------------------------------------------------------------------------------ */
 
 int platform_event_create(void)

@@ -1,12 +1,15 @@
 /* wire.c - see wire.h. No state; a reader or writer belongs to one thread. */
 #include "base/wire.h"
 
-#include <stdlib.h>
+#include "base/pages.h"
+
 #include <string.h>
+
+#define KEPT_BYTES ((size_t)4 << 10)
 
 void wire_writer_free(struct wire_writer *writer)
 {
-    free(writer->bytes);
+    pages_give(writer->bytes, writer->capacity);
     *writer = (struct wire_writer){0};
 }
 
@@ -17,7 +20,7 @@ bool wire_reserve(struct wire_writer *writer, size_t capacity)
     size_t larger = writer->capacity ? writer->capacity : 256;
     while (larger < capacity)
         larger *= 2;
-    uint8_t *bytes = realloc(writer->bytes, larger);
+    uint8_t *bytes = pages_resize(writer->bytes, writer->capacity, larger);
     if (!bytes) {
         writer->failed = true;
         return false;
@@ -25,6 +28,16 @@ bool wire_reserve(struct wire_writer *writer, size_t capacity)
     writer->bytes = bytes;
     writer->capacity = larger;
     return true;
+}
+
+void wire_reset(struct wire_writer *writer)
+{
+    writer->length = 0;
+    if (writer->capacity <= KEPT_BYTES)
+        return;
+    pages_give(writer->bytes, writer->capacity);
+    writer->bytes = NULL;
+    writer->capacity = 0;
 }
 
 static uint8_t *extend(struct wire_writer *writer, size_t length)

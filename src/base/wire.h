@@ -19,6 +19,8 @@ struct wire_writer {
 void wire_writer_free(struct wire_writer *writer); /* zeroed memory is a valid empty writer */
 /* Makes room for `capacity` bytes in all; false when memory is out. */
 bool wire_reserve(struct wire_writer *writer, size_t capacity);
+/* Empties it; of its memory only what short messages need is kept. */
+void wire_reset(struct wire_writer *writer);
 void wire_put_u8(struct wire_writer *writer, uint8_t value);
 void wire_put_u16(struct wire_writer *writer, uint16_t value);
 void wire_put_u32(struct wire_writer *writer, uint32_t value);

@@ -12,8 +12,8 @@ void vector_measure(struct vector *vector)
 
 bool vector_same(const struct vector *a, const struct vector *b)
 {
-    if (a->count != b->count)
-        return false;
+    if (a->count != b->count || a->spans == b->spans)
+        return a->count == b->count;
     for (int i = 0; i < a->count; i++)
         if (a->spans[i].data != b->spans[i].data || a->spans[i].length != b->spans[i].length)
             return false;

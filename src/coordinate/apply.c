@@ -1,6 +1,7 @@
 /* apply.c - every rank carries out the decisions of the root, in their order. Driver only. */
 #include "coordinate/join.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -18,14 +19,10 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
     if (entry->agreed)
         return refuse(status, "a second id for a name that has", entry->agreed->id);
-    struct form *form = entry->round.common;
-    if (form && signature_equal(&form->signature, &decision->signature)) {
-        form_share(form);
-    } else {
-        hvd_code code = form_create(&decision->signature, c->config.size, &form, status);
-        if (code)
-            return code;
-    }
+    struct form *form;
+    hvd_code code = form_find(&c->table.forms, &decision->signature, c->config.size, &form, status);
+    if (code)
+        return code;
     return table_agree(&c->table, entry, c->seen, form, status);
 }
 
@@ -43,14 +40,16 @@ static bool reserve_members(struct coordinator *c, size_t count)
 {
     if (count <= c->member_capacity)
         return true;
-    struct pending **members = realloc(c->members, count * sizeof *members);
-    if (members)
-        c->members = members;
-    struct member *forms = realloc(c->forms, count * sizeof *forms);
-    if (forms)
-        c->forms = forms;
-    if (!members || !forms)
+    struct pending **members = pages_take(count * sizeof *members);
+    struct member *forms = pages_take(count * sizeof *forms);
+    if (!members || !forms) {
+        pages_give(members, count * sizeof *members);
+        pages_give(forms, count * sizeof *forms);
         return false;
+    }
+    members_free(c);
+    c->members = members;
+    c->forms = forms;
     c->member_capacity = count;
     return true;
 }

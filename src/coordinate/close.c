@@ -18,7 +18,7 @@ static void end_requests(struct coordinator *c)
     if (join)
         output->finish(output->owner, join, &c->cause);
     while (c->oldest)
-        output->finish(output->owner, entry_take_request(c, c->oldest), &c->cause);
+        output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
     c->complete.count = 0;
     c->root.ready.count = 0;
 }

@@ -2,6 +2,7 @@
 #include "coordinate/join.h"
 #include "coordinate/stall.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -10,11 +11,16 @@
 /* A silent child keeps evicted agreements alive at its parent; after so many it speaks up. */
 #define EVICTIONS_UNSEEN_LIMIT 64
 
+#define TABLE_CHUNK ((size_t)32 << 10)
+
+#define KEPT_NAMES 256 /* for which lists stay between two flushes */
+
 bool entry_list_push(struct entry_list *list, struct entry *entry)
 {
     if (list->count == list->capacity) {
         size_t capacity = list->capacity ? list->capacity * 2 : 16;
-        struct entry **items = realloc(list->items, capacity * sizeof *items);
+        struct entry **items =
+            pages_resize(list->items, list->capacity * sizeof *items, capacity * sizeof *items);
         if (!items)
             return false;
         list->items = items;
@@ -22,6 +28,28 @@ bool entry_list_push(struct entry_list *list, struct entry *entry)
     }
     list->items[list->count++] = entry;
     return true;
+}
+
+static void entry_list_free(struct entry_list *list)
+{
+    pages_give(list->items, list->capacity * sizeof(struct entry *));
+    *list = (struct entry_list){0};
+}
+
+void members_free(struct coordinator *c)
+{
+    pages_give(c->members, c->member_capacity * sizeof *c->members);
+    pages_give(c->forms, c->member_capacity * sizeof *c->forms);
+    c->members = NULL;
+    c->forms = NULL;
+    c->member_capacity = 0;
+}
+
+static void ids_free(struct root *root)
+{
+    pages_give(root->ids, root->id_capacity * sizeof *root->ids);
+    root->ids = NULL;
+    root->id_capacity = 0;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------- */
@@ -40,6 +68,8 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->config = *config;
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
+    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_CHUNK);
+    pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
     c->root.sorted = true;
     *coordinator = c;
@@ -54,12 +84,11 @@ void coordinator_destroy(struct coordinator *c)
     tree_node_free(&c->config.tree);
     wire_writer_free(&c->out);
     free(c->children);
-    free(c->complete.items);
-    free(c->members);
-    free(c->forms);
-    free(c->root.ready.items);
-    free(c->root.members.items);
-    free(c->root.ids);
+    entry_list_free(&c->complete);
+    members_free(c);
+    entry_list_free(&c->root.ready);
+    entry_list_free(&c->root.members);
+    ids_free(&c->root);
     free(c->root.joined);
     free(c->joins);
     free(c);
@@ -80,18 +109,19 @@ int coordinator_pending_count(const struct coordinator *c)
 static void put_request(struct coordinator *c, struct entry *entry, struct pending *request)
 {
     entry->mine = request;
-    entry->previous = c->newest;
-    entry->next = NULL;
-    *(c->newest ? &c->newest->next : &c->oldest) = entry;
-    c->newest = entry;
+    request->entry = entry;
+    request->previous = c->newest;
+    request->next = NULL;
+    *(c->newest ? &c->newest->next : &c->oldest) = request;
+    c->newest = request;
     c->pending++;
 }
 
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
 {
     struct pending *request = entry->mine;
-    *(entry->previous ? &entry->previous->next : &c->oldest) = entry->next;
-    *(entry->next ? &entry->next->previous : &c->newest) = entry->previous;
+    *(request->previous ? &request->previous->next : &c->oldest) = request->next;
+    *(request->next ? &request->next->previous : &c->newest) = request->previous;
     entry->mine = NULL;
     c->pending--;
     return request;
@@ -129,7 +159,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
         form = form_share(entry->agreed->form);
     else
-        code = form_create(&request->signature, c->config.size, &form, status);
+        code = form_find(&c->table.forms, &request->signature, c->config.size, &form, status);
     if (code)
         return code;
     note_open(c, entry);
@@ -226,7 +256,7 @@ static void put_report(struct coordinator *c, const struct entry *entry)
     const struct agreement *agreed = entry->agreed;
     if (entry->round.variants)
         report_put_variants(&c->out, entry);
-    else if (agreed && form_equal(agreed->form, entry->round.common))
+    else if (agreed && agreed->form == entry->round.common)
         report_put_agreed(&c->out, entry);
     else
         report_put_common(&c->out, entry);
@@ -253,6 +283,26 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
+static void entry_list_tidy(struct entry_list *list)
+{
+    if (!list->count && list->capacity > KEPT_NAMES)
+        entry_list_free(list);
+}
+
+/* Memory that many names needed at once is given back. */
+static void tidy(struct coordinator *c)
+{
+    wire_reset(&c->out);
+    entry_list_tidy(&c->complete);
+    entry_list_tidy(&c->root.ready);
+    c->root.members.count = 0;
+    entry_list_tidy(&c->root.members);
+    if (c->root.id_capacity > KEPT_NAMES)
+        ids_free(&c->root);
+    if (c->member_capacity > KEPT_NAMES)
+        members_free(c);
+}
+
 void coordinator_flush(struct coordinator *c, int64_t now)
 {
     hvd_status problem;
@@ -263,6 +313,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
         code = stall_check(c, now, &problem);
     if (!code)
         code = close_advance(c, &problem);
+    tidy(c);
     if (!code)
         return;
     hvd_status cause;

@@ -22,8 +22,10 @@ struct pending {
     const char
         *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
     struct signature signature;
-    bool unnamed; /* `name` was made from coordinator_unnamed */
-    void *owner;  /* the submitter's */
+    bool unnamed;                    /* `name` was made from coordinator_unnamed */
+    void *owner;                     /* the submitter's */
+    struct entry *entry;             /* the coordinator's: where it is counted, */
+    struct pending *previous, *next; /* and its place among this rank's requests */
 };
 
 /* What the ranks have agreed on. */

@@ -3,6 +3,7 @@
  * everywhere else (docs/coordination.md, "Batches"). Driver only. */
 #include "coordinate/join.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -61,8 +62,8 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
     }
     if (entry->agreed)
         table_touch(&c->table, entry->agreed);
-    entry->order = root->next_order++;
-    entry->ready_since = now;
+    entry->round.order = root->next_order++;
+    entry->round.ready_since = now;
     if (root->ready.count) {
         const struct entry *last = root->ready.items[root->ready.count - 1];
         root->sorted &= summary_of(entry)->priority <= summary_of(last)->priority;
@@ -92,7 +93,7 @@ static int compare_ready(const void *a, const void *b)
     int32_t second = summary_of(y)->priority;
     if (first != second)
         return first > second ? -1 : 1;
-    return x->order < y->order ? -1 : 1;
+    return x->round.order < y->round.order ? -1 : 1;
 }
 
 static bool may_share(const struct coordinator *c, const struct signature_summary *a,
@@ -151,7 +152,7 @@ static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *
 {
     hvd_code code = HVD_OK;
     struct agreement *agreed = entry->agreed;
-    if (agreed && form_equal(agreed->form, entry->round.common)) {
+    if (agreed && agreed->form == entry->round.common) {
         *id = agreed->id;
         return HVD_OK;
     }
@@ -170,7 +171,7 @@ static bool reserve_ids(struct root *root, size_t count)
 {
     if (count <= root->id_capacity)
         return true;
-    uint64_t *ids = realloc(root->ids, count * sizeof *ids);
+    uint64_t *ids = pages_resize(root->ids, root->id_capacity * sizeof *ids, count * sizeof *ids);
     if (!ids)
         return false;
     root->ids = ids;
@@ -202,8 +203,8 @@ static int64_t oldest_ready(const struct root *root)
 {
     int64_t oldest = INT64_MAX;
     for (size_t i = 0; i < root->ready.count; i++) {
-        if (root->ready.items[i]->ready_since < oldest)
-            oldest = root->ready.items[i]->ready_since;
+        if (root->ready.items[i]->round.ready_since < oldest)
+            oldest = root->ready.items[i]->round.ready_since;
     }
     return oldest;
 }

@@ -10,7 +10,7 @@
 #include "coordinate/ranks.h"
 #include "coordinate/table.h"
 
-#define MESSAGE_SOFT_LIMIT (1u << 20)
+#define MESSAGE_SOFT_LIMIT (16u << 10)
 #define MESSAGE_LIMIT      (16u << 20)
 #define BATCH_LIMIT        65536 /* members of one batch */
 

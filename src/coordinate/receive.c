@@ -62,25 +62,11 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     return note_if_complete(c, entry, status);
 }
 
-/* A form that is here already spares the copy. */
-static hvd_code find_form(struct coordinator *c, const struct entry *entry, const struct signature *signature,
-                          struct form **form, hvd_status *status)
-{
-    struct form *known[] = {entry->round.common, entry->agreed ? entry->agreed->form : NULL};
-    for (int i = 0; i < 2; i++) {
-        if (known[i] && signature_equal(&known[i]->signature, signature)) {
-            *form = form_share(known[i]);
-            return HVD_OK;
-        }
-    }
-    return form_create(signature, c->config.size, form, status);
-}
-
 static hvd_code count_common(struct coordinator *c, int child, struct entry *entry,
                              const struct report *report, hvd_status *status)
 {
     struct form *form;
-    hvd_code code = find_form(c, entry, &report->variants[0].signature, &form, status);
+    hvd_code code = form_find(&c->table.forms, &report->variants[0].signature, c->config.size, &form, status);
     if (code)
         return code;
     code = round_add_child(entry, &c->config.tree, child, form, status);
@@ -91,7 +77,7 @@ static hvd_code count_common(struct coordinator *c, int child, struct entry *ent
 static bool has_form(const struct variants *variants, const struct form *form)
 {
     for (int i = 0; i < variants->count; i++) {
-        if (form_equal(variants->list[i].form, form))
+        if (variants->list[i].form == form)
             return true;
     }
     return false;
@@ -104,7 +90,7 @@ static hvd_code count_variants(struct coordinator *c, int child, struct entry *e
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < report->count; i++) {
         struct form *form;
-        code = find_form(c, entry, &report->variants[i].signature, &form, status);
+        code = form_find(&c->table.forms, &report->variants[i].signature, c->config.size, &form, status);
         if (code)
             break;
         if (has_form(&variants, form))

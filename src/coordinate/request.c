@@ -9,8 +9,9 @@
 #include "base/types.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#define HEAD_LENGTH ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
 
 enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_tensors };
 enum batching { BATCHING_fuse, BATCHING_alone };
@@ -193,13 +194,29 @@ static void put_head(struct wire_writer *writer, const hvd_request *request)
     wire_put_u32(writer, (uint32_t)request->count);
 }
 
-hvd_code signature_encode(const hvd_request *request, struct signature *signature, hvd_status *status)
+hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status)
 {
     hvd_code code = check_request(request, status);
     if (code)
         return code;
-    struct wire_writer writer = {0};
-    wire_reserve(&writer, 64);
+    size_t first = rules[request->operation].shape == SHAPE_same_rows;
+    size_t bytes = HEAD_LENGTH;
+    if (request->operation == HVD_ADD_PROCESS_SET)
+        bytes += ((size_t)request->rank_count + 1) * sizeof(uint32_t);
+    for (int i = 0; i < request->count; i++)
+        bytes += 2 + ((size_t)request->inputs[i].ndim - first) * sizeof(uint64_t);
+    if (bytes > REQUEST_SIGNATURE_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "the shapes of a group of %d tensors need %zu bytes, at most %d are allowed; "
+                          "split the group",
+                          (int)request->count, bytes, REQUEST_SIGNATURE_LIMIT);
+    *length = (uint32_t)bytes;
+    return HVD_OK;
+}
+
+struct signature signature_encode(const hvd_request *request, uint8_t *bytes, uint32_t length)
+{
+    struct wire_writer writer = {.bytes = bytes, .capacity = length};
     put_head(&writer, request);
     if (request->operation == HVD_ADD_PROCESS_SET) {
         wire_put_u32(&writer, (uint32_t)request->rank_count);
@@ -213,19 +230,7 @@ hvd_code signature_encode(const hvd_request *request, struct signature *signatur
         for (int d = first; d < request->inputs[i].ndim; d++)
             wire_put_u64(&writer, (uint64_t)request->inputs[i].shape[d]);
     }
-    if (writer.failed || writer.length > REQUEST_SIGNATURE_LIMIT) {
-        code = writer.failed
-                   ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the shapes of %d tensors",
-                                (int)request->count)
-                   : status_set(status, HVD_INVALID_ARGUMENT,
-                                "the shapes of a group of %d tensors need %zu bytes, at most %d are "
-                                "allowed; split the group",
-                                (int)request->count, writer.length, REQUEST_SIGNATURE_LIMIT);
-        wire_writer_free(&writer);
-        return code;
-    }
-    *signature = (struct signature){writer.bytes, (uint32_t)writer.length};
-    return HVD_OK;
+    return (struct signature){bytes, length};
 }
 
 bool signature_equal(const struct signature *a, const struct signature *b)

@@ -36,9 +36,11 @@ struct signature_summary {
 
 #define FUSION_KEY_LENGTH 24
 
-/* Checks the request (ranges, shapes, NULLs; text for the user) and encodes it. Free the bytes with free().
- */
-hvd_code signature_encode(const hvd_request *request, struct signature *signature, hvd_status *status);
+/* Checks the request (ranges, shapes, NULLs; text for the user); `length`: of its signature. */
+hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status);
+
+/* Encodes what was measured; `bytes` has room for it. */
+struct signature signature_encode(const hvd_request *request, uint8_t *bytes, uint32_t length);
 
 /* False when the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);

@@ -53,7 +53,7 @@ static void write_reported(const struct entry *entry, const struct tree_node *tr
 static void add_variant(struct variants *variants, struct form *form, const struct rank_set *ranks)
 {
     for (int i = 0; i < variants->count; i++) {
-        if (form_equal(variants->list[i].form, form)) {
+        if (variants->list[i].form == form) {
             rank_set_merge(&variants->list[i].ranks, ranks);
             return;
         }
@@ -90,7 +90,7 @@ static hvd_code add_form(struct entry *entry, const struct tree_node *tree, stru
     struct round *round = &entry->round;
     if (!round->common && !round->variants) {
         round->common = form_share(form);
-    } else if (round->variants || !form_equal(round->common, form)) {
+    } else if (round->variants || round->common != form) {
         hvd_code code = differ(entry, tree, status);
         if (code)
             return code;

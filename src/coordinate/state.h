@@ -55,12 +55,12 @@ struct coordinator {
     hvd_status cause; /* why requests are refused, once closing or failed */
     struct table table;
     struct child *children;
-    uint64_t seen;                 /* number of the last decision carried out */
-    struct entry *oldest, *newest; /* with requests of this rank */
-    int pending;                   /* how many */
-    struct entry_list complete;    /* the whole subtree asked, not yet reported or judged */
-    struct pending **members;      /* of the batch being carried out */
-    struct member *forms;          /* and what they are, in the same order */
+    uint64_t seen;                   /* number of the last decision carried out */
+    struct pending *oldest, *newest; /* requests of this rank */
+    int pending;                     /* how many */
+    struct entry_list complete;      /* the whole subtree asked, not yet reported or judged */
+    struct pending **members;        /* of the batch being carried out */
+    struct member *forms;            /* and what they are, in the same order */
     size_t member_count, member_capacity;
     int running;                     /* batches of this rank */
     uint64_t short_running;          /* at the root: the number of the short one among them; 0: none */
@@ -107,6 +107,7 @@ bool entry_list_push(struct entry_list *list, struct entry *entry); /* false whe
 
 /* coordinator.c: takes this rank's request out of its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
+void members_free(struct coordinator *c); /* the list */
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);

@@ -5,7 +5,6 @@
 #include "coordinate/round.h"
 #include "coordinate/stall.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static size_t bit_words(const struct table *table)
@@ -13,23 +12,40 @@ static size_t bit_words(const struct table *table)
     return ((size_t)table->reporters + 63) / 64;
 }
 
+/* The bits of the children lie behind the name. */
+static size_t bits_offset(uint32_t name_length)
+{
+    return (sizeof(struct entry) + name_length + 1 + 7) / 8 * 8;
+}
+
+static size_t entry_bytes(const struct table *table, uint32_t name_length)
+{
+    return bits_offset(name_length) + bit_words(table) * sizeof(uint64_t);
+}
+
 struct entry *table_entry(struct table *table, const char *name, uint32_t length)
 {
     struct entry *entry = map_get(&table->names, name, length);
     if (entry)
         return entry;
-    size_t bits = (sizeof *entry + length + 1 + 7) / 8 * 8;
-    entry = calloc(1, bits + bit_words(table) * sizeof(uint64_t));
+    size_t bytes = entry_bytes(table, length);
+    entry = pool_take(&table->pool, bytes);
     if (!entry)
         return NULL;
-    entry->reported = (uint64_t *)((char *)entry + bits);
+    memset(entry, 0, bytes);
+    entry->reported = (uint64_t *)((char *)entry + bits_offset(length));
     entry->round.missing = table->reporters;
     entry->name_length = length;
     memcpy(entry->name, name, length);
     if (map_put(&table->names, entry->name, length, entry))
         return entry;
-    free(entry);
+    pool_give(&table->pool, entry, bytes);
     return NULL;
+}
+
+static void entry_free(struct table *table, struct entry *entry)
+{
+    pool_give(&table->pool, entry, entry_bytes(table, entry->name_length));
 }
 
 void table_tidy(struct table *table, struct entry *entry)
@@ -37,7 +53,7 @@ void table_tidy(struct table *table, struct entry *entry)
     if (entry->agreements || entry->mine || entry->round.missing < table->reporters || entry->round.notes)
         return;
     map_remove(&table->names, entry->name, entry->name_length);
-    free(entry);
+    entry_free(table, entry);
 }
 
 /* ---- agreements ------------------------------------------------------------------------------------- */
@@ -75,11 +91,11 @@ struct agreement *table_agreement(const struct table *table, uint64_t id)
 hvd_code table_agree(struct table *table, struct entry *entry, uint64_t id, struct form *form,
                      hvd_status *status)
 {
-    struct agreement *agreement = malloc(sizeof *agreement);
+    struct agreement *agreement = pool_take(&table->pool, sizeof *agreement);
     if (agreement)
         *agreement = (struct agreement){.id = id, .entry = entry, .form = form};
     if (!agreement || !map_put(&table->ids, &agreement->id, sizeof agreement->id, agreement)) {
-        free(agreement);
+        pool_give(&table->pool, agreement, sizeof *agreement);
         form_release(form);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
     }
@@ -100,7 +116,7 @@ static void agreement_free(struct table *table, struct agreement *agreement)
     struct entry *entry = agreement->entry;
     map_remove(&table->ids, &agreement->id, sizeof agreement->id);
     form_release(agreement->form);
-    free(agreement);
+    pool_give(&table->pool, agreement, sizeof *agreement);
     entry->agreements--;
     table_tidy(table, entry);
 }
@@ -132,15 +148,18 @@ void table_free(struct table *table)
     struct agreement *agreement;
     while ((agreement = map_next(&table->ids, &cursor))) {
         form_release(agreement->form);
-        free(agreement);
+        pool_give(&table->pool, agreement, sizeof *agreement);
     }
     cursor = 0;
     while ((entry = map_next(&table->names, &cursor))) {
         round_clear(&entry->round);
         stall_forget(entry, -1);
-        free(entry);
+        entry_free(table, entry);
     }
     map_free(&table->names);
     map_free(&table->ids);
+    map_free(&table->forms.map);
+    pool_fini(&table->forms.pool);
+    pool_fini(&table->pool);
     *table = (struct table){0};
 }

@@ -7,6 +7,7 @@
 #define HVD_COORDINATE_TABLE_H
 
 #include "base/map.h"
+#include "base/pool.h"
 #include "coordinate/coordinator.h"
 #include "coordinate/form.h"
 #include "coordinate/ranks.h"
@@ -42,33 +43,41 @@ struct variants {
 
 /* Who has asked for a name since it last ran: this rank and its children with their whole subtrees. */
 struct round {
-    int missing;               /* of the reporters */
-    bool own;                  /* this rank is not missing */
-    bool partial;              /* some rank is left out because it has joined */
-    bool rootless;             /* the root of this broadcast is one of them */
-    bool noted;                /* the whole subtree has asked */
-    int64_t since, told;       /* stall.c: when it was first seen to wait, and last told of; 0: not yet */
+    int missing;   /* of the reporters */
+    bool own;      /* this rank is not missing */
+    bool partial;  /* some rank is left out because it has joined */
+    bool rootless; /* the root of this broadcast is one of them */
+    bool noted;    /* the whole subtree has asked */
+    union {
+        struct { /* until it is noted; stall.c: when it was first seen to wait, and last told of; 0: not yet
+                  */
+            int64_t since, told;
+        };
+        struct { /* afterwards, at the root: when it became ready everywhere, as a number, and in time */
+            uint64_t order;
+            int64_t ready_since;
+        };
+    };
     struct stall_note *notes;  /* what children told of their part */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
 };
 
 struct entry {
-    int agreements; /* that point here */
     struct agreement *agreed;
     struct pending *mine;
-    struct entry *previous, *next; /* those with `mine`, oldest first */
     struct round round;
-    uint64_t ended; /* number of the decision that ended the last round */
-    uint64_t order; /* at the root: when it became ready everywhere, as a number, and in time */
-    int64_t ready_since;
+    uint64_t ended;     /* number of the decision that ended the last round */
     uint64_t *reported; /* a bit per child */
+    int agreements;     /* that point here */
     uint32_t name_length;
     char name[];
 };
 
 struct table {
     struct map names, ids;
+    struct form_store forms;
+    struct pool pool;                      /* of entries and agreements */
     int reporters;                         /* children and this rank */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };

@@ -1,6 +1,7 @@
 /* batch.c - see batch.h. */
 #include "engine/batch.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/context.h"
@@ -131,7 +132,8 @@ void batch_start(struct lane *lane, const struct batch *batch)
 {
     hvd_status status;
     int found = 0;
-    struct hvd_handle **handles = malloc((size_t)batch->count * sizeof *handles);
+    size_t bytes = (size_t)batch->count * sizeof(struct hvd_handle *);
+    struct hvd_handle **handles = pages_take(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
         status_set(&status, code, "rank %d is out of memory for a batch", lane->context->placement.rank);
@@ -147,5 +149,5 @@ void batch_start(struct lane *lane, const struct batch *batch)
     }
     if (code)
         refuse_batch(lane, batch, handles, found, &status);
-    free(handles);
+    pages_give(handles, bytes);
 }

@@ -8,6 +8,7 @@
 #define HVD_ENGINE_CONTEXT_H
 
 #include "base/forked.h"
+#include "base/pool.h"
 #include "base/settings.h"
 #include "engine/handle.h"
 #include "engine/lane.h"
@@ -24,6 +25,8 @@ struct hvd_config {
 
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
+    struct pool pool;      /* of the handles, under `pool_lock` */
+    pthread_mutex_t pool_lock;
     struct settings settings;
     struct interrupt interrupt; /* of blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;

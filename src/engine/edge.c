@@ -53,8 +53,10 @@ bool edge_flush(struct edge *edge)
         edge->sent += (size_t)moved;
     }
     bool any = edge->sent > before;
-    if (edge->mute || edge->sent == edge->out.length)
-        edge->sent = edge->out.length = 0;
+    if (edge->mute || edge->sent == edge->out.length) {
+        edge->sent = 0;
+        wire_reset(&edge->out);
+    }
     edge->link->want_write = edge->out.length > 0;
     return any;
 }
@@ -95,6 +97,8 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
 {
     size_t wanted;
     do {
+        if (!edge->header_length)
+            wire_reset(&edge->in);
         if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
             return EDGE_NOTHING;
         struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
@@ -110,6 +114,5 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
     *bytes = edge->in.bytes;
     *length = wanted;
     edge->header_length = 0;
-    edge->in.length = 0;
     return EDGE_MESSAGE;
 }

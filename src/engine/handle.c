@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Handle, tensors, shapes, splits and the name lie in one block, laid out in this order. */
+#define GROUPED "grouped_"
+
+/* Handle, tensors, shapes, splits, signature and name lie in one block, laid out in this order. */
 struct handle_block {
-    size_t tensors, shapes, splits, name, total;
+    size_t tensors, shapes, splits, signature, name, total;
 };
 
 static size_t round_up(size_t value, size_t multiple)
@@ -21,7 +23,13 @@ static size_t round_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static struct handle_block measure(const hvd_request *request, int size)
+/* The coordinator's names begin with the operation. */
+static size_t prefix_length(const hvd_request *request)
+{
+    return (request->grouped ? sizeof GROUPED - 1 : 0) + strlen(operation_name(request->operation)) + 1;
+}
+
+static struct handle_block measure(const hvd_request *request, int size, size_t signature_length)
 {
     struct handle_block block;
     size_t lists = request->outputs ? 2 : 1;
@@ -31,11 +39,30 @@ static struct handle_block measure(const hvd_request *request, int size)
     block.tensors = round_up(sizeof(struct hvd_handle), _Alignof(hvd_tensor));
     block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
     block.splits = block.shapes + extents * sizeof(int64_t);
-    block.name = block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
-    block.total = block.name + REQUEST_NAME_LIMIT;
-    if (request->name) /* operation prefix, name, NUL */
-        block.total = block.name + 32 + strlen(request->name) + 1;
+    block.signature =
+        block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
+    block.name = block.signature + signature_length;
+    block.total = block.name + (request->name ? prefix_length(request) + strlen(request->name) + 1
+                                              : REQUEST_NAME_LIMIT); /* lane_take numbers it */
     return block;
+}
+
+/* The pool's lock may be held by a thread that a forked child does not have; nor does the child submit. */
+static void *take_block(struct hvd_context *context, size_t bytes)
+{
+    pthread_mutex_lock(&context->pool_lock);
+    void *block = pool_take(&context->pool, bytes);
+    pthread_mutex_unlock(&context->pool_lock);
+    return block;
+}
+
+static void give_block(struct hvd_context *context, void *block, size_t bytes)
+{
+    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&context->pool_lock);
+    pool_give(&context->pool, block, bytes);
+    pthread_mutex_unlock(&context->pool_lock);
 }
 
 static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
@@ -96,33 +123,31 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
                        struct hvd_handle **handle, hvd_status *status)
 {
-    struct signature signature;
-    hvd_code code = signature_encode(request, &signature, status);
+    uint32_t signature_length;
+    hvd_code code = signature_measure(request, &signature_length, status);
+    if (!code)
+        code = check_splits(request, size, status);
     if (code)
         return code;
-    code = check_splits(request, size, status);
-    if (code) {
-        free(signature.bytes);
-        return code;
-    }
-    struct handle_block block = measure(request, size);
-    struct hvd_handle *created = malloc(block.total);
-    if (!created) {
-        free(signature.bytes);
+    struct handle_block block = measure(request, size, signature_length);
+    struct hvd_handle *created = take_block(context, block.total);
+    if (!created)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
                           operation_name(request->operation));
-    }
-    *created = (struct hvd_handle){.context = context, .request = *request};
+    *created = (struct hvd_handle){.context = context, .bytes = (uint32_t)block.total, .request = *request};
     atomic_init(&created->references, 2);
-    char *name = (char *)created + block.name;
+    char *base = (char *)created, *name = base + block.name;
     name[0] = '\0';
     if (request->name) /* without a name lane_take numbers it */
-        snprintf(name, block.total - block.name, "%s%s.%s", request->grouped ? "grouped_" : "",
+        snprintf(name, block.total - block.name, "%s%s.%s", request->grouped ? GROUPED : "",
                  operation_name(request->operation), request->name);
-    created->pending = (struct pending){.name = name, .signature = signature, .owner = created};
+    created->pending = (struct pending){
+        .name = name,
+        .signature = signature_encode(request, (uint8_t *)base + block.signature, signature_length),
+        .owner = created};
     created->request.name = request->name ? name : NULL;
     copy_tensors(created, request, &block);
-    copy_splits(created, request, (int64_t *)((char *)created + block.splits), size);
+    copy_splits(created, request, (int64_t *)(base + block.splits), size);
     context_retain(context);
     *handle = created;
     return HVD_OK;
@@ -145,11 +170,10 @@ void handle_release(struct hvd_handle *handle)
         return;
     struct hvd_context *context = handle->context;
     free_results(handle);
-    free(handle->pending.signature.bytes);
     free(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
-    free(handle);
+    give_block(context, handle, handle->bytes);
     context_release(context);
 }
 

@@ -12,14 +12,15 @@ struct hvd_handle {
     atomic_uint state;     /* HANDLE_*; a futex word */
     struct hvd_context *context;
     struct pending pending;
-    int64_t submitted;   /* clock_now's, when somebody observes */
-    bool observed;       /* observers were told of its submission */
-    hvd_request request; /* inputs and outputs point into this allocation */
+    int64_t submitted; /* clock_now's, when somebody observes */
+    bool observed;     /* observers were told of its submission */
+    uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
+    hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    void *own_data;          /* what the tensors point to where it is the engine's; freed with the handle */
     int value;               /* join: the last rank; adding a process set: its id */
+    void *own_data;          /* what the tensors point to where it is the engine's; freed with the handle */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
 };
 

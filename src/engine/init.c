@@ -20,6 +20,10 @@
 /* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
 #define FAREWELL_SECONDS 30
 
+/* Some 200 requests in flight need no system call. */
+#define HANDLES      ((size_t)1 << 20)
+#define HANDLES_KEPT ((size_t)96 << 10)
+
 void context_retain(struct hvd_context *context)
 {
     atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
@@ -27,8 +31,12 @@ void context_retain(struct hvd_context *context)
 
 void context_release(struct hvd_context *context)
 {
-    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
-        free(context);
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) > 1)
+        return;
+    if (!atomic_load(&context->forked))
+        pool_fini(&context->pool);
+    pthread_mutex_destroy(&context->pool_lock);
+    free(context);
 }
 
 hvd_code context_check_process(const struct hvd_context *context, hvd_status *status)
@@ -198,6 +206,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
+    pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
+    pthread_mutex_init(&opened->pool_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);

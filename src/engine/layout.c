@@ -1,6 +1,7 @@
 /* layout.c - see layout.h. */
 #include "engine/layout.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"
@@ -23,17 +24,24 @@ static uint64_t row_bytes_of(const hvd_tensor *tensor)
 
 /* How long the lists of a batch may become. */
 struct lengths {
-    size_t handles, tensors, rows, inputs, outputs, blocks;
+    size_t handles, tensors, rows, row_bytes, inputs, outputs, blocks;
 };
 
 static struct lengths measure(struct hvd_handle *const *handles, int count, int size)
 {
     hvd_operation operation = handles[0]->request.operation;
     struct lengths lengths = {.handles = (size_t)count};
-    for (int i = 0; i < count; i++)
+    bool apart = operation_makes_results(operation);
+    for (int i = 0; i < count; i++) {
         lengths.tensors += (size_t)handles[i]->request.count;
-    lengths.inputs = lengths.outputs = lengths.tensors;
-    lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+        apart |= handles[i]->request.outputs != NULL;
+    }
+    lengths.inputs = lengths.tensors;
+    lengths.outputs = apart ? lengths.tensors : 0;
+    if (operation == HVD_ALLGATHER || operation == HVD_ALLTOALL) {
+        lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+        lengths.row_bytes = lengths.tensors;
+    }
     if (operation == HVD_REDUCESCATTER) {
         lengths.inputs = lengths.tensors * (size_t)size;
         lengths.outputs = lengths.tensors + 2;
@@ -45,12 +53,13 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
 struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size)
 {
     struct lengths lengths = measure(handles, count, size);
-    struct running_batch *running =
-        calloc(1, sizeof *running + lengths.handles * sizeof(struct hvd_handle *) +
-                      (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
-                      (lengths.rows + lengths.tensors) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t));
+    size_t bytes = sizeof(struct running_batch) + lengths.handles * sizeof(struct hvd_handle *) +
+                   (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
+                   (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t);
+    struct running_batch *running = pages_take(bytes);
     if (!running)
         return NULL;
+    *running = (struct running_batch){.bytes = bytes, .count = count, .in_place = !lengths.outputs};
     running->handles = (struct hvd_handle **)(running + 1);
     running->job.input.spans = (struct span *)(running->handles + count);
     running->job.output.spans = running->job.input.spans + lengths.inputs;
@@ -58,16 +67,15 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     running->job.output.starts = running->job.input.starts + lengths.inputs;
     running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
     running->row_bytes = running->own_rows + lengths.rows;
-    running->blocks = (size_t *)(running->row_bytes + lengths.tensors);
+    running->blocks = (size_t *)(running->row_bytes + lengths.row_bytes);
     memcpy(running->handles, handles, (size_t)count * sizeof *handles);
-    running->count = count;
     return running;
 }
 
 void layout_free(struct running_batch *running)
 {
     hvd_free(running->room);
-    free(running);
+    pages_give(running, running->bytes);
 }
 
 /* ---- vectors -------------------------------------------------------------------------------------- */
@@ -97,10 +105,12 @@ static void fill_plainly(struct running_batch *running)
             vector_add(&job->input, input->data, tensor_bytes(input));
             if (request->operation == HVD_ALLGATHER)
                 add_rows(running, input);
-            else
+            else if (!running->in_place)
                 vector_add(&job->output, output->data, tensor_bytes(output));
         }
     }
+    if (running->in_place)
+        job->output = job->input;
 }
 
 /* ---- results -------------------------------------------------------------------------------------- */

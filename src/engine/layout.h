@@ -12,8 +12,10 @@
 struct running_batch {
     struct job job;
     struct lane *lane;
+    size_t bytes; /* of this block */
     uint64_t sequence;
     int count;
+    bool in_place; /* all of it: the output is the input */
     struct hvd_handle **handles;
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define CONTROL_RING  ((size_t)16 << 10)
+#define SHORT_RING    ((size_t)128 << 10) /* twice what a short batch holds */
 #define LEAST_RING    ((size_t)16 << 10)
 #define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
 #define OFFER_CHANNEL 16
@@ -23,9 +24,20 @@ static struct segment *own_segments;
 
 /* ---- layout ------------------------------------------------------------------------------------------- */
 
+/* Channel 1 carries data without limit, those beyond it a little at a time. */
+static size_t ring_size(int channel, size_t data_size)
+{
+    if (channel == 0)
+        return CONTROL_RING;
+    return channel == 1 || data_size < SHORT_RING ? data_size : SHORT_RING;
+}
+
 static size_t block_bytes(int channels, size_t data_size)
 {
-    return ring_bytes(CONTROL_RING) + (size_t)(channels - 1) * ring_bytes(data_size);
+    size_t bytes = 0;
+    for (int channel = 0; channel < channels; channel++)
+        bytes += ring_bytes(ring_size(channel, data_size));
+    return bytes;
 }
 
 static size_t segment_bytes(int peers, int channels, size_t data_size)
@@ -43,17 +55,10 @@ static size_t choose_data_size(int peers, int channels, size_t wanted)
     return size;
 }
 
-static size_t ring_size(const struct segment *segment, int channel)
-{
-    return channel == 0 ? CONTROL_RING : segment->data_size;
-}
-
 static size_t ring_offset(const struct segment *segment, int index, int channel)
 {
-    size_t offset = segment_bytes(index, segment->channels, segment->data_size);
-    if (channel > 0)
-        offset += ring_bytes(CONTROL_RING) + (size_t)(channel - 1) * ring_bytes(segment->data_size);
-    return offset;
+    return segment_bytes(index, segment->channels, segment->data_size) +
+           block_bytes(channel, segment->data_size);
 }
 
 static struct ring ring_at(const struct segment *segment, size_t offset, size_t size)
@@ -63,7 +68,7 @@ static struct ring ring_at(const struct segment *segment, size_t offset, size_t 
 
 struct ring segment_ring(const struct segment *segment, int index, int channel)
 {
-    return ring_at(segment, ring_offset(segment, index, channel), ring_size(segment, channel));
+    return ring_at(segment, ring_offset(segment, index, channel), ring_size(channel, segment->data_size));
 }
 
 /* ---- life --------------------------------------------------------------------------------------------- */
@@ -194,7 +199,7 @@ void segment_offer(const struct segment *segment, int index, uint8_t *offer)
     struct wire_writer writer = {.bytes = offer, .capacity = bytes};
     for (int channel = 0; channel < segment->channels; channel++) {
         wire_put_u64(&writer, ring_offset(segment, index, channel));
-        wire_put_u64(&writer, ring_size(segment, channel));
+        wire_put_u64(&writer, ring_size(channel, segment->data_size));
     }
 }
 

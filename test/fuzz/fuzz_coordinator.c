@@ -98,8 +98,10 @@ static void open_subject(struct subject *subject, int rank)
         hvd_tensor tensor = {shape, shape, 1, HVD_FLOAT32, HVD_CPU, 0};
         hvd_request request = {.struct_size = sizeof request, .count = 1, .inputs = &tensor};
         subject->requests[i].name = names[i];
-        if (signature_encode(&request, &subject->requests[i].signature, NULL))
+        uint32_t length;
+        if (signature_measure(&request, &length, NULL))
             abort();
+        subject->requests[i].signature = signature_encode(&request, malloc(length), length);
     }
 }
 

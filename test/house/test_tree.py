@@ -221,6 +221,7 @@ EARLIER = {
     "transport: tensors in shared memory are read in place",
     "torch, transport: shared gradients; lent data is revoked",
     "torch, transport: shared gradients are tested",
+    "engine: a smaller handle; pools under AddressSanitizer",
 }
 
 

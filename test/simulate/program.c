@@ -239,13 +239,13 @@ void program_name(const struct program *p, int name, int round, char *text, size
 
 static struct signature encode(const hvd_request *request)
 {
-    struct signature signature;
+    uint32_t length;
     hvd_status status;
-    if (signature_encode(request, &signature, &status)) {
+    if (signature_measure(request, &length, &status)) {
         fprintf(stderr, "%s\n", status.text);
         abort();
     }
-    return signature;
+    return signature_encode(request, malloc(length), length);
 }
 
 struct signature join_signature(void)

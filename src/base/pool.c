@@ -1,0 +1,156 @@
+/* pool.c - see pool.h. Blocks of one size share chunks that are aligned to their own size, so a block's
+ * address says which chunk it lies in. Pages of a chunk that nobody has used yet are not there. */
+#include "base/pool.h"
+
+#include "base/platform.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define SPARES      2
+#define FINE_GRAIN  ((size_t)16) /* of sizes up to FINE_LIMIT */
+#define FINE_LIMIT  ((size_t)256)
+#define ROUGH_GRAIN ((size_t)64) /* and above */
+
+/* Larger blocks are malloc's. AddressSanitizer sees the ends of malloc's blocks only, so there all are. */
+#ifdef __SANITIZE_ADDRESS__
+#define LARGEST ((size_t)0)
+#else
+#define LARGEST POOL_LARGEST
+#endif
+
+_Static_assert(POOL_SIZES == FINE_LIMIT / FINE_GRAIN + (POOL_LARGEST - FINE_LIMIT) / ROUGH_GRAIN,
+               "a list for every size");
+
+struct free_block {
+    struct free_block *next;
+};
+
+struct pool_chunk {
+    struct pool_chunk *previous, *next; /* in the pool's list of those with room */
+    struct free_block *given;           /* used before */
+    size_t used;                        /* blocks in use */
+    size_t fresh;                       /* where what was never used begins */
+    size_t bytes;                       /* of a block */
+    max_align_t blocks[];
+};
+
+void pool_init(struct pool *pool, size_t chunk_bytes, size_t kept_bytes)
+{
+    *pool = (struct pool){.chunk_bytes = chunk_bytes, .kept_bytes = kept_bytes};
+}
+
+static size_t round_up(size_t bytes)
+{
+    size_t grain = bytes > FINE_LIMIT ? ROUGH_GRAIN : FINE_GRAIN;
+    return bytes ? (bytes + grain - 1) / grain * grain : grain;
+}
+
+/* Of a rounded size. */
+static struct pool_chunk **list_of(struct pool *pool, size_t bytes)
+{
+    if (bytes <= FINE_LIMIT)
+        return &pool->open[bytes / FINE_GRAIN - 1];
+    return &pool->open[FINE_LIMIT / FINE_GRAIN + (bytes - FINE_LIMIT) / ROUGH_GRAIN - 1];
+}
+
+static void open_chunk(struct pool *pool, struct pool_chunk *chunk)
+{
+    struct pool_chunk **list = list_of(pool, chunk->bytes);
+    chunk->previous = NULL;
+    chunk->next = *list;
+    if (chunk->next)
+        chunk->next->previous = chunk;
+    *list = chunk;
+}
+
+static void close_chunk(struct pool *pool, struct pool_chunk *chunk)
+{
+    *(chunk->previous ? &chunk->previous->next : list_of(pool, chunk->bytes)) = chunk->next;
+    if (chunk->next)
+        chunk->next->previous = chunk->previous;
+}
+
+static bool is_full(const struct pool *pool, const struct pool_chunk *chunk)
+{
+    return !chunk->given && chunk->fresh + chunk->bytes > pool->chunk_bytes;
+}
+
+static struct pool_chunk *take_spare(struct pool *pool)
+{
+    struct pool_chunk *chunk = pool->spare;
+    if (chunk) {
+        pool->spare = chunk->next;
+        pool->spares--;
+    }
+    return chunk;
+}
+
+static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
+{
+    struct pool_chunk *chunk = take_spare(pool);
+    if (!chunk && !(chunk = platform_pages_take(pool->chunk_bytes, pool->chunk_bytes)))
+        return NULL;
+    *chunk = (struct pool_chunk){.fresh = offsetof(struct pool_chunk, blocks), .bytes = bytes};
+    open_chunk(pool, chunk);
+    return chunk;
+}
+
+void *pool_take(struct pool *pool, size_t bytes)
+{
+    if (bytes > LARGEST)
+        return malloc(bytes);
+    bytes = round_up(bytes);
+    struct pool_chunk *chunk = *list_of(pool, bytes);
+    if (!chunk && !(chunk = add_chunk(pool, bytes)))
+        return NULL;
+    void *block = chunk->given;
+    if (block) {
+        chunk->given = chunk->given->next;
+    } else {
+        block = (char *)chunk + chunk->fresh;
+        chunk->fresh += bytes;
+    }
+    chunk->used++;
+    if (is_full(pool, chunk))
+        close_chunk(pool, chunk);
+    return block;
+}
+
+static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
+{
+    close_chunk(pool, chunk);
+    if (pool->spares == SPARES) {
+        platform_pages_give(chunk, pool->chunk_bytes);
+        return;
+    }
+    if (chunk->fresh > pool->kept_bytes)
+        platform_pages_drop((char *)chunk + pool->kept_bytes, chunk->fresh - pool->kept_bytes);
+    chunk->next = pool->spare;
+    pool->spare = chunk;
+    pool->spares++;
+}
+
+void pool_give(struct pool *pool, void *block, size_t bytes)
+{
+    if (bytes > LARGEST || !block) {
+        free(block);
+        return;
+    }
+    struct pool_chunk *chunk =
+        (struct pool_chunk *)((uintptr_t)block / pool->chunk_bytes * pool->chunk_bytes);
+    if (is_full(pool, chunk))
+        open_chunk(pool, chunk);
+    struct free_block *given = block;
+    given->next = chunk->given;
+    chunk->given = given;
+    if (--chunk->used == 0)
+        drop_chunk(pool, chunk);
+}
+
+void pool_fini(struct pool *pool)
+{
+    for (struct pool_chunk *chunk; (chunk = take_spare(pool));)
+        platform_pages_give(chunk, pool->chunk_bytes);
+}

@@ -1,0 +1,68 @@
+/* test_memory.c - what a rank holds beyond its tensors does not grow: not with names that come once, and not
+ * for good with many requests at once. */
+#include "group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RANKS 3
+#define KIB   ((size_t)1024)
+
+/* Rank 0 looks while the others wait for it. */
+static size_t held(struct member *member)
+{
+    check_allreduce_works(member, "before");
+    size_t bytes = member->rank == 0 ? own_bytes() : 0;
+    check_allreduce_works(member, "after");
+    return bytes;
+}
+
+/* All at once, of as many shapes as names. */
+static void reduce_names(struct member *member, int first, int count)
+{
+    hvd_handle **handles = calloc((size_t)count, sizeof *handles);
+    float value = 0;
+    for (int i = 0; i < count; i++) {
+        char name[64];
+        int64_t shape[] = {1, 1, 1};
+        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1 + i % 3);
+        hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+        request.priority = first + i;
+        snprintf(name, sizeof name, "module.layer%d.weight", first + i);
+        CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+    }
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(hvd_wait(handles[i], 60, &check_status));
+        hvd_release(handles[i]);
+    }
+    free(handles);
+}
+
+static void names_that_come_once(struct member *member)
+{
+    const int step = 50, warm = 2000, all = 22000;
+    for (int first = 0; first < warm; first += step)
+        reduce_names(member, first, step);
+    size_t before = held(member);
+    for (int first = warm; first < all; first += step)
+        reduce_names(member, first, step);
+    size_t after = held(member);
+    CHECK(after <= before + 256 * KIB, "20,000 names left %zu KiB behind", (after - before) / KIB);
+}
+
+/* 10,000 at once take more than 10 MiB on each of the three. */
+static void a_burst(struct member *member)
+{
+    for (int i = 0; i < 3; i++)
+        reduce_names(member, 0, 100);
+    size_t before = held(member);
+    reduce_names(member, 1000, 10000);
+    size_t after = held(member);
+    CHECK(after <= before + 6144 * KIB, "10,000 requests left %zu KiB behind", (after - before) / KIB);
+}
+
+GROUP_TEST(test_names_that_come_once, names_that_come_once, RANKS, RANKS, .transport = "shm",
+           SETTINGS("cache_capacity", "100"))
+GROUP_TEST(test_names_without_a_cache, names_that_come_once, RANKS, RANKS, .transport = "tcp",
+           SETTINGS("cache_capacity", "0"))
+GROUP_TEST(test_a_burst, a_burst, RANKS, RANKS, .transport = "shm", SETTINGS("cache_capacity", "100"))
