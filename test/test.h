@@ -39,6 +39,13 @@ int count_entries(const char *folder);
             fail_msg("%s: %s", #call, check_status.text);                                                    \
     } while (0)
 
+#define ASSERT_FAILS(call, code, words)                                                                      \
+    do {                                                                                                     \
+        hvd_status check_status;                                                                             \
+        assert_int_equal(call, code);                                                                        \
+        check_text(check_status.text, words);                                                                \
+    } while (0)
+
 /* Fails when the words are not in the text. */
 void check_text(const char *text, const char *words);
 
