@@ -3,6 +3,7 @@
  * asked. */
 #include "check_build.h"
 
+#include "base/append.h"
 #include "horovod.h"
 
 #include <stdbool.h>
@@ -26,10 +27,9 @@ static const char program[] = "import importlib.util as u, sys; print(sys.execut
 static void ask_python(char *python, size_t capacity, bool found[FRAMEWORKS])
 {
     char line[1024], question[1024];
-    size_t used =
-        (size_t)snprintf(question, sizeof question, "python3 -c '%s' 2>/dev/null </dev/null", program);
+    snprintf(question, sizeof question, "python3 -c '%s' 2>/dev/null </dev/null", program);
     for (size_t i = 0; i < FRAMEWORKS; i++)
-        used += (size_t)snprintf(question + used, sizeof question - used, " '%s'", frameworks[i].module);
+        append_text(question, sizeof question, " '%s'", frameworks[i].module);
     FILE *answer = popen(question, "re");
     while (answer && fgets(line, sizeof line, answer)) {
         line[strcspn(line, "\n")] = '\0';

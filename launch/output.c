@@ -1,6 +1,7 @@
 /* output.c - see output.h. */
 #include "output.h"
 
+#include "base/append.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -16,20 +17,19 @@
 static void put_prefix(struct output *output)
 {
     static const int colours[] = {32, 33, 34, 35, 36, 31};
-    char text[160];
-    size_t used = 0;
+    char text[160] = "";
     struct sink *sink = output->sink;
     if (output->timestamp) {
         time_t now = time(NULL);
         struct tm parts;
-        used = strftime(text, sizeof text, "%a %b %e %H:%M:%S %Y", localtime_r(&now, &parts));
+        strftime(text, sizeof text, "%a %b %e %H:%M:%S %Y", localtime_r(&now, &parts));
     }
     if (sink->colour)
-        used += (size_t)snprintf(text + used, sizeof text - used, "\033[%dm",
-                                 colours[output->rank % (int)(sizeof colours / sizeof *colours)]);
-    used += (size_t)snprintf(text + used, sizeof text - used, "[%d]<%s>:%s ", output->rank, output->stream,
-                             sink->colour ? "\033[0m" : "");
-    sink_put(sink, text, used);
+        append_text(text, sizeof text, "\033[%dm",
+                    colours[output->rank % (int)(sizeof colours / sizeof *colours)]);
+    append_text(text, sizeof text, "[%d]<%s>:%s ", output->rank, output->stream,
+                sink->colour ? "\033[0m" : "");
+    sink_put(sink, text, strlen(text));
 }
 
 static void keep_line(struct output *output, const char *text, size_t length)

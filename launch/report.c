@@ -1,6 +1,7 @@
 /* report.c - see report.h. */
 #include "report.h"
 
+#include "base/append.h"
 #include "base/clock.h"
 
 #include <signal.h>
@@ -43,23 +44,17 @@ void report_job(struct job *job)
             hvd_rendezvous_port(job->rendezvous));
 }
 
-static size_t append(char *text, size_t used, size_t capacity, const char *word)
-{
-    return used < capacity ? used + (size_t)snprintf(text + used, capacity - used, " %s", word) : used;
-}
-
 void report_rank_start(struct rank *rank, char *const *environment)
 {
     if (!rank->job->options->verbose)
         return;
     char text[2048] = "";
-    size_t used = 0;
     for (char *const *entry = environment; *entry; entry++) {
         if (strncmp(*entry, "HOROVOD_", 8) == 0 && strncmp(*entry, "HOROVOD_SECRET=", 15) != 0)
-            used = append(text, used, sizeof text, *entry);
+            append_text(text, sizeof text, " %s", *entry);
     }
     for (char **word = rank->job->options->command; *word; word++)
-        used = append(text, used, sizeof text, *word);
+        append_text(text, sizeof text, " %s", *word);
     job_say(rank->job, "rank %d (pid %d) on %s:%s", rank->rank, rank->pid, rank->job->hosts->name, text);
 }
 
@@ -89,18 +84,17 @@ void report_failure(struct rank *rank)
 static void report_others(struct job *job)
 {
     char line[1024] = "", text[64];
-    size_t used = 0;
     int failed = 0;
     for (int i = 0; i < job->size; i++) {
         const struct rank *rank = &job->ranks[i];
         if (i == job->failed || !rank->pid || rank->exit_code == 0)
             continue;
         if (failed++ < NAMED_OTHERS)
-            used += (size_t)snprintf(line + used, sizeof line - used, "%srank %d %s", used ? ", " : "", i,
-                                     outcome(rank, text, sizeof text));
+            append_text(line, sizeof line, "%srank %d %s", *line ? ", " : "", i,
+                        outcome(rank, text, sizeof text));
     }
     if (failed > NAMED_OTHERS)
-        snprintf(line + used, sizeof line - used, ", and %d more failed", failed - NAMED_OTHERS);
+        append_text(line, sizeof line, ", and %d more failed", failed - NAMED_OTHERS);
     if (failed)
         job_say(job, "after it: %s", line);
 }

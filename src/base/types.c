@@ -1,6 +1,7 @@
 /* types.c - see types.h. Constant tables only; any thread. */
 #include "base/types.h"
 
+#include "base/append.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -130,12 +131,10 @@ bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype)
 /* "sum, min", the reductions that this operation does of this type. */
 static const char *reductions_of(hvd_operation operation, hvd_dtype dtype, char *text, size_t capacity)
 {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; reduction_known(i) && used < capacity; i++) {
+    *text = '\0';
+    for (int i = 0; reduction_known(i); i++) {
         if (operation_does(operation, (hvd_reduction)i) && reduction_takes((hvd_reduction)i, dtype))
-            used +=
-                (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", reductions[i].name);
+            append_text(text, capacity, "%s%s", *text ? ", " : "", reductions[i].name);
     }
     return text;
 }

@@ -1,10 +1,10 @@
 /* parameter.c - see parameter.h. */
 #include "tune/parameter.h"
 
+#include "base/append.h"
 #include "base/status.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 const struct parameter parameter_table[PARAMETERS] = {
@@ -55,9 +55,8 @@ static int parameter_named(const char *name, size_t length)
 static hvd_code refuse(const char *list, hvd_status *status)
 {
     char names[256] = "";
-    size_t used = 0;
     for (int i = 0; i < PARAMETERS; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, ", %s", parameter_table[i].setting);
+        append_text(names, sizeof names, ", %s", parameter_table[i].setting);
     return status_set(
         status, HVD_INVALID_ARGUMENT,
         "HOROVOD_AUTOTUNE_PARAMETERS=%s: it is 'auto' (whatever was given no value), or some of%s", list,
