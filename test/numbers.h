@@ -24,7 +24,11 @@ enum { REDUCTIONS = sizeof reductions / sizeof *reductions };
 
 /* ---- 16-bit floats: the compiler's own conversions ---------------------------------------------------- */
 
+#ifdef __clang__ /* 14 has no _Float16 */
+typedef __fp16 native_half;
+#else
 __extension__ typedef _Float16 native_half;
+#endif
 
 static inline float from_FLOAT16(uint16_t bits)
 {

@@ -2,6 +2,7 @@
  * lines of several processes stay whole. Any thread. */
 #include "base/log.h"
 
+#include "base/append.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -30,14 +31,15 @@ hvd_code log_configure(const struct settings *settings, hvd_status *status)
                       settings->log_level);
 }
 
-static size_t put_time(char *line, size_t capacity)
+static void append_time(char *line, size_t capacity)
 {
     struct timespec now;
     struct tm parts;
+    size_t used = strlen(line);
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &parts);
-    size_t used = strftime(line, capacity, "%Y-%m-%d %H:%M:%S", &parts);
-    return used + (size_t)snprintf(line + used, capacity - used, ".%06ld: ", now.tv_nsec / 1000);
+    strftime(line + used, capacity - used, "%Y-%m-%d %H:%M:%S", &parts);
+    append_text(line, capacity, ".%06ld: ", now.tv_nsec / 1000);
 }
 
 /* "/any/build/folder/src/engine/init.c" -> "engine/init.c" */
@@ -51,21 +53,20 @@ void log_write(enum log_level level, int rank, const char *file, int line, const
 {
     if ((int)level < atomic_load_explicit(&lowest_level, memory_order_relaxed))
         return;
-    char text[4096];                /* what a pipe takes as a whole */
+    char text[4096] = "[";          /* what a pipe takes as a whole */
     size_t limit = sizeof text - 1; /* room for the line's end */
-    size_t used = (size_t)snprintf(text, limit, "[");
     if (!atomic_load_explicit(&hide_time, memory_order_relaxed))
-        used += put_time(text + used, limit - used);
-    used += (size_t)snprintf(text + used, limit - used, "%c %s:%d]", level_names[level][0], short_path(file),
-                             line);
+        append_time(text, limit);
+    append_text(text, limit, "%c %s:%d]", level_names[level][0], short_path(file), line);
     if (rank >= 0)
-        used += (size_t)snprintf(text + used, limit - used, " [%d]", rank);
-    used += (size_t)snprintf(text + used, limit - used, ": ");
+        append_text(text, limit, " [%d]", rank);
+    append_text(text, limit, ": ");
+    size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(text + used, limit - used, format, arguments);
+    vsnprintf(text + used, limit - used, format, arguments);
     va_end(arguments);
-    used += wanted > 0 && (size_t)wanted < limit - used ? (size_t)wanted : strlen(text + used);
+    used = strlen(text);
     text[used++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, text, used);
     (void)ignored; /* a closed stderr is no reason to stop */

@@ -49,7 +49,6 @@ static uintptr_t previous;
 static uint64_t constants[CONSTANTS];
 static unsigned next_constant;
 
-void __sanitizer_cov_trace_pc(void);
 NOT_COVERED void __sanitizer_cov_trace_pc(void)
 {
     uintptr_t here = (uintptr_t)__builtin_return_address(0) * (uintptr_t)0x9e3779b97f4a7c15u >> 48;
@@ -64,7 +63,6 @@ static NOT_COVERED void note_constant(uint64_t value)
 }
 
 #define COMPARISON(suffix, type)                                                                             \
-    void __sanitizer_cov_trace_##suffix(type a, type b);                                                     \
     NOT_COVERED void __sanitizer_cov_trace_##suffix(type a, type b)                                          \
     {                                                                                                        \
         note_constant(a);                                                                                    \
@@ -80,19 +78,16 @@ COMPARISON(const_cmp4, uint32_t)
 COMPARISON(const_cmp8, uint64_t)
 #undef COMPARISON
 
-void __sanitizer_cov_trace_cmpf(float a, float b);
 NOT_COVERED void __sanitizer_cov_trace_cmpf(float a, float b)
 {
     (void)a, (void)b;
 }
 
-void __sanitizer_cov_trace_cmpd(double a, double b);
 NOT_COVERED void __sanitizer_cov_trace_cmpd(double a, double b)
 {
     (void)a, (void)b;
 }
 
-void __sanitizer_cov_trace_switch(uint64_t value, const uint64_t *cases);
 NOT_COVERED void __sanitizer_cov_trace_switch(uint64_t value, const uint64_t *cases)
 {
     (void)value;
@@ -219,7 +214,6 @@ static void on_crash(int number)
     raise(number);
 }
 
-const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1";

@@ -12,8 +12,6 @@
 
 #define REQUESTS 4
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 struct subject {
     struct coordinator *coordinator;
     struct pending requests[REQUESTS];
@@ -24,17 +22,14 @@ struct subject {
 
 static void on_send(void *owner, int rank, const uint8_t *bytes, size_t length)
 {
-    (void)owner;
-    (void)bytes;
+    (void)owner, (void)bytes;
     if (rank < 0 || length == 0)
         abort();
 }
 
 static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length)
 {
-    (void)owner;
-    (void)except;
-    (void)bytes;
+    (void)owner, (void)except, (void)bytes;
     if (length == 0)
         abort();
 }
@@ -65,8 +60,7 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
 
 static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t size)
 {
-    (void)reduction;
-    (void)owner;
+    (void)reduction, (void)owner;
     return (uint16_t)(operation + size);
 }
 

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 struct stream {
     struct link link;
     const uint8_t *bytes;

@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 enum { HOSTS, HOST_FILE, CONFIG_FILE, HOST_SIZES, SETTING, OPTIONS, MODES };
 
 static void read_hosts(const char *text, const char *path)

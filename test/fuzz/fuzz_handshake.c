@@ -8,8 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 static const struct handshake_claim claim = {.role = HANDSHAKE_LINK, .job = "job", .from = 1, .to = 0};
 static const char secret[] = "a secret that the input does not know";
 

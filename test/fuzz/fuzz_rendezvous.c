@@ -11,8 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 #define CHANNELS 2
 
 enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, MODES };

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
 enum { WORDS = 48 };
 
 static void check_words(const char *words)
