@@ -13,27 +13,12 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 static void allreduce_case(struct member *member, hvd_dtype type, hvd_reduction reduction, size_t count,
                            bool in_place)
 {
-    char name[96];
-    int64_t shape[] = {(int64_t)count};
-    size_t bytes = count * hvd_dtype_size(type) + 1;
-    char *input = malloc(bytes), *output = malloc(bytes);
-    for (size_t i = 0; i < count; i++)
-        put_at(type, input, i, value_at(type, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type, shape, 1), out = tensor_of(output, type, shape, 1);
-    snprintf(name, sizeof name, "allreduce %s %d x%zu%s of %d over %s", hvd_dtype_name(type), reduction,
-             count, in_place ? " in place" : "", member->size, member->transport);
-    hvd_request request = request_of(HVD_ALLREDUCE, name, &in);
-    request.reduction = reduction;
-    request.outputs = in_place ? NULL : &out;
-    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-    for (size_t i = 0; i < count; i++) {
-        double expected = expected_at(type, reduction, member->size, i);
-        check_value(type, in_place ? input : output, i, expected, name);
-        if (!in_place)
-            check_value(type, input, i, value_at(type, reduction, member->rank, i), name);
-    }
-    free(input);
-    free(output);
+    trial_run(member, (struct trial){.operation = HVD_ALLREDUCE,
+                                     .type = type,
+                                     .reduction = reduction,
+                                     .rows = (int64_t)count,
+                                     .width = 1,
+                                     .in_place = in_place});
 }
 
 /* Adasum has a test of its own. */
@@ -91,30 +76,16 @@ static void factors(struct member *member)
     factors_case(member, HVD_INT64);
 }
 
-static void broadcast_case(struct member *member, size_t count, int root, bool in_place)
-{
-    char name[64];
-    int64_t shape[] = {(int64_t)count};
-    int32_t *input = malloc(count * 4 + 1), *output = malloc(count * 4 + 1);
-    for (size_t i = 0; i < count; i++)
-        input[i] = (int32_t)(i * 10 + (size_t)member->rank);
-    hvd_tensor in = tensor_of(input, HVD_INT32, shape, 1), out = tensor_of(output, HVD_INT32, shape, 1);
-    snprintf(name, sizeof name, "broadcast x%zu from %d %d", count, root, in_place);
-    hvd_request request = request_of(HVD_BROADCAST, name, &in);
-    request.root = root;
-    request.outputs = in_place ? NULL : &out;
-    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-    for (size_t i = 0; i < count; i++)
-        CHECK((in_place ? input : output)[i] == (int32_t)(i * 10 + (size_t)root), "%s: element %zu", name, i);
-    free(input);
-    free(output);
-}
-
 static void broadcast_product(struct member *member)
 {
     for (int c = 0; c < COUNTS; c++) {
         for (int root = 0; root < member->size; root++)
-            broadcast_case(member, counts[c], root, (c + root) % 2);
+            trial_run(member, (struct trial){.operation = HVD_BROADCAST,
+                                             .type = HVD_INT32,
+                                             .rows = (int64_t)counts[c],
+                                             .width = 1,
+                                             .root = root,
+                                             .in_place = (c + root) % 2});
     }
 }
 

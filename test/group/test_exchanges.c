@@ -19,29 +19,11 @@ static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t 
 static void reducescatter_case(struct member *member, hvd_dtype type, hvd_reduction reduction, int64_t rows,
                                int64_t width)
 {
-    char name[96];
-    int64_t shape[] = {rows, width}, first, kept = 0;
-    size_t count = (size_t)(rows * width);
-    char *input = malloc(count * hvd_dtype_size(type) + 1);
-    for (size_t i = 0; i < count; i++)
-        put_at(type, input, i, value_at(type, reduction, member->rank, i));
-    hvd_tensor in = tensor_of(input, type, shape, 2), out;
-    snprintf(name, sizeof name, "reducescatter %s %d x%d x%d", hvd_dtype_name(type), reduction, (int)rows,
-             (int)width);
-    hvd_request request = request_of(HVD_REDUCESCATTER, name, &in);
-    request.reduction = reduction;
-    CHECK_OK(hvd_run(member->context, &request, &out, &check_status));
-    rows_kept(rows, member->size, member->rank, &first, &kept);
-    CHECK(out.ndim == 2 && out.shape[0] == kept && out.shape[1] == width, "%s: shape [%d, %d]", name,
-          (int)out.shape[0], (int)out.shape[1]);
-    for (size_t i = 0; i < (size_t)(kept * width); i++) {
-        double expected = expected_at(type, reduction, member->size, i + (size_t)(first * width));
-        check_value(type, out.data, i, expected, name);
-    }
-    for (size_t i = 0; i < count; i++)
-        check_value(type, input, i, value_at(type, reduction, member->rank, i), name);
-    hvd_free(out.data);
-    free(input);
+    trial_run(member, (struct trial){.operation = HVD_REDUCESCATTER,
+                                     .type = type,
+                                     .reduction = reduction,
+                                     .rows = rows,
+                                     .width = width});
 }
 
 static void reducescatter_product(struct member *member)
@@ -124,7 +106,7 @@ static void reducescatters_at_once(struct member *member)
 }
 
 /* How many rows rank `from` gives to rank `to`. */
-static int64_t rows_given(int pattern, int from, int to)
+static int64_t rows_to(int pattern, int from, int to)
 {
     switch (pattern) {
     case 0:
@@ -156,7 +138,7 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
     CHECK(outputs[1].ndim == 1 && outputs[1].shape[0] == member->size && outputs[1].dtype == HVD_INT64,
           "alltoall %d: the received splits have another form", pattern);
     for (int from = 0; from < member->size; from++) {
-        int64_t given = rows_given(pattern, from, member->rank);
+        int64_t given = rows_to(pattern, from, member->rank);
         CHECK(received[from] == given, "alltoall %d: %d rows from %d", pattern, (int)received[from], from);
         for (int64_t i = 0; i < given * width; i++)
             CHECK(*got++ == row_value(from, member->rank, i), "alltoall %d: element %d from %d", pattern,
@@ -171,7 +153,7 @@ static void alltoall_case(struct member *member, int pattern, int64_t width, boo
 {
     int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
     for (int to = 0; to < member->size; to++)
-        shape[0] += splits[to] = rows_given(pattern, member->rank, to);
+        shape[0] += splits[to] = rows_to(pattern, member->rank, to);
     double *input = calloc((size_t)(shape[0] * width) + 1, sizeof *input), *next = input;
     for (int to = 0; to < member->size; to++)
         for (int64_t i = 0; i < splits[to] * width; i++)

@@ -10,38 +10,22 @@
 
 enum { OPERATIONS = 30, LARGEST = 8 };
 
-/* One operation, the same on all ranks, out of a seed. */
-struct sample {
-    hvd_operation operation;
-    hvd_dtype type;
-    hvd_reduction reduction;
-    int64_t rows, width;
-    int root;
-    bool in_place;
-    char name[64];
-};
-
-struct running {
-    hvd_handle *handle;
-    char *input, *output;
-};
-
 static int64_t pick_rows(uint64_t *state)
 {
     static const int64_t limits[] = {1, 2, 9, 70, 3000, 40000};
     return (int64_t)(random_next(state) % (uint64_t)(limits[random_next(state) % 6] + 1));
 }
 
-static struct sample draw(uint64_t *state, int index, int size)
+static struct trial draw(uint64_t *state, int index, int size)
 {
     static const hvd_operation operations[] = {HVD_ALLREDUCE, HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST,
                                                HVD_REDUCESCATTER};
     static const hvd_reduction drawn[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN, HVD_MAX, HVD_PRODUCT};
-    struct sample sample = {.operation = operations[random_next(state) % 5],
-                            .rows = pick_rows(state),
-                            .width = 1 + (int64_t)(random_next(state) % 3),
-                            .root = (int)(random_next(state) % (uint64_t)size),
-                            .in_place = random_next(state) % 2};
+    struct trial sample = {.operation = operations[random_next(state) % 5],
+                           .rows = pick_rows(state),
+                           .width = 1 + (int64_t)(random_next(state) % 3),
+                           .root = (int)(random_next(state) % (uint64_t)size),
+                           .in_place = random_next(state) % 2};
     do {
         sample.type = dtypes[random_next(state) % DTYPES];
         sample.reduction = drawn[random_next(state) % (sample.operation == HVD_REDUCESCATTER ? 2 : 5)];
@@ -51,71 +35,10 @@ static struct sample draw(uint64_t *state, int index, int size)
     return sample;
 }
 
-/* Allgather: rank r brings r rows more. */
-static int64_t own_rows(const struct sample *sample, int rank)
-{
-    return sample->rows + (sample->operation == HVD_ALLGATHER ? rank : 0);
-}
-
-static void start(struct member *member, const struct sample *sample, struct running *running)
-{
-    int64_t shape[] = {own_rows(sample, member->rank), sample->width};
-    size_t elements = (size_t)(shape[0] * shape[1]);
-    size_t bytes = elements * hvd_dtype_size(sample->type) + 1;
-    running->input = malloc(bytes);
-    running->output = malloc(bytes);
-    for (size_t i = 0; i < elements; i++)
-        put_at(sample->type, running->input, i, value_at(sample->type, sample->reduction, member->rank, i));
-    hvd_tensor in = tensor_of(running->input, sample->type, shape, 2);
-    hvd_tensor out = tensor_of(running->output, sample->type, shape, 2);
-    hvd_request request = request_of(sample->operation, sample->name, &in);
-    bool outside = sample->operation == HVD_ALLREDUCE || sample->operation == HVD_BROADCAST;
-    request.reduction = sample->reduction;
-    request.root = sample->root;
-    request.outputs = outside && !sample->in_place ? &out : NULL;
-    CHECK_OK(hvd_submit(member->context, &request, &running->handle, &check_status));
-}
-
-/* The element at row-major place i of what this rank should have got. */
-static double expected(const struct member *member, const struct sample *sample, size_t i)
-{
-    hvd_dtype dtype = sample->type;
-    size_t width = (size_t)sample->width, rows = (size_t)sample->rows;
-    if (sample->operation == HVD_BROADCAST)
-        return value_at(dtype, sample->reduction, sample->root, i);
-    if (sample->operation == HVD_ALLREDUCE)
-        return expected_at(dtype, sample->reduction, member->size, i);
-    if (sample->operation == HVD_REDUCESCATTER) {
-        size_t share = rows / (size_t)member->size, more = rows % (size_t)member->size;
-        size_t rank = (size_t)member->rank, first = rank * share + (rank < more ? rank : more);
-        return expected_at(dtype, sample->reduction, member->size, first * width + i);
-    }
-    int rank = 0;
-    for (; i >= (size_t)own_rows(sample, rank) * width; rank++)
-        i -= (size_t)own_rows(sample, rank) * width;
-    return value_at(dtype, sample->reduction, rank, i);
-}
-
-static void finish(struct member *member, const struct sample *sample, struct running *running)
-{
-    CHECK_OK(hvd_wait(running->handle, 60, &check_status));
-    hvd_tensor result = {.data = sample->in_place ? running->input : running->output};
-    size_t elements = (size_t)(sample->rows * sample->width);
-    if (sample->operation == HVD_ALLGATHER || sample->operation == HVD_REDUCESCATTER) {
-        CHECK_OK(hvd_output(running->handle, 0, &result, &check_status));
-        elements = (size_t)(result.shape[0] * result.shape[1]);
-    }
-    for (size_t i = 0; i < elements; i++)
-        check_value(sample->type, result.data, i, expected(member, sample, i), sample->name);
-    hvd_release(running->handle);
-    free(running->input);
-    free(running->output);
-}
-
 static void run_samples(struct member *member)
 {
     uint64_t state = *(const uint64_t *)member->argument, own = state + (uint64_t)member->rank * 977;
-    struct sample samples[OPERATIONS];
+    struct trial samples[OPERATIONS];
     struct running running[OPERATIONS];
     int order[OPERATIONS];
     for (int i = 0; i < OPERATIONS; i++) {
@@ -128,9 +51,9 @@ static void run_samples(struct member *member)
         order[i] = other;
     }
     for (int i = 0; i < OPERATIONS; i++)
-        start(member, &samples[order[i]], &running[order[i]]);
+        trial_start(member, &samples[order[i]], &running[order[i]]);
     for (int i = 0; i < OPERATIONS; i++)
-        finish(member, &samples[i], &running[i]);
+        trial_finish(member, &samples[i], &running[i]);
 }
 
 static void run_job(uint64_t seed)

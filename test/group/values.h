@@ -1,24 +1,27 @@
-/* values.h - numbers of every element type, and what ranks put into their tensors. */
+/* values.h - numbers of every element type, what ranks put into their tensors, and operations on those. */
 #ifndef HVD_TEST_VALUES_H
 #define HVD_TEST_VALUES_H
 
 #include "group.h"
 #include "numbers.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static inline void put_at(hvd_dtype dtype, void *data, size_t i, double value)
 {
     number_put(dtype, (char *)data + i * hvd_dtype_size(dtype), value);
 }
 
-/* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 3 else (sums over 8 ranks stay below 127);
- * of bool 0 and 1. */
+/* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 10 else, another on each of 8 ranks (sums
+ * stay below 127); of bool 0 and 1. */
 static inline double value_at(hvd_dtype dtype, hvd_reduction reduction, int rank, size_t i)
 {
     if (dtype == HVD_BOOL)
         return (i * 7 + (size_t)rank * 3) % 4 > 1;
     if (reduction == HVD_PRODUCT)
         return (i + (size_t)rank) % 3 ? 1 : 2;
-    return (double)((i * 7 + (size_t)rank * 3) % 4);
+    return (double)((i * 7 + (size_t)rank * 3) % 11);
 }
 
 /* The result, divided for averages. */
@@ -46,6 +49,111 @@ static inline void check_value(hvd_dtype dtype, const void *data, size_t i, doub
     double error = value > expected ? value - expected : expected - value;
     CHECK(error <= tolerance * (expected > 1 ? expected : 1), "%s: element %zu is %g, not %g", name, i, value,
           expected);
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+/* One operation, the same on all ranks: allreduce, allgather, broadcast or reducescatter. */
+struct trial {
+    hvd_operation operation;
+    hvd_dtype type;
+    hvd_reduction reduction;
+    int64_t rows, width; /* allgather: rank r brings r rows more */
+    int root;
+    bool in_place; /* where the output is the caller's */
+    char name[96];
+};
+
+struct running {
+    hvd_handle *handle;
+    char *input, *output;
+};
+
+static inline bool has_output(const struct trial *trial)
+{
+    return trial->operation == HVD_ALLREDUCE || trial->operation == HVD_BROADCAST;
+}
+
+static inline int64_t rows_given(const struct trial *trial, int rank)
+{
+    return trial->rows + (trial->operation == HVD_ALLGATHER ? rank : 0);
+}
+
+static inline int64_t rows_got(const struct trial *trial, int rank, int size)
+{
+    if (trial->operation == HVD_REDUCESCATTER)
+        return trial->rows / size + (rank < trial->rows % size);
+    return trial->operation == HVD_ALLGATHER ? size * trial->rows + size * (size - 1) / 2 : trial->rows;
+}
+
+static inline void trial_start(struct member *member, const struct trial *trial, struct running *running)
+{
+    int64_t shape[] = {rows_given(trial, member->rank), trial->width};
+    size_t elements = (size_t)(shape[0] * shape[1]);
+    size_t bytes = elements * hvd_dtype_size(trial->type) + 1;
+    running->input = malloc(bytes);
+    running->output = malloc(bytes);
+    for (size_t i = 0; i < elements; i++)
+        put_at(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i));
+    hvd_tensor in = tensor_of(running->input, trial->type, shape, 2);
+    hvd_tensor out = tensor_of(running->output, trial->type, shape, 2);
+    hvd_request request = request_of(trial->operation, trial->name, &in);
+    request.reduction = trial->reduction;
+    request.root = trial->root;
+    request.outputs = has_output(trial) && !trial->in_place ? &out : NULL;
+    CHECK_OK(hvd_submit(member->context, &request, &running->handle, &check_status));
+}
+
+/* The element at row-major place i of what this rank should have got. */
+static inline double trial_expected(const struct member *member, const struct trial *trial, size_t i)
+{
+    size_t width = (size_t)trial->width;
+    int rank = 0;
+    if (trial->operation == HVD_BROADCAST)
+        return value_at(trial->type, trial->reduction, trial->root, i);
+    if (trial->operation == HVD_ALLGATHER) {
+        for (; i >= (size_t)rows_given(trial, rank) * width; rank++)
+            i -= (size_t)rows_given(trial, rank) * width;
+        return value_at(trial->type, trial->reduction, rank, i);
+    }
+    for (; rank < member->rank && trial->operation == HVD_REDUCESCATTER; rank++)
+        i += (size_t)rows_got(trial, rank, member->size) * width;
+    return expected_at(trial->type, trial->reduction, member->size, i);
+}
+
+/* Waits, and checks the result, and that an input that is no output is what it was. */
+static inline void trial_finish(struct member *member, const struct trial *trial, struct running *running)
+{
+    bool in_place = has_output(trial) && trial->in_place;
+    hvd_tensor result = {.data = in_place ? running->input : running->output};
+    size_t given = (size_t)(rows_given(trial, member->rank) * trial->width);
+    size_t got = (size_t)(rows_got(trial, member->rank, member->size) * trial->width);
+    CHECK_OK(hvd_wait(running->handle, 60, &check_status));
+    if (!has_output(trial)) {
+        CHECK_OK(hvd_output(running->handle, 0, &result, &check_status));
+        CHECK(result.ndim == 2 && result.shape[0] == rows_got(trial, member->rank, member->size) &&
+                  result.shape[1] == trial->width,
+              "%s: shape [%d, %d]", trial->name, (int)result.shape[0], (int)result.shape[1]);
+    }
+    for (size_t i = 0; i < got; i++)
+        check_value(trial->type, result.data, i, trial_expected(member, trial, i), trial->name);
+    for (size_t i = 0; i < given && !in_place; i++)
+        check_value(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i),
+                    trial->name);
+    hvd_release(running->handle);
+    free(running->input);
+    free(running->output);
+}
+
+static inline void trial_run(struct member *member, struct trial trial)
+{
+    struct running running;
+    snprintf(trial.name, sizeof trial.name, "%s %s %s [%d, %d] of %d%s over %s",
+             operation_name(trial.operation), reduction_name(trial.reduction), hvd_dtype_name(trial.type),
+             (int)trial.rows, (int)trial.width, trial.root, trial.in_place ? " in place" : "",
+             member->transport);
+    trial_start(member, &trial, &running);
+    trial_finish(member, &trial, &running);
 }
 
 #endif
