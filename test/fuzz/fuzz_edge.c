@@ -46,7 +46,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     size_t checked = 0;
     if (!length)
         return 0;
-    struct stream stream = {{&operations, 1, 0, false, false}, bytes + 1, length - 1, 0, bytes[0]};
+    struct stream stream = {.link = {.operations = &operations, .peer = 1},
+                            .bytes = bytes + 1,
+                            .length = length - 1,
+                            .cut = bytes[0]};
     edge_init(&edge, 1, &stream.link);
     while (!edge.deaf) {
         const uint8_t *message;

@@ -3,6 +3,7 @@
 #define HVD_TEST_GROUP_H
 
 #include "horovod.h"
+#include "random.h"
 #include "test.h"
 
 #include <stdbool.h>
@@ -81,8 +82,5 @@ uint64_t test_seed(void);
 
 /* HOROVOD_TEST_FULL: whole products instead of what covers every pair. */
 bool test_full(void);
-
-/* The same numbers on every run: splitmix64. */
-uint64_t random_next(uint64_t *state);
 
 #endif

@@ -5,14 +5,14 @@
 # usage: mutants.sh SOURCE_TREE WORK_FOLDER [SEEDS]      (CC: the compiler; needs patch)
 set -eu
 source=$1 work=$2 seeds=${3:-1000}
-cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$work/src -I$work/simulate"
+cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$source/test -I$work/src"
 
 rm -rf "$work"
 mkdir -p "$work/objects"
 cp -R "$source/src" "$source/test/simulate" "$work"
 for file in "$work"/src/base/wire.c "$work"/src/base/map.c "$work"/src/base/types.c "$work"/src/base/status.c \
             "$work"/src/base/pool.c "$work"/src/base/pages.c "$work"/src/base/platform_linux.c \
-            "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
+            "$work"/src/base/append.c "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
     $cc -c "$file" -o "$work/objects/$(basename "$file" .c).o"
 done
 $cc "$work"/objects/*.o -lm -o "$work/sound"

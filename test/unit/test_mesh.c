@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/socket.h"
+#include "random.h"
 #include "rendezvous/handshake.h"
 #include "test.h"
 #include "transport/record.h"
@@ -230,14 +231,6 @@ static void drive(struct member *member, bool (*turn)(struct member *member, voi
             mesh_sleep(member->mesh, deadline);
         mesh_disarm(member->mesh);
     }
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
 }
 
 /* ---- all pairs ---------------------------------------------------------------------------------------- */

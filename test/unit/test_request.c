@@ -61,56 +61,39 @@ static void check_refused(const struct example *e, hvd_code code, const char *wo
 
 /* ---- what counts -------------------------------------------------------------------------------------- */
 
+/* Whether `b`, after some change, is the same request as `a`. */
+#define CHANGED(operation, change, same)                                                                     \
+    do {                                                                                                     \
+        struct example *a = example_of(operation), *b = example_of(operation);                               \
+        change;                                                                                              \
+        assert_int_equal(equal(a, b), same);                                                                 \
+    } while (0)
+
 TEST(what_must_agree_is_compared)
 {
-    struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
-    assert_true(equal(a, b));
-    b->request.prescale = 1; /* 0 means 1 */
-    assert_true(equal(a, b));
-    b->request.prescale = 2;
-    assert_false(equal(a, b));
-    b = example_of(HVD_ALLREDUCE);
-    b->request.priority = -1;
-    assert_false(equal(a, b));
-    b = example_of(HVD_ALLREDUCE);
-    b->request.grouped = 1;
-    assert_false(equal(a, b));
-    b = example_of(HVD_ALLREDUCE);
-    b->request.count = 2;
-    assert_false(equal(a, b));
-    b = example_of(HVD_ALLREDUCE);
-    b->shapes[0][1] = 4;
-    assert_false(equal(a, b));
+    CHANGED(HVD_ALLREDUCE, (void)b, true);
+    CHANGED(HVD_ALLREDUCE, b->request.prescale = 1, true); /* 0 means 1 */
+    CHANGED(HVD_ALLREDUCE, b->request.prescale = 2, false);
+    CHANGED(HVD_ALLREDUCE, b->request.priority = -1, false);
+    CHANGED(HVD_ALLREDUCE, b->request.grouped = 1, false);
+    CHANGED(HVD_ALLREDUCE, b->request.count = 2, false);
+    CHANGED(HVD_ALLREDUCE, b->shapes[0][1] = 4, false);
+    CHANGED(HVD_BROADCAST, b->request.root = 1, false);
+    CHANGED(HVD_ALLGATHER, b->shapes[0][1] = 4, false);
+    CHANGED(HVD_REDUCESCATTER, b->shapes[0][0] = 0, false); /* all must give the same rows */
+    CHANGED(HVD_REDUCESCATTER, b->request.reduction = HVD_AVERAGE, false);
+    CHANGED(HVD_REDUCESCATTER, b->request.postscale = 2, false);
 }
 
 TEST(what_does_not_matter_is_left_out)
 {
-    struct example *a = example_of(HVD_BROADCAST), *b = example_of(HVD_BROADCAST);
-    b->request.reduction = HVD_MAX;
-    b->request.prescale = NAN;
-    b->request.outputs = b->outputs;
-    assert_true(equal(a, b));
-    b->request.root = 1;
-    assert_false(equal(a, b));
-    a = example_of(HVD_ALLGATHER), b = example_of(HVD_ALLGATHER);
-    b->shapes[0][0] = 0; /* each rank has its own number of rows */
-    assert_true(equal(a, b));
-    b->shapes[0][1] = 4;
-    assert_false(equal(a, b));
     static const int64_t splits[] = {2, 0};
-    a = example_of(HVD_ALLTOALL), b = example_of(HVD_ALLTOALL);
-    b->shapes[0][0] = 4;
-    b->request.splits = splits; /* these, too */
-    assert_true(equal(a, b));
-    a = example_of(HVD_REDUCESCATTER), b = example_of(HVD_REDUCESCATTER);
-    b->shapes[0][0] = 0; /* but here all must give the same rows */
-    assert_false(equal(a, b));
-    b = example_of(HVD_REDUCESCATTER);
-    b->request.reduction = HVD_AVERAGE;
-    assert_false(equal(a, b));
-    b = example_of(HVD_REDUCESCATTER);
-    b->request.postscale = 2;
-    assert_false(equal(a, b));
+    CHANGED(HVD_BROADCAST, b->request.reduction = HVD_MAX, true);
+    CHANGED(HVD_BROADCAST, b->request.prescale = NAN, true);
+    CHANGED(HVD_BROADCAST, b->request.outputs = b->outputs, true);
+    CHANGED(HVD_ALLGATHER, b->shapes[0][0] = 0, true); /* each rank has its own number of rows */
+    CHANGED(HVD_ALLTOALL, b->shapes[0][0] = 4, true);
+    CHANGED(HVD_ALLTOALL, b->request.splits = splits, true); /* these, too */
 }
 
 TEST(summary_tells_what_the_root_needs)
@@ -146,48 +129,31 @@ TEST(summary_tells_what_the_root_needs)
 
 /* ---- what is refused ----------------------------------------------------------------------------------- */
 
+/* As they are but for one change. */
+#define REFUSED(operation, change, code, words)                                                              \
+    do {                                                                                                     \
+        struct example *e = example_of(operation);                                                           \
+        change;                                                                                              \
+        check_refused(e, code, words);                                                                       \
+    } while (0)
+#define INVALID(operation, change, words) REFUSED(operation, change, HVD_INVALID_ARGUMENT, words)
+
 TEST(bad_operations_are_refused)
 {
-    struct example *e = example_of((hvd_operation)99);
-    check_refused(e, HVD_INVALID_ARGUMENT, "operation number 99");
-    e = example_of(HVD_ALLREDUCE);
-    e->request.reduction = (hvd_reduction)9;
-    check_refused(e, HVD_INVALID_ARGUMENT, "reduction number 9");
-    e = example_of(HVD_ALLREDUCE);
-    e->request.postscale = INFINITY;
-    check_refused(e, HVD_INVALID_ARGUMENT, "finite");
-    e = example_of(HVD_ALLREDUCE);
-    e->request.count = 0;
-    check_refused(e, HVD_INVALID_ARGUMENT, "of 0 tensors");
-    e->request.count = -1;
-    check_refused(e, HVD_INVALID_ARGUMENT, "of -1 tensors");
-    e->request.count = 1;
-    e->request.inputs = NULL;
-    check_refused(e, HVD_INVALID_ARGUMENT, "inputs is NULL");
-    e = example_of(HVD_BARRIER);
-    e->request.count = 1;
-    check_refused(e, HVD_INVALID_ARGUMENT, "it takes none");
-    e = example_of(HVD_ALLGATHER);
-    e->request.outputs = e->outputs;
-    check_refused(e, HVD_INVALID_ARGUMENT, "outputs must be NULL");
-    e = example_of(HVD_ALLTOALL);
-    e->request.outputs = e->outputs;
-    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall: outputs must be NULL");
-    e = example_of(HVD_ALLTOALL);
-    e->request.count = 2;
-    check_refused(e, HVD_INVALID_ARGUMENT, "alltoall of 2 tensors");
-    e = example_of(HVD_REDUCESCATTER);
-    e->request.outputs = e->outputs;
-    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: outputs must be NULL");
-    e = example_of(HVD_REDUCESCATTER);
-    e->request.reduction = HVD_MAX;
-    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: the reduction is max");
-    e = example_of(HVD_REDUCESCATTER);
-    e->request.prescale = NAN;
-    check_refused(e, HVD_INVALID_ARGUMENT, "reducescatter: prescale nan");
-    e = example_of(HVD_BROADCAST);
-    e->request.root = -1;
-    check_refused(e, HVD_INVALID_ARGUMENT, "rank -1");
+    INVALID((hvd_operation)99, (void)e, "operation number 99");
+    INVALID(HVD_ALLREDUCE, e->request.reduction = (hvd_reduction)9, "reduction number 9");
+    INVALID(HVD_ALLREDUCE, e->request.postscale = INFINITY, "finite");
+    INVALID(HVD_ALLREDUCE, e->request.count = 0, "of 0 tensors");
+    INVALID(HVD_ALLREDUCE, e->request.count = -1, "of -1 tensors");
+    INVALID(HVD_ALLREDUCE, e->request.inputs = NULL, "inputs is NULL");
+    INVALID(HVD_BARRIER, e->request.count = 1, "it takes none");
+    INVALID(HVD_ALLGATHER, e->request.outputs = e->outputs, "outputs must be NULL");
+    INVALID(HVD_ALLTOALL, e->request.outputs = e->outputs, "alltoall: outputs must be NULL");
+    INVALID(HVD_ALLTOALL, e->request.count = 2, "alltoall of 2 tensors");
+    INVALID(HVD_REDUCESCATTER, e->request.outputs = e->outputs, "reducescatter: outputs must be NULL");
+    INVALID(HVD_REDUCESCATTER, e->request.reduction = HVD_MAX, "reducescatter: the reduction is max");
+    INVALID(HVD_REDUCESCATTER, e->request.prescale = NAN, "reducescatter: prescale nan");
+    INVALID(HVD_BROADCAST, e->request.root = -1, "rank -1");
 }
 
 TEST(impossible_reductions_are_refused)
@@ -211,47 +177,38 @@ TEST(impossible_reductions_are_refused)
 
 TEST(bad_tensors_are_refused)
 {
+    INVALID(HVD_ALLREDUCE, e->inputs[0].dtype = (hvd_dtype)99, "type number 99");
+    REFUSED(HVD_ALLREDUCE, e->inputs[0].device_type = 2, HVD_UNSUPPORTED, "device of type 2");
+    INVALID(HVD_ALLREDUCE, e->shapes[0][1] = -3, "[2, -3]");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].data = NULL, "no data");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].shape = NULL, "no shape");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].ndim = HVD_MAX_DIMENSIONS + 1, "33 dimensions");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].ndim = -1, "-1 dimensions");
+    INVALID(HVD_ALLGATHER, e->inputs[0].ndim = 0, "1 to 32");
+    INVALID(HVD_REDUCESCATTER, e->inputs[0].ndim = 0, "1 to 32");
+}
+
+TEST(tensors_that_do_not_fit_are_refused)
+{
+    for (int i = 0; i < 2; i++) {
+        struct example *e = example_of(i ? HVD_ALLREDUCE : HVD_REDUCESCATTER);
+        e->request.count = 2;
+        e->inputs[1].dtype = HVD_FLOAT64;
+        check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
+    }
     struct example *e = example_of(HVD_ALLREDUCE);
-    e->inputs[0].dtype = (hvd_dtype)99;
-    check_refused(e, HVD_INVALID_ARGUMENT, "type number 99");
-    e = example_of(HVD_ALLREDUCE);
-    e->inputs[0].device_type = 2;
-    check_refused(e, HVD_UNSUPPORTED, "device of type 2");
-    e = example_of(HVD_ALLREDUCE);
-    e->shapes[0][1] = -3;
-    check_refused(e, HVD_INVALID_ARGUMENT, "[2, -3]");
-    e = example_of(HVD_ALLREDUCE);
-    e->inputs[0].data = NULL;
-    check_refused(e, HVD_INVALID_ARGUMENT, "no data");
-    e->shapes[0][0] = 0; /* nothing there, nothing needed */
-    struct signature signature = encode(e);
-    free(signature.bytes);
-    e->inputs[0].shape = NULL;
-    check_refused(e, HVD_INVALID_ARGUMENT, "no shape");
-    e = example_of(HVD_ALLREDUCE);
-    e->inputs[0].ndim = HVD_MAX_DIMENSIONS + 1;
-    check_refused(e, HVD_INVALID_ARGUMENT, "33 dimensions");
-    e->inputs[0].ndim = -1;
-    check_refused(e, HVD_INVALID_ARGUMENT, "-1 dimensions");
-    e = example_of(HVD_ALLGATHER);
-    e->inputs[0].ndim = 0;
-    check_refused(e, HVD_INVALID_ARGUMENT, "1 to 32");
-    e = example_of(HVD_REDUCESCATTER);
-    e->inputs[0].ndim = 0;
-    check_refused(e, HVD_INVALID_ARGUMENT, "1 to 32");
-    e = example_of(HVD_REDUCESCATTER);
-    e->request.count = 2;
-    e->inputs[1].dtype = HVD_FLOAT64;
-    check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
-    e = example_of(HVD_ALLREDUCE);
-    e->request.count = 2;
-    e->inputs[1].dtype = HVD_FLOAT64;
-    check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
-    e = example_of(HVD_ALLREDUCE);
     e->request.outputs = e->outputs;
     e->outputs[0].shape = e->shapes[1];
     e->shapes[1][0] = 3;
     check_refused(e, HVD_INVALID_ARGUMENT, "output 0");
+}
+
+TEST(without_elements_no_data_are_needed)
+{
+    struct example *e = example_of(HVD_ALLREDUCE);
+    e->inputs[0].data = NULL;
+    e->shapes[0][0] = 0;
+    free(encode(e).bytes);
 }
 
 TEST(a_signature_has_a_limit)

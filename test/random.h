@@ -1,6 +1,6 @@
 /* random.h - numbers from a seed (splitmix64), the same on every machine. */
-#ifndef SIMULATE_RANDOM_H
-#define SIMULATE_RANDOM_H
+#ifndef HVD_TEST_RANDOM_H
+#define HVD_TEST_RANDOM_H
 
 #include <stdbool.h>
 #include <stdint.h>
