@@ -188,8 +188,9 @@ static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
 }
 
 PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
-                         "root, process_set, priority, grouped, /)\n--\n\n"
-                         "Start an operation (see hvd_request in horovod.h) and return its Operation.");
+                         "root, process_set, priority, grouped, splits=None, finish=None, /)\n--\n\n"
+                         "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
+                         "returns finish(outputs, else inputs in place, else a list of Result).");
 
 static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -198,7 +199,7 @@ static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ss
 }
 
 PyDoc_STRVAR(run_doc, "run($module, operation, name, inputs, outputs, reduction, prescale, postscale, root, "
-                      "process_set, priority, grouped, /)\n--\n\n"
+                      "process_set, priority, grouped, splits=None, /)\n--\n\n"
                       "Run an operation to its end; an allgather returns a list of Result.");
 
 static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)

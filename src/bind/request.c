@@ -85,9 +85,9 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
 
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count != REQUEST_ARGUMENTS && count != REQUEST_ARGUMENTS + 1) {
-        PyErr_Format(PyExc_TypeError, "%d or %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
-                     REQUEST_ARGUMENTS + 1, count);
+    if (count < REQUEST_ARGUMENTS || count > REQUEST_FINISH + 1) {
+        PyErr_Format(PyExc_TypeError, "%d to %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
+                     REQUEST_FINISH + 1, count);
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};
@@ -134,8 +134,8 @@ int request_read(hvd_context *context, hvd_request *request, struct held_tensors
         hold_tensors(held, request->operation, arguments[2], arguments[3]))
         return -1;
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
-    if (count > REQUEST_ARGUMENTS && arguments[REQUEST_ARGUMENTS] != Py_None &&
-        read_splits(held, arguments[REQUEST_ARGUMENTS],
+    if (count > REQUEST_SPLITS && arguments[REQUEST_SPLITS] != Py_None &&
+        read_splits(held, arguments[REQUEST_SPLITS],
                     hvd_process_set_ranks(context, request->process_set, NULL, 0))) {
         held_tensors_release(held);
         return -1;

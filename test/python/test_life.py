@@ -262,13 +262,13 @@ def test_wait_for_many_lets_the_tensors_go() -> None:
 
 
 def test_wait_for_what_is_no_operation(size: int) -> None:
-    for wrong in (3, None, [None], [hvd.allreduce_async(np.ones(2), name="a handle", op=hvd.Sum)]):
+    for wrong in (3, None, [None]):
         with pytest.raises(TypeError):
             _core.wait(wrong)  # type: ignore[arg-type]
     operation = start("beside a wrong one", np.ones(2))
-    with pytest.raises(TypeError, match="Operation"):
+    with pytest.raises(TypeError, match="Handle"):
         _core.wait([operation, object()])  # type: ignore[list-item]
-    assert operation.wait()
+    operation.wait()
 
 
 def test_first_failure_of_many(rank: int, size: int) -> None:
@@ -280,7 +280,7 @@ def test_first_failure_of_many(rank: int, size: int) -> None:
     with pytest.raises(HorovodInternalError, match=r"one of many\.1"):
         _core.wait(operations)
     assert all(operation.done() for operation in operations)
-    assert operations[4].wait()
+    operations[4].wait()
 
 
 def test_ctrl_c_while_waiting_for_many(rank: int, size: int) -> None:
