@@ -63,7 +63,7 @@ class Rules:
 class Reducer(Generic[P, A]):
     """The gradients of one optimizer in one step after the other.
 
-    ``ready`` hears of every gradient of every backward pass and starts its reduction in the last one;
+    ``arrived`` gets every gradient of every backward pass, and ``ready`` starts its reduction in the last one;
     ``finish`` starts what no pass has (ranks may use different parameters) and waits for all; ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
     Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys.
@@ -94,7 +94,7 @@ class Reducer(Generic[P, A]):
         self.careful = set() if rules.compression is NoneCompressor else set(places.values())
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
         self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
-        self.rounds = 0  # calls of `finish` in this step that reduced
+        self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
         self.forget()
 
     def set_passes(self, passes: int) -> None:
@@ -115,38 +115,49 @@ class Reducer(Generic[P, A]):
 
     # -- what happens to the reducer ---------------------------------------------------------------
 
-    def ready(self, place: int) -> None:
-        """One more pass has added to the gradient of this parameter."""
-        seen = self.seen.get(place, 0) + 1
+    def ready(self) -> None:
+        """One more pass has added to the gradients that have arrived."""
+        arrived = self.arrived[:]
+        del self.arrived[: len(arrived)]  # others may have come since
+        starting = []
+        for place in arrived:
+            seen = self.seen.get(place, 0) + 1
+            if seen > self.passes or self.rounds:
+                self._check_turn(place, seen)
+            self.seen[place] = seen
+            if seen == self.passes:
+                starting.append(place)
+        self.changed.update(arrived)
+        if not self.rules.early or not starting:
+            return
+        self.due = True
+        if self.sparse is None:
+            starting = [place for place in starting if not self.gradients.is_sparse(self.parameters[place])]
+        self._start(starting)
+
+    def _check_turn(self, place: int, seen: int) -> None:
         if seen > self.passes:
             raise AssertionError(
                 f"the gradient of '{self.names[place]}' was computed {seen} times since the last step(), "
                 f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
                 f"backward_passes_per_step={seen} to DistributedOptimizer"
             )
-        if self.rounds and self.rules.op not in (Average, Sum):
+        if self.rules.op not in (Average, Sum):
             raise AssertionError(
                 f"the gradient of '{self.names[place]}' came after those of this step had been reduced: "
                 "add up the losses and call backward() once, or use op=Average"
             )
-        self.seen[place] = seen
-        self.changed.add(place)
-        if seen == self.passes and self.rules.early:
-            self.due = True
-            if self.sparse is not None or not self.gradients.is_sparse(self.parameters[place]):
-                self._start(place)
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
+        self.ready()
         if not self.rules.member or (self.rounds and not self.changed):
             return
         if self.sparse is None:
             self.sparse = self._agree_on_sparse()
-        for place in range(len(self.parameters)):
-            if place in self.in_flight:
-                continue
-            if place in self.group_of or self.gradients.is_trained(self.parameters[place]):  # groups go whole
-                self._start(place)
+        rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
+        trained = self.gradients.is_trained
+        self._start([i for i in rest if i in self.group_of or trained(self.parameters[i])])  # groups go whole
         taken, self.in_flight = self.in_flight, set()
         self.changed.clear()
         self.rounds, self.due = self.rounds + 1, False
@@ -161,10 +172,11 @@ class Reducer(Generic[P, A]):
 
     def forget(self) -> None:
         """The step is over; gradients may come anew."""
+        self.arrived.clear()
         self.seen: dict[int, int] = {}  # passes since the step began
         self.changed: set[int] = set()  # gradients that came since the last `finish`
         self.settled: dict[int, A] = {}  # what was reduced and may still grow
-        self.rounds = 0
+        self.rounds = 0  # calls of `finish` in this step that reduced
         self.due = False  # a gradient has come in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
@@ -182,18 +194,19 @@ class Reducer(Generic[P, A]):
         _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
         return {place for place, mark in enumerate(marks) if mark == 1}
 
-    def _start(self, place: int) -> None:
-        self.in_flight.add(place)
-        group = self.group_of.get(place)
-        if self.sparse and place in self.sparse:
-            part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
-            self.gathering[place] = self.gradients.start_sparse(
-                part, self._name(place), self.rules.op, self.rules.process_set
-            )
-        elif group is None:
-            self._reduce((place,), grouped=False)
-        elif self.in_flight.issuperset(group):
-            self._reduce(group, grouped=True)
+    def _start(self, places: Sequence[int]) -> None:
+        self.in_flight.update(places)
+        for place in places:
+            group = self.group_of.get(place)
+            if self.sparse and place in self.sparse:
+                part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
+                self.gathering[place] = self.gradients.start_sparse(
+                    part, self._name(place), self.rules.op, self.rules.process_set
+                )
+            elif group is None:
+                self._reduce((place,), grouped=False)
+            elif place not in self.sent and self.in_flight.issuperset(group):
+                self._reduce(group, grouped=True)
 
     def _reduce(self, places: tuple[int, ...], grouped: bool) -> None:
         """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""

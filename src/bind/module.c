@@ -262,6 +262,35 @@ static PyObject *core_shared(PyObject *module, PyObject *bytes)
     return result_shared(bytes);
 }
 
+/* The arguments of collector are its state. */
+static PyObject *collect(PyObject *state, PyObject *unused)
+{
+    (void)unused;
+    PyObject *list = PyTuple_GetItem(state, 0), *first = PyTuple_GetItem(state, 2);
+    if (!PyList_Size(list)) {
+        PyObject *answer = PyObject_CallNoArgs(first);
+        if (!answer)
+            return NULL;
+        Py_DECREF(answer);
+    }
+    return PyList_Append(list, PyTuple_GetItem(state, 1)) ? NULL : Py_BuildValue("");
+}
+
+static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
+
+PyDoc_STRVAR(collector_doc, "collector($module, list, item, first, /)\n--\n\n"
+                            "A function of one argument that appends the item to the list; before that it calls "
+                            "first() if the list is empty.");
+
+static PyObject *core_collector(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *list, *item, *first;
+    if (!PyArg_ParseTuple(arguments, "O!OO:collector", &PyList_Type, &list, &item, &first))
+        return NULL;
+    return PyCFunction_NewEx(&collect_definition, arguments, NULL);
+}
+
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
@@ -286,6 +315,7 @@ static PyMethodDef methods[] = {
     {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
     {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
     {"shared", core_shared, METH_O, shared_doc},
+    {"collector", core_collector, METH_VARARGS, collector_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

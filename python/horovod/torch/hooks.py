@@ -17,6 +17,7 @@ from horovod.torch.operations import sparse_allreduce_async
 
 _LINE = 64  # bytes; no two gradients share one
 _current_task = torch._C._current_graph_task_id
+_SMALL = 16384  # bytes; such gradients go with the next larger one, or at the end of backward
 _ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
 
 
@@ -158,17 +159,22 @@ class BackwardHooks:
         parameter = self.reducer.parameters[place]
         if not (parameter.requires_grad and self.reducer.rules.member):
             return
-        reference, early, current_task = weakref.ref(self), self.reducer.rules.early, _current_task
+        reference, early = weakref.ref(self), self.reducer.rules.early
 
-        def tell(_: torch.Tensor) -> None:
+        def begin() -> None:
             hooks = reference()
-            if hooks is None:
-                return
-            if early and current_task() != hooks.task:
+            if hooks is not None and early and _current_task() != hooks.task:
                 hooks.await_end()
-            hooks.reducer.ready(place)
 
-        hook = parameter.register_post_accumulate_grad_hook(tell)
+        def arrive(_: torch.Tensor) -> None:
+            collect(_)
+            hooks = reference()
+            if hooks is not None:
+                hooks.reducer.ready()
+
+        collect = _core.collector(self.reducer.arrived, place, begin)
+        waits = early and not torch.nn.parameter.is_lazy(parameter) and parameter.nbytes <= _SMALL
+        hook = parameter.register_post_accumulate_grad_hook(collect if waits else arrive)
         self.installed.append(hook)
 
     def await_end(self) -> None:
@@ -179,7 +185,9 @@ class BackwardHooks:
         outer = torch._C._current_autograd_node()
         if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
             hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
-        elif self.reducer.due:
+            return
+        self.reducer.ready()
+        if self.reducer.due:
             self.reducer.finish()
 
     def return_to_outer(self, hook: Any) -> None:
