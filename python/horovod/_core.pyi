@@ -34,6 +34,7 @@ def submit(
     grouped: bool,
     splits: Sequence[int] | None = None,
     finish: Callable[[Any], Any] | None = None,
+    waits: bool = False,
     /,
 ) -> Handle[Any]: ...
 def run(

@@ -115,8 +115,8 @@ class Reducer(Generic[P, A]):
 
     # -- what happens to the reducer ---------------------------------------------------------------
 
-    def ready(self) -> None:
-        """One more pass has added to the gradients that have arrived."""
+    def ready(self, waits: bool = False) -> None:
+        """One more pass has added to the gradients that have arrived; `waits`: `finish` comes next."""
         arrived = self.arrived[:]
         del self.arrived[: len(arrived)]  # others may have come since
         starting = []
@@ -133,7 +133,7 @@ class Reducer(Generic[P, A]):
         self.due = True
         if self.sparse is None:
             starting = [place for place in starting if not self.gradients.is_sparse(self.parameters[place])]
-        self._start(starting)
+        self._start(starting, waits)
 
     def _check_turn(self, place: int, seen: int) -> None:
         if seen > self.passes:
@@ -150,14 +150,15 @@ class Reducer(Generic[P, A]):
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
-        self.ready()
+        self.ready(waits=True)
         if not self.rules.member or (self.rounds and not self.changed):
             return
         if self.sparse is None:
             self.sparse = self._agree_on_sparse()
         rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
         trained = self.gradients.is_trained
-        self._start([i for i in rest if i in self.group_of or trained(self.parameters[i])])  # groups go whole
+        rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
+        self._start(rest, waits=True)
         taken, self.in_flight = self.in_flight, set()
         self.changed.clear()
         self.rounds, self.due = self.rounds + 1, False
@@ -194,7 +195,7 @@ class Reducer(Generic[P, A]):
         _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
         return {place for place, mark in enumerate(marks) if mark == 1}
 
-    def _start(self, places: Sequence[int]) -> None:
+    def _start(self, places: Sequence[int], waits: bool) -> None:
         self.in_flight.update(places)
         for place in places:
             group = self.group_of.get(place)
@@ -204,11 +205,11 @@ class Reducer(Generic[P, A]):
                     part, self._name(place), self.rules.op, self.rules.process_set
                 )
             elif group is None:
-                self._reduce((place,), grouped=False)
+                self._reduce((place,), False, waits)
             elif place not in self.sent and self.in_flight.issuperset(group):
-                self._reduce(group, grouped=True)
+                self._reduce(group, True, waits)
 
-    def _reduce(self, places: tuple[int, ...], grouped: bool) -> None:
+    def _reduce(self, places: tuple[int, ...], grouped: bool, waits: bool) -> None:
         """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
         tensors = []
         for place in places:
@@ -220,12 +221,14 @@ class Reducer(Generic[P, A]):
         first, number = places[0], check_member(self.rules.process_set)
         name = self._name(first) if self.rounds else self.names[first]
         try:
-            operation = _core.submit(ALLREDUCE, name, tensors, None, *self.how, 0, number, 0, grouped)
+            operation = _core.submit(
+                ALLREDUCE, name, tensors, None, *self.how, 0, number, 0, grouped, None, None, waits
+            )
         except ValueError:
             if self.careful.issuperset(places):
                 raise
             self.careful.update(places)
-            self._reduce(places, grouped)
+            self._reduce(places, grouped, waits)
         else:
             self.operations.append(operation)
 

@@ -188,7 +188,8 @@ static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
 }
 
 PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
-                         "root, process_set, priority, grouped, splits=None, finish=None, /)\n--\n\n"
+                         "root, process_set, priority, grouped, splits=None, finish=None, waits=False, "
+                         "/)\n--\n\n"
                          "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
                          "returns finish(outputs, else inputs in place, else a list of Result).");
 

@@ -311,7 +311,8 @@ PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_
 {
     sweep();
     Handle *self = (Handle *)PyType_GenericAlloc(handle_type, 0);
-    if (!self || begin(context, arguments, count, 0, &self->operation)) {
+    int waits = count > REQUEST_WAITS && arguments[REQUEST_WAITS] == Py_True;
+    if (!self || begin(context, arguments, count, waits, &self->operation)) {
         Py_XDECREF(self);
         return NULL;
     }

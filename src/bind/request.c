@@ -85,9 +85,9 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
 
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count < REQUEST_ARGUMENTS || count > REQUEST_FINISH + 1) {
+    if (count < REQUEST_ARGUMENTS || count > REQUEST_END) {
         PyErr_Format(PyExc_TypeError, "%d to %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
-                     REQUEST_FINISH + 1, count);
+                     REQUEST_END, count);
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};

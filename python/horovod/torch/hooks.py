@@ -186,7 +186,7 @@ class BackwardHooks:
         if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
             hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
             return
-        self.reducer.ready()
+        self.reducer.ready(waits=True)
         if self.reducer.due:
             self.reducer.finish()
 
