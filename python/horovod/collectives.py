@@ -86,6 +86,7 @@ class Collectives(Exchanges[A]):
     allreduce_async = asynchronous(
         _allreduce, "Starts the reduction of a tensor over all ranks into a new one."
     )
+
     def allreduce_async_(
         self,
         tensor: A,

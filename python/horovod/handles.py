@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, overload
 
-from horovod._core import Handle
+from horovod._core import Handle as Handle
 
 T = TypeVar("T")
 

@@ -63,8 +63,8 @@ class Rules:
 class Reducer(Generic[P, A]):
     """The gradients of one optimizer in one step after the other.
 
-    ``arrived`` gets every gradient of every backward pass, and ``ready`` starts its reduction in the last one;
-    ``finish`` starts what no pass has (ranks may use different parameters) and waits for all; ``forget``
+    ``arrived`` gets every gradient of every backward pass; ``ready`` starts its reduction in the last one,
+    ``finish`` starts what no pass has (ranks may use different parameters) and waits for all, ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
     Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys.
     """
@@ -94,6 +94,7 @@ class Reducer(Generic[P, A]):
         self.careful = set() if rules.compression is NoneCompressor else set(places.values())
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
         self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
+        self.rounds = 0  # calls of `finish` in this step that reduced
         self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
         self.forget()
 
@@ -119,13 +120,13 @@ class Reducer(Generic[P, A]):
         """One more pass has added to the gradients that have arrived; `waits`: `finish` comes next."""
         arrived = self.arrived[:]
         del self.arrived[: len(arrived)]  # others may have come since
-        starting = []
+        starting, passes = [], self.passes
         for place in arrived:
             seen = self.seen.get(place, 0) + 1
-            if seen > self.passes or self.rounds:
+            if seen > passes or self.rounds:
                 self._check_turn(place, seen)
             self.seen[place] = seen
-            if seen == self.passes:
+            if seen == passes:
                 starting.append(place)
         self.changed.update(arrived)
         if not self.rules.early or not starting:
@@ -177,7 +178,7 @@ class Reducer(Generic[P, A]):
         self.seen: dict[int, int] = {}  # passes since the step began
         self.changed: set[int] = set()  # gradients that came since the last `finish`
         self.settled: dict[int, A] = {}  # what was reduced and may still grow
-        self.rounds = 0  # calls of `finish` in this step that reduced
+        self.rounds = 0
         self.due = False  # a gradient has come in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
@@ -197,6 +198,7 @@ class Reducer(Generic[P, A]):
 
     def _start(self, places: Sequence[int], waits: bool) -> None:
         self.in_flight.update(places)
+        self.number = check_member(self.rules.process_set)  # it may be gone, or another one's
         for place in places:
             group = self.group_of.get(place)
             if self.sparse and place in self.sparse:
@@ -218,11 +220,24 @@ class Reducer(Generic[P, A]):
                 tensor, context = self._prepare(place, tensor)
             self.sent[place] = tensor, context
             tensors.append(tensor)
-        first, number = places[0], check_member(self.rules.process_set)
-        name = self._name(first) if self.rounds else self.names[first]
+        name = self._name(places[0]) if self.rounds else self.names[places[0]]
+        op, before, after = self.how
         try:
             operation = _core.submit(
-                ALLREDUCE, name, tensors, None, *self.how, 0, number, 0, grouped, None, None, waits
+                ALLREDUCE,
+                name,
+                tensors,
+                None,
+                op,
+                before,
+                after,
+                0,
+                self.number,
+                0,
+                grouped,
+                None,
+                None,
+                waits,
             )
         except ValueError:
             if self.careful.issuperset(places):
