@@ -197,9 +197,9 @@ class Reducer(Generic[P, A]):
         return {place for place, mark in enumerate(marks) if mark == 1}
 
     def _start(self, places: Sequence[int], waits: bool) -> None:
-        self.in_flight.update(places)
         self.number = check_member(self.rules.process_set)  # it may be gone, or another one's
         for place in places:
+            self.in_flight.add(place)
             group = self.group_of.get(place)
             if self.sparse and place in self.sparse:
                 part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
@@ -208,7 +208,7 @@ class Reducer(Generic[P, A]):
                 )
             elif group is None:
                 self._reduce((place,), False, waits)
-            elif place not in self.sent and self.in_flight.issuperset(group):
+            elif self.in_flight.issuperset(group):
                 self._reduce(group, True, waits)
 
     def _reduce(self, places: tuple[int, ...], grouped: bool, waits: bool) -> None:

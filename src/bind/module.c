@@ -187,11 +187,12 @@ static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
-                         "root, process_set, priority, grouped, splits=None, finish=None, waits=False, "
-                         "/)\n--\n\n"
-                         "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
-                         "returns finish(outputs, else inputs in place, else a list of Result).");
+PyDoc_STRVAR(submit_doc,
+             "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
+             "root, process_set, priority, grouped, splits=None, finish=None, waits=False, "
+             "/)\n--\n\n"
+             "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
+             "returns finish(outputs, else inputs in place, else a list of Result).");
 
 static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -279,9 +280,10 @@ static PyObject *collect(PyObject *state, PyObject *unused)
 
 static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
 
-PyDoc_STRVAR(collector_doc, "collector($module, list, item, first, /)\n--\n\n"
-                            "A function of one argument that appends the item to the list; before that it calls "
-                            "first() if the list is empty.");
+PyDoc_STRVAR(collector_doc,
+             "collector($module, list, item, first, /)\n--\n\n"
+             "A function of one argument that appends the item to the list; before that it calls "
+             "first() if the list is empty.");
 
 static PyObject *core_collector(PyObject *module, PyObject *arguments)
 {

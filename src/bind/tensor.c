@@ -152,7 +152,8 @@ static bool says(PyObject *object, PyObject *method)
     return yes;
 }
 
-/* PyTorch puts conjugations and negations off, and its table does not tell: the memory holds another value. */
+/* PyTorch puts conjugations and negations off, and its table does not tell: the memory holds another value.
+ */
 static bool is_lazy(PyObject *object, DLDataType type)
 {
     return says(object, name_neg) || (type.code == DL_COMPLEX && says(object, name_conj));

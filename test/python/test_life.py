@@ -271,6 +271,22 @@ def test_wait_for_what_is_no_operation(size: int) -> None:
     operation.wait()
 
 
+def test_collector() -> None:
+    """What hooks are made of: an item for the list, and word of the first one."""
+    places: list[int] = []
+    firsts: list[int] = []
+    collect = [_core.collector(places, i, lambda: firsts.append(len(places))) for i in range(2)]
+    for call in (collect[1], collect[0], collect[1]):
+        call("whatever")
+    assert places == [1, 0, 1] and firsts == [0]
+    places.clear()
+    with pytest.raises(ZeroDivisionError):
+        _core.collector(places, 2, lambda: 1 / 0)("whatever")  # type: ignore[arg-type,return-value]
+    assert places == []
+    with pytest.raises(TypeError):
+        _core.collector((), 0, firsts.clear)  # type: ignore[arg-type]
+
+
 def test_first_failure_of_many(rank: int, size: int) -> None:
     """It is raised when all are over, those after it too."""
     if size == 1:
