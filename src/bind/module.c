@@ -275,7 +275,9 @@ static PyObject *collect(PyObject *state, PyObject *unused)
             return NULL;
         Py_DECREF(answer);
     }
-    return PyList_Append(list, PyTuple_GetItem(state, 1)) ? NULL : Py_BuildValue("");
+    if (PyList_Append(list, PyTuple_GetItem(state, 1)))
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};

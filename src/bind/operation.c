@@ -222,7 +222,10 @@ static PyObject *handle_wait(PyObject *object, PyObject *unused)
     held_tensors_release(&self->operation.held);
     if (self->finish && make_outcome(self))
         return NULL;
-    return self->outcome ? Py_BuildValue("O", self->outcome) : Py_BuildValue("");
+    if (!self->outcome)
+        Py_RETURN_NONE;
+    Py_INCREF(self->outcome);
+    return self->outcome;
 }
 
 PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether ``wait`` would return at once. Never blocks.");

@@ -65,7 +65,7 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
         PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", name_of(operation), in, out);
         return -1;
     }
-    *held = (struct held_tensors){.views = calloc((size_t)(in + out) + 1, sizeof *held->views)};
+    *held = (struct held_tensors){.views = reallocarray(NULL, (size_t)(in + out) + 1, sizeof *held->views)};
     if (!held->views) {
         PyErr_NoMemory();
         return -1;
