@@ -35,9 +35,6 @@ class _NumPy:
             return np.ascontiguousarray(array).reshape(np.shape(array))
         return array
 
-    def writable(self, array: _Any) -> _Any:
-        return array
-
     def empty_like(self, array: _Any) -> _Any:
         import numpy as np
 

@@ -13,6 +13,7 @@ from horovod import _core
 from horovod.basics import Average, Sum
 from horovod.compression import Compressor, NoneCompressor
 from horovod.exchanges import Exchanges
+from horovod.handles import Handle
 from horovod.process_sets import ProcessSet, check_member, global_process_set
 from horovod.requests import (
     ALLREDUCE,
@@ -85,9 +86,38 @@ class Collectives(Exchanges[A]):
     allreduce_async = asynchronous(
         _allreduce, "Starts the reduction of a tensor over all ranks into a new one."
     )
-    allreduce_async_ = asynchronous(
-        _allreduce, "Starts the reduction of a tensor over all ranks, in place.", in_place=True
-    )
+
+    def allreduce_async_(
+        self,
+        tensor: A,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> Handle[A]:
+        """Starts the reduction of a tensor over all ranks, in place."""
+        # Written out: for the gradients of a step `asynchronous` would take longer than the engine.
+        reduction = op if op is not None and average is None else reduction_of(average, op)
+        number = 0 if process_set is global_process_set else check_member(process_set)
+        handle: Handle[A] = _core.submit(
+            ALLREDUCE,
+            name,
+            (tensor,),
+            None,
+            reduction,
+            prescale_factor,
+            postscale_factor,
+            0,
+            number,
+            0,
+            False,
+            None,
+            first,
+        )
+        return handle
+
     allreduce_ = blocking(_allreduce, "The reduction of a tensor over all ranks, in place.", in_place=True)
     grouped_allreduce_async = asynchronous(
         _grouped_allreduce, "Starts the reduction of several tensors as one operation: all of them or none."

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from horovod import _core
 from horovod.basics import Average, Max, Sum
 from horovod.common.exceptions import HorovodInternalError
-from horovod.compression import Compressor
+from horovod.compression import Compressor, NoneCompressor
 from horovod.process_sets import ProcessSet, check_member
 from horovod.requests import ALLREDUCE
 
@@ -23,7 +23,7 @@ class Gradients(Protocol[Q, A]):
     """Where a framework keeps the gradient of a parameter, or what else is to be reduced."""
 
     def take(self, parameter: Q) -> A:
-        """The gradient, dense; zeros when this rank has computed none."""
+        """The gradient; zeros when this rank has computed none."""
 
     def take_sparse(self, parameter: Q) -> A:
         """The gradient, sparse; without entries when this rank has computed none."""
@@ -35,10 +35,10 @@ class Gradients(Protocol[Q, A]):
         """Whether the parameter is not frozen."""
 
     def dense(self, array: A) -> A:
-        """The array itself, or a row-major copy, to be reduced in place."""
+        """The array or its memory in a new one, else a dense row-major copy, to be reduced in place."""
 
     def copy(self, array: A) -> A:
-        """A copy, dense or sparse as the array is."""
+        """A copy, dense or sparse as the array is, to be kept."""
 
     def start_sparse(self, array: A, name: str, op: int, process_set: ProcessSet) -> Callable[[], A]:
         """Starts the reduction of a sparse array; the returned function waits for it."""
@@ -63,8 +63,8 @@ class Rules:
 class Reducer(Generic[P, A]):
     """The gradients of one optimizer in one step after the other.
 
-    ``ready`` hears of every gradient of every backward pass and starts its reduction in the last one;
-    ``finish`` starts what no pass has (ranks may use different parameters) and waits for all; ``forget``
+    ``arrived`` gets every gradient of every backward pass; ``ready`` starts its reduction in the last one,
+    ``finish`` starts what no pass has (ranks may use different parameters) and waits for all, ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
     Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys.
     """
@@ -84,15 +84,18 @@ class Reducer(Generic[P, A]):
         for group in groups:
             members = tuple(places[parameter] for parameter in group)
             self.group_of.update(dict.fromkeys(members, members))
-        self.rules = rules
+        self.rules, self.how = rules, (rules.op, *rules.factors)
         self.set_passes(passes)
         # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
         self.sparse: set[int] | None = set() if rules.sparse_as_dense or not rules.early else None
         self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
-        self.operations: list[_core.Operation] = []
+        self.operations: list[_core.Handle[None]] = []
+        # Those that can't be reduced just as they are; without compression the engine's refusal tells.
+        self.careful = set() if rules.compression is NoneCompressor else set(places.values())
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
         self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
         self.rounds = 0  # calls of `finish` in this step that reduced
+        self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
         self.forget()
 
     def set_passes(self, passes: int) -> None:
@@ -105,44 +108,58 @@ class Reducer(Generic[P, A]):
         """One more parameter, on all ranks alike; returns its place."""
         self.parameters.append(parameter)
         self.names.append(name)
+        if self.rules.compression is not NoneCompressor:
+            self.careful.add(len(self.names) - 1)
         if self.sparse is not None and self.rules.early and not self.rules.sparse_as_dense:
             self.sparse = None
         return len(self.parameters) - 1
 
     # -- what happens to the reducer ---------------------------------------------------------------
 
-    def ready(self, place: int) -> None:
-        """One more pass has added to the gradient of this parameter."""
-        seen = self.seen.get(place, 0) + 1
+    def ready(self, waits: bool = False) -> None:
+        """One more pass has added to the gradients that have arrived; `waits`: `finish` comes next."""
+        arrived = self.arrived[:]
+        del self.arrived[: len(arrived)]  # others may have come since
+        starting, passes = [], self.passes
+        for place in arrived:
+            seen = self.seen.get(place, 0) + 1
+            if seen > passes or self.rounds:
+                self._check_turn(place, seen)
+            self.seen[place] = seen
+            if seen == passes:
+                starting.append(place)
+        self.changed.update(arrived)
+        if not self.rules.early or not starting:
+            return
+        self.due = True
+        if self.sparse is None:
+            starting = [place for place in starting if not self.gradients.is_sparse(self.parameters[place])]
+        self._start(starting, waits)
+
+    def _check_turn(self, place: int, seen: int) -> None:
         if seen > self.passes:
             raise AssertionError(
                 f"the gradient of '{self.names[place]}' was computed {seen} times since the last step(), "
                 f"but backward_passes_per_step is {self.passes}; call step() in between, or pass "
                 f"backward_passes_per_step={seen} to DistributedOptimizer"
             )
-        if self.rounds and self.rules.op not in (Average, Sum):
+        if self.rules.op not in (Average, Sum):
             raise AssertionError(
                 f"the gradient of '{self.names[place]}' came after those of this step had been reduced: "
                 "add up the losses and call backward() once, or use op=Average"
             )
-        self.seen[place] = seen
-        self.changed.add(place)
-        if seen == self.passes and self.rules.early:
-            self.due = True
-            if self.sparse is not None or not self.gradients.is_sparse(self.parameters[place]):
-                self._start(place)
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
+        self.ready(waits=True)
         if not self.rules.member or (self.rounds and not self.changed):
             return
         if self.sparse is None:
             self.sparse = self._agree_on_sparse()
-        for place, parameter in enumerate(self.parameters):
-            if place in self.in_flight:
-                continue
-            if place in self.group_of or self.gradients.is_trained(parameter):  # groups go whole
-                self._start(place)
+        rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
+        trained = self.gradients.is_trained
+        rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
+        self._start(rest, waits=True)
         taken, self.in_flight = self.in_flight, set()
         self.changed.clear()
         self.rounds, self.due = self.rounds + 1, False
@@ -157,6 +174,7 @@ class Reducer(Generic[P, A]):
 
     def forget(self) -> None:
         """The step is over; gradients may come anew."""
+        self.arrived.clear()
         self.seen: dict[int, int] = {}  # passes since the step began
         self.changed: set[int] = set()  # gradients that came since the last `finish`
         self.settled: dict[int, A] = {}  # what was reduced and may still grow
@@ -178,44 +196,77 @@ class Reducer(Generic[P, A]):
         _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
         return {place for place, mark in enumerate(marks) if mark == 1}
 
-    def _start(self, place: int) -> None:
-        self.in_flight.add(place)
-        group = self.group_of.get(place)
-        if self.sparse and place in self.sparse:
-            part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
-            self.gathering[place] = self.gradients.start_sparse(
-                part, self._name(place), self.rules.op, self.rules.process_set
-            )
-        elif group is None:
-            self._reduce((place,), grouped=False)
-        elif self.in_flight.issuperset(group):
-            self._reduce(group, grouped=True)
-
-    def _reduce(self, places: tuple[int, ...], grouped: bool) -> None:
-        """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
-        rules, gradients, tensors = self.rules, self.gradients, []
+    def _start(self, places: Sequence[int], waits: bool) -> None:
+        self.number = check_member(self.rules.process_set)  # it may be gone, or another one's
         for place in places:
-            part = self._contribution(place, gradients.take(self.parameters[place]))
-            small, context = rules.compression.compress(part)
-            tensor = gradients.dense(small)
+            self.in_flight.add(place)
+            group = self.group_of.get(place)
+            if self.sparse and place in self.sparse:
+                part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
+                self.gathering[place] = self.gradients.start_sparse(
+                    part, self._name(place), self.rules.op, self.rules.process_set
+                )
+            elif group is None:
+                self._reduce((place,), False, waits)
+            elif self.in_flight.issuperset(group):
+                self._reduce(group, True, waits)
+
+    def _reduce(self, places: tuple[int, ...], grouped: bool, waits: bool) -> None:
+        """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
+        tensors = []
+        for place in places:
+            tensor, context = self.gradients.take(self.parameters[place]), None
+            if self.rounds or place in self.careful:
+                tensor, context = self._prepare(place, tensor)
             self.sent[place] = tensor, context
             tensors.append(tensor)
-        before, after = rules.factors
-        name, number = self._name(places[0]), check_member(rules.process_set)
-        operation = _core.submit(
-            ALLREDUCE, name, tensors, None, rules.op, before, after, 0, number, 0, grouped
-        )
-        self.operations.append(operation)
+        name = self._name(places[0]) if self.rounds else self.names[places[0]]
+        op, before, after = self.how
+        try:
+            operation = _core.submit(
+                ALLREDUCE,
+                name,
+                tensors,
+                None,
+                op,
+                before,
+                after,
+                0,
+                self.number,
+                0,
+                grouped,
+                None,
+                None,
+                waits,
+            )
+        except ValueError:
+            if self.careful.issuperset(places):
+                raise
+            self.careful.update(places)
+            self._reduce(places, grouped, waits)
+        else:
+            self.operations.append(operation)
+
+    def _prepare(self, place: int, gradient: A) -> tuple[A, Any]:
+        """What is to be reduced of a gradient, dense, and what decompressing it needs to know."""
+        part = self._contribution(place, self.gradients.dense(gradient))
+        small, context = self.rules.compression.compress(part)
+        return self.gradients.dense(small), context
 
     def _finish_dense(self) -> None:
         operations, self.operations = self.operations, []
         sent, self.sent = self.sent, {}
         _core.wait(operations)
+        put, parameters = self.gradients.put, self.parameters
         for place, (reduced, context) in sent.items():
-            self._put(place, self.rules.compression.decompress(reduced, context))
+            if place in self.careful:
+                reduced = self.rules.compression.decompress(reduced, context)
+            if self.settled:
+                reduced = self._settled(place, reduced)
+            put(parameters[place], reduced)
 
     def _finish_sparse(self, place: int, gathering: Callable[[], A]) -> None:
-        self._put(place, gathering())
+        self.gradients.put(self.parameters[place], self._settled(place, gathering()))
 
     def _name(self, place: int) -> str:
         """A later round has names of its own, so that it never meets another rank's next step."""
@@ -229,10 +280,11 @@ class Reducer(Generic[P, A]):
             self.settled[place] = self.gradients.copy(gradient)
         return gradient - self.settled[place]  # type: ignore[operator,no-any-return]
 
-    def _put(self, place: int, reduced: A) -> None:
-        if place in self.settled:
-            reduced = self.settled.pop(place) + reduced  # type: ignore[operator]
-        self.gradients.put(self.parameters[place], reduced)
+    def _settled(self, place: int, reduced: A) -> A:
+        """A part that was reduced together with the rest of the gradient."""
+        if place not in self.settled:
+            return reduced
+        return self.settled.pop(place) + reduced  # type: ignore[operator,no-any-return]
 
     def _settle(self, taken: Iterable[int]) -> None:
         """Keeps sums to which another backward pass of this step may still add."""

@@ -39,9 +39,6 @@ class Arrays(Protocol[A]):
     def dense(self, array: A) -> A:
         """The array itself, or a copy that is dense and row-major."""
 
-    def writable(self, array: A) -> A:
-        """The array itself; ValueError when writing to its memory would not be writing to it."""
-
     def empty_like(self, array: A) -> A:
         """Uninitialised memory for a result of the same shape and type."""
 
@@ -83,7 +80,9 @@ class Request(Generic[A, T]):
         self.grouped = grouped
         self.splits = splits
 
-    def _ask(self, how: Callable[..., Any], inputs: Sequence[A], outputs: Sequence[A] | None) -> Any:
+    def _ask(
+        self, how: Callable[..., Any], inputs: Sequence[A], outputs: Sequence[A] | None, *finish: Any
+    ) -> Any:
         return how(
             self.operation,
             self.name,
@@ -96,11 +95,12 @@ class Request(Generic[A, T]):
             0,
             self.grouped,
             self.splits,
+            *finish,
         )
 
     def _memory(self, in_place: bool) -> tuple[list[A], list[A] | None]:
         if in_place:
-            return [self.arrays.writable(tensor) for tensor in self.tensors], None
+            return list(self.tensors), None
         inputs = [self.arrays.dense(tensor) for tensor in self.tensors]
         if self.operation in _MAKES_RESULTS:
             return inputs, None
@@ -109,9 +109,12 @@ class Request(Generic[A, T]):
     def start(self, in_place: bool = False) -> Handle[T]:
         """Submits the request."""
         inputs, outputs = self._memory(in_place)
-        operation: _core.Operation = self._ask(_core.submit, inputs, outputs)
-        written = None if self.operation in _MAKES_RESULTS else inputs if outputs is None else outputs
-        return Handle(operation, self.pick, written, self.arrays)
+        finish = self._adopt_and_pick if self.operation in _MAKES_RESULTS else self.pick
+        handle: Handle[T] = self._ask(_core.submit, inputs, outputs, finish)
+        return handle
+
+    def _adopt_and_pick(self, results: list[_core.Result]) -> T:
+        return self.pick([self.arrays.adopt(result) for result in results])
 
     def run(self, in_place: bool = False) -> list[A]:
         """Submits the request and waits; the calling thread does the work itself."""

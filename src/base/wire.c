@@ -49,7 +49,7 @@ static uint8_t *extend(struct wire_writer *writer, size_t length)
     return at;
 }
 
-static void put_integer(struct wire_writer *writer, uint64_t value, size_t width)
+static inline void put_integer(struct wire_writer *writer, uint64_t value, size_t width)
 {
     uint8_t *at = extend(writer, width);
     for (size_t i = 0; at && i < width; i++)

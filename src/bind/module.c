@@ -179,9 +179,12 @@ static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(submit_doc, "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
-                         "root, process_set, priority, grouped, /)\n--\n\n"
-                         "Start an operation (see hvd_request in horovod.h) and return its Operation.");
+PyDoc_STRVAR(submit_doc,
+             "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
+             "root, process_set, priority, grouped, splits=None, finish=None, waits=False, "
+             "/)\n--\n\n"
+             "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
+             "returns finish(outputs, else inputs in place, else a list of Result).");
 
 static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -190,7 +193,7 @@ static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ss
 }
 
 PyDoc_STRVAR(run_doc, "run($module, operation, name, inputs, outputs, reduction, prescale, postscale, root, "
-                      "process_set, priority, grouped, /)\n--\n\n"
+                      "process_set, priority, grouped, splits=None, /)\n--\n\n"
                       "Run an operation to its end; an allgather returns a list of Result.");
 
 static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -253,6 +256,38 @@ static PyObject *core_shared(PyObject *module, PyObject *bytes)
     return result_shared(bytes);
 }
 
+/* The arguments of collector are its state. */
+static PyObject *collect(PyObject *state, PyObject *unused)
+{
+    (void)unused;
+    PyObject *list = PyTuple_GetItem(state, 0), *first = PyTuple_GetItem(state, 2);
+    if (!PyList_Size(list)) {
+        PyObject *answer = PyObject_CallNoArgs(first);
+        if (!answer)
+            return NULL;
+        Py_DECREF(answer);
+    }
+    if (PyList_Append(list, PyTuple_GetItem(state, 1)))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
+
+PyDoc_STRVAR(collector_doc,
+             "collector($module, list, item, first, /)\n--\n\n"
+             "A function of one argument that appends the item to the list; before that it calls "
+             "first() if the list is empty.");
+
+static PyObject *core_collector(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *list, *item, *first;
+    if (!PyArg_ParseTuple(arguments, "O!OO:collector", &PyList_Type, &list, &item, &first))
+        return NULL;
+    return PyCFunction_NewEx(&collect_definition, arguments, NULL);
+}
+
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
 static PyObject *core_version(PyObject *module, PyObject *unused)
@@ -277,6 +312,7 @@ static PyMethodDef methods[] = {
     {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
     {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
     {"shared", core_shared, METH_O, shared_doc},
+    {"collector", core_collector, METH_VARARGS, collector_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

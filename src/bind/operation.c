@@ -1,4 +1,4 @@
-/* operation.c - see operation.h. An Operation keeps the Python tensors until the engine is done with their
+/* operation.c - see operation.h. A Handle keeps the Python tensors until the engine is done with their
  * memory; one that is dropped earlier is set aside and let go at a later call from Python. Waits run without
  * the GIL. */
 #include "bind/operation.h"
@@ -25,9 +25,12 @@ struct in_flight {
 
 typedef struct {
     PyObject_HEAD struct in_flight operation;
-} Operation;
+    PyObject *finish;  /* makes the outcome of a list of tensors; NULL: made, or None */
+    PyObject *written; /* that list; NULL: the engine's results */
+    PyObject *outcome; /* NULL: not made yet, or None */
+} Handle;
 
-static PyTypeObject *operation_type;
+static PyTypeObject *handle_type;
 
 /* ---- operations that nobody waits for any more ------------------------------------------------------ */
 
@@ -111,17 +114,17 @@ void operation_leave(void)
     atomic_fetch_sub(&threads_in_wait, 1);
 }
 
-static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *status)
+static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
 {
-    hvd_code code = hvd_test(handle, status);
-    if (code != HVD_IN_PROGRESS)
-        return code;
+    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* says nothing that nobody reads */
+        return hvd_test(handle, status);
+    hvd_code code;
     bool enter = !shutting_down;
     if (enter)
         atomic_fetch_add(&threads_in_wait, 1);
     PyThreadState *thread = PyEval_SaveThread();
     if (enter) {
-        code = hvd_wait(handle, seconds, status);
+        code = hvd_wait(handle, WAIT_SLICE, status);
         atomic_fetch_sub(&threads_in_wait, 1);
     } else {
         pause_thread();
@@ -131,31 +134,25 @@ static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *statu
     return code;
 }
 
-/* 1: it is over, as `status` says. 0: time is over. -1: a signal's handler has raised. seconds < 0: for ever.
- */
-static int wait_until_over(hvd_handle *handle, double seconds, hvd_status *status)
+/* 0: it is over, as `status` says. -1: a signal's handler has raised. */
+static int wait_until_over(hvd_handle *handle, hvd_status *status)
 {
-    hvd_code code;
-    do {
-        double slice = seconds < 0 || seconds > WAIT_SLICE ? WAIT_SLICE : seconds;
-        code = wait_slice(handle, slice, status);
+    while (wait_slice(handle, status) == HVD_IN_PROGRESS) {
         if (PyErr_CheckSignals())
             return -1;
-        if (seconds >= 0)
-            seconds -= slice;
-    } while (code == HVD_IN_PROGRESS && (seconds < 0 || seconds > 0));
-    return code != HVD_IN_PROGRESS;
+    }
+    return 0;
 }
 
-/* 1: done. 0: time is over. -1: an exception is set. */
-static int wait_for(hvd_handle *handle, double seconds)
+/* 0, or -1 with an exception set. */
+static int wait_for(hvd_handle *handle)
 {
     hvd_status status;
-    int over = wait_until_over(handle, seconds, &status);
-    if (over <= 0 || !status.code)
-        return over;
-    raise_status(&status);
-    return -1;
+    if (wait_until_over(handle, &status))
+        return -1;
+    if (status.code)
+        raise_status(&status);
+    return status.code ? -1 : 0;
 }
 
 void operation_shut_down(hvd_context *context)
@@ -178,91 +175,111 @@ void operation_forget_threads(void)
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
-static void operation_dealloc(PyObject *self)
+static void handle_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    struct in_flight *operation = &((Operation *)self)->operation;
-    if (operation->handle)
-        let_go(operation);
+    Handle *handle = (Handle *)self;
+    if (handle->operation.handle)
+        let_go(&handle->operation);
+    Py_XDECREF(handle->finish);
+    Py_XDECREF(handle->written);
+    Py_XDECREF(handle->outcome);
     PyObject_Free(self);
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(wait_doc, "wait($self, seconds=-1.0, /)\n--\n\n"
-                       "Wait until the operation is done, at most so long (negative: for ever), and return "
-                       "whether it is. Raises what went wrong.");
-
-static PyObject *operation_wait(PyObject *self, PyObject *arguments)
+/* -1 with an exception set. */
+static int make_outcome(Handle *self)
 {
-    double seconds = -1;
-    if (!PyArg_ParseTuple(arguments, "|d:wait", &seconds))
+    PyObject *tensors = self->written;
+    if (tensors)
+        Py_INCREF(tensors);
+    else
+        tensors = result_list(self->operation.handle, self->operation.results);
+    PyObject *finish = self->finish; /* runs Python, where another thread may be faster */
+    Py_INCREF(finish);
+    PyObject *outcome = tensors ? PyObject_CallFunctionObjArgs(finish, tensors, NULL) : NULL;
+    Py_DECREF(finish);
+    Py_XDECREF(tensors);
+    if (!outcome)
+        return -1;
+    Py_CLEAR(self->finish);
+    Py_CLEAR(self->written);
+    Py_XDECREF(self->outcome);
+    self->outcome = outcome;
+    return 0;
+}
+
+PyDoc_STRVAR(wait_doc, "wait($self, /)\n--\n\n"
+                       "Wait for the operation and return its result; raise what went wrong.");
+
+static PyObject *handle_wait(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    Handle *self = (Handle *)object;
+    if (wait_for(self->operation.handle))
         return NULL;
-    struct in_flight *operation = &((Operation *)self)->operation;
-    int done = wait_for(operation->handle, seconds);
-    if (done > 0)
-        held_tensors_release(&operation->held);
-    return done < 0 ? NULL : PyBool_FromLong(done);
+    held_tensors_release(&self->operation.held);
+    if (self->finish && make_outcome(self))
+        return NULL;
+    if (!self->outcome)
+        Py_RETURN_NONE;
+    Py_INCREF(self->outcome);
+    return self->outcome;
 }
 
-PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether the operation is over, well or not. Never blocks.");
+PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether ``wait`` would return at once. Never blocks.");
 
-static PyObject *operation_done(PyObject *self, PyObject *unused)
+static PyObject *handle_done(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(hvd_test(((Operation *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
-}
-
-PyDoc_STRVAR(results_doc, "results($self, /)\n--\n\n"
-                          "The results of a finished allgather, a list of Result; to be asked for once.");
-
-static PyObject *operation_results(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    const struct in_flight *operation = &((Operation *)self)->operation;
-    return result_list(operation->handle, operation->results);
+    return PyBool_FromLong(hvd_test(((Handle *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
 PyDoc_STRVAR(joined_last_doc, "joined_last($self, /)\n--\n\n"
                               "The rank that joined last; of a finished join.");
 
-static PyObject *operation_joined_last(PyObject *self, PyObject *unused)
+static PyObject *handle_joined_last(PyObject *self, PyObject *unused)
 {
     (void)unused;
     hvd_status status;
     int32_t rank;
-    if (hvd_joined_last(((Operation *)self)->operation.handle, &rank, &status))
+    if (hvd_joined_last(((Handle *)self)->operation.handle, &rank, &status))
         return raise_status(&status);
     return PyLong_FromLong(rank);
 }
 
-static PyMethodDef operation_methods[] = {
-    {"wait", operation_wait, METH_VARARGS, wait_doc},
-    {"done", operation_done, METH_NOARGS, done_doc},
-    {"results", operation_results, METH_NOARGS, results_doc},
-    {"joined_last", operation_joined_last, METH_NOARGS, joined_last_doc},
+static PyMethodDef handle_methods[] = {
+    {"wait", handle_wait, METH_NOARGS, wait_doc},
+    {"done", handle_done, METH_NOARGS, done_doc},
+    {"joined_last", handle_joined_last, METH_NOARGS, joined_last_doc},
     {NULL, NULL, 0, NULL},
 };
 
+PyDoc_STRVAR(handle_doc, "An operation in flight; see ``poll`` and ``synchronize``.");
+
 int operation_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {
-        {Py_tp_dealloc, SLOT(operation_dealloc)}, {Py_tp_methods, operation_methods}, {0, NULL}};
-    PyType_Spec spec = {"horovod._core.Operation", sizeof(Operation), 0,
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)},
+                           {Py_tp_methods, handle_methods},
+                           {Py_tp_doc, (char *)handle_doc},
+                           {0, NULL}};
+    PyType_Spec spec = {"horovod._core.Handle", sizeof(Handle), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-    operation_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!operation_type)
+    handle_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!handle_type)
         return -1;
-    Py_INCREF(operation_type);
-    return PyModule_AddObject(module, "Operation", (PyObject *)operation_type);
+    Py_INCREF(handle_type);
+    return PyModule_AddObject(module, "Handle", (PyObject *)handle_type);
 }
 
 /* What is submitted last mostly ends last: with it in hand the others are only looked at. */
 static int wait_backwards(PyObject *all, hvd_status *failure)
 {
     for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
-        struct in_flight *operation = &((Operation *)PyTuple_GetItem(all, i))->operation;
+        struct in_flight *operation = &((Handle *)PyTuple_GetItem(all, i))->operation;
         hvd_status status;
-        if (wait_until_over(operation->handle, -1, &status) < 0)
+        if (wait_until_over(operation->handle, &status))
             return -1;
         held_tensors_release(&operation->held);
         if (status.code)
@@ -274,8 +291,8 @@ static int wait_backwards(PyObject *all, hvd_status *failure)
 static int check_operations(PyObject *all)
 {
     for (Py_ssize_t i = 0; i < PyTuple_Size(all); i++) {
-        if (Py_TYPE(PyTuple_GetItem(all, i)) != operation_type) {
-            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Operation");
+        if (Py_TYPE(PyTuple_GetItem(all, i)) != handle_type) {
+            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Handle");
             return -1;
         }
     }
@@ -296,9 +313,17 @@ PyObject *operation_wait_all(PyObject *operations)
 PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)
 {
     sweep();
-    Operation *self = (Operation *)PyType_GenericAlloc(operation_type, 0);
-    if (self && begin(context, arguments, count, 0, &self->operation))
-        Py_CLEAR(self);
+    Handle *self = (Handle *)PyType_GenericAlloc(handle_type, 0);
+    int waits = count > REQUEST_WAITS && arguments[REQUEST_WAITS] == Py_True;
+    if (!self || begin(context, arguments, count, waits, &self->operation)) {
+        Py_XDECREF(self);
+        return NULL;
+    }
+    if (count > REQUEST_FINISH && arguments[REQUEST_FINISH] != Py_None) {
+        Py_INCREF(self->finish = arguments[REQUEST_FINISH]);
+        if (!self->operation.results)
+            Py_INCREF(self->written = arguments[arguments[3] == Py_None ? 2 : 3]);
+    }
     return (PyObject *)self;
 }
 
@@ -309,10 +334,8 @@ PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssi
     sweep();
     if (begin(context, arguments, count, 1, &operation))
         return NULL;
-    if (wait_for(operation.handle, -1) > 0) {
-        int32_t results = operation.results;
-        answer = results ? result_list(operation.handle, results) : Py_BuildValue("");
-    }
+    if (!wait_for(operation.handle))
+        answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");
     let_go(&operation);
     return answer;
 }

@@ -8,13 +8,13 @@
 /* Adds the type to the module. 0, or -1 with an exception set. */
 int operation_init_module(PyObject *module);
 
-/* Submits what the arguments say (see request.h) and returns its Operation. */
+/* Submits what the arguments say (see request.h) and returns its Handle. */
 PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
 
-/* The same, waits, and returns the list of Results of an allgather, else None. */
+/* The same, waits, and returns the list of Results that the engine made, else None. */
 PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
 
-/* Waits until all Operations of a sequence are over; then raises the first one's failure, or returns None. */
+/* Waits until all Handles of a sequence are over; then raises the first one's failure, or returns None. */
 PyObject *operation_wait_all(PyObject *operations);
 
 /* hvd_shutdown beside threads that may be waiting: they leave the engine first, and hear the outcome when it

@@ -65,7 +65,8 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
         PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", name_of(operation), in, out);
         return -1;
     }
-    *held = (struct held_tensors){.views = calloc((size_t)(in + out ? in + out : 1), sizeof *held->views)};
+    size_t count = (size_t)(in + out ? in + out : 1);
+    *held = (struct held_tensors){.views = reallocarray(NULL, count, sizeof *held->views)};
     if (!held->views) {
         PyErr_NoMemory();
         return -1;
@@ -85,9 +86,9 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
 
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count != REQUEST_ARGUMENTS && count != REQUEST_ARGUMENTS + 1) {
-        PyErr_Format(PyExc_TypeError, "%d or %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
-                     REQUEST_ARGUMENTS + 1, count);
+    if (count < REQUEST_ARGUMENTS || count > REQUEST_END) {
+        PyErr_Format(PyExc_TypeError, "%d to %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
+                     REQUEST_END, count);
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};
@@ -134,8 +135,8 @@ int request_read(hvd_context *context, hvd_request *request, struct held_tensors
         hold_tensors(held, request->operation, arguments[2], arguments[3]))
         return -1;
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
-    if (count > REQUEST_ARGUMENTS && arguments[REQUEST_ARGUMENTS] != Py_None &&
-        read_splits(held, arguments[REQUEST_ARGUMENTS],
+    if (count > REQUEST_SPLITS && arguments[REQUEST_SPLITS] != Py_None &&
+        read_splits(held, arguments[REQUEST_SPLITS],
                     hvd_process_set_ranks(context, request->process_set, NULL, 0))) {
         held_tensors_release(held);
         return -1;

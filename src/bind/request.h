@@ -4,9 +4,10 @@
 
 #include "bind/tensor.h"
 
-/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped),
- * and for alltoall the splits or None */
-enum { REQUEST_ARGUMENTS = 11 };
+/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped);
+ * after them may come the splits of an alltoall and what makes the outcome of the tensors, each or None, and
+ * whether the caller waits next */
+enum { REQUEST_ARGUMENTS = 11, REQUEST_SPLITS = 11, REQUEST_FINISH, REQUEST_WAITS, REQUEST_END };
 
 struct held_tensors {
     int32_t count;

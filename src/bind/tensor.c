@@ -8,15 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static PyObject *name_exchange, *name_dlpack, *no_arguments, *ask_for_version_1;
+static PyObject *name_exchange, *name_dlpack, *name_conj, *name_neg, *no_arguments, *ask_for_version_1;
 
 int tensor_init_module(void)
 {
     name_exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
+    name_conj = PyUnicode_InternFromString("is_conj");
+    name_neg = PyUnicode_InternFromString("is_neg");
     no_arguments = PyTuple_New(0);
     ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    return name_exchange && name_dlpack && no_arguments && ask_for_version_1 ? 0 : -1;
+    bool named = name_exchange && name_dlpack && name_conj && name_neg;
+    return named && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
 /* ---- saying no ------------------------------------------------------------------------------------- */
@@ -140,12 +143,30 @@ static const DLExchangeTable *exchange_table_of(PyTypeObject *type)
     return table;
 }
 
+static bool says(PyObject *object, PyObject *method)
+{
+    PyObject *answer = PyObject_CallMethodObjArgs(object, method, NULL);
+    bool yes = answer && PyObject_IsTrue(answer) > 0;
+    Py_XDECREF(answer);
+    PyErr_Clear(); /* it has no such method */
+    return yes;
+}
+
+/* PyTorch puts conjugations and negations off, and its table does not tell: the memory holds another value.
+ */
+static bool is_lazy(PyObject *object, DLDataType type)
+{
+    return says(object, name_neg) || (type.code == DL_COMPLEX && says(object, name_conj));
+}
+
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                          const DLExchangeTable *table)
 {
     DLTensor borrowed;
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
+    if (is_lazy(object, borrowed.dtype))
+        return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
     Py_INCREF(object);
     view->kept = object;
     return take_dlpack(view, object, role, &borrowed);

@@ -222,6 +222,8 @@ EARLIER = {
     "torch, transport: shared gradients; lent data is revoked",
     "torch, transport: shared gradients are tested",
     "engine: a smaller handle; pools under AddressSanitizer",
+    "python: handles in C, allreduce_async_ in one frame",
+    "python: small gradients wait for the next larger one",
 }
 
 

@@ -204,6 +204,23 @@ def test_conjugate_of_torch(rank: int, size: int) -> None:
     tensor = torch.tensor([1 + 2j * rank])
     assert hvd.allreduce(tensor.conj(), op=hvd.Sum).item() == size - 1j * size * (size - 1)
     assert hvd.allgather(tensor.conj()).tolist() == [1 - 2j * r for r in range(size)]
+    for lazy in (tensor.conj(), torch.zeros(2, dtype=torch.complex64).conj().imag):
+        with pytest.raises(ValueError, match="resolve_conj"):
+            hvd.allreduce_(lazy, op=hvd.Sum)
+
+
+def test_outcome_of_a_handle(kind: Any, size: int) -> None:
+    """In place it is what was passed; out of place and of the engine's results it is made once."""
+    tensor = kind.array([1.0, 2.0], "float32")
+    handle = kind.hvd.allreduce_async_(tensor, op=kind.hvd.Sum)
+    assert kind.hvd.synchronize(handle) is tensor and kind.hvd.synchronize(handle) is tensor
+    for start in (kind.hvd.allreduce_async, kind.hvd.allgather_async):
+        handle = start(tensor)
+        assert kind.hvd.synchronize(handle) is kind.hvd.synchronize(handle) is not tensor
+    tensors = (tensor, kind.array([3.0], "float32"))
+    handle = kind.hvd.grouped_allreduce_async_(tensors, op=kind.hvd.Sum)
+    outcome = kind.hvd.synchronize(handle)
+    assert isinstance(outcome, list) and all(a is b for a, b in zip(outcome, tensors, strict=True))
 
 
 def test_read_only_array(size: int) -> None:
@@ -258,9 +275,8 @@ def test_dlpack_of_read_only_memory() -> None:
 def test_results_are_buffers(code: str, size: int) -> None:
     array = np.arange(6).reshape(3, 2).astype(code)
     spelled = f"Z{code.lower()}" if code in "FD" else code
-    handle = basics.collectives._core.submit(1, None, [array], None, 1, 1.0, 1.0, 0, 0, 0, False)
-    assert handle.wait()
-    view = memoryview(handle.results()[0])
+    handle = basics.collectives._core.submit(1, None, [array], None, 1, 1.0, 1.0, 0, 0, 0, False, None, list)
+    view = memoryview(handle.wait()[0])
     assert (view.format, view.shape, view.nbytes) == (spelled, (3 * size, 2), array.nbytes * size)
     assert np.asarray(view).tolist() == array.tolist() * size
 

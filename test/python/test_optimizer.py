@@ -24,6 +24,15 @@ from training import (  # noqa: E402
 )
 
 import horovod.torch as hvd  # noqa: E402
+from horovod.torch import hooks  # noqa: E402
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["at once", "together"])
+def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether small gradients, too, start when they come; else with the next larger one."""
+    if request.param:
+        monkeypatch.setattr(hooks, "_SMALL", -1)
+    return bool(request.param)
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
@@ -207,15 +216,41 @@ def test_bad_arguments() -> None:
         hvd.DistributedOptimizer(sgd, named, groups=[["first.weight"]])
 
 
-def test_gradients_start_during_backprop(rank: int, size: int) -> None:
+def test_gradients_start_during_backprop(at_once: bool) -> None:
     """The last layer's gradient is on its way before the first layer's exists."""
-    model, optimizer = distributed(OPTIMIZERS["sgd"])
-    started: list[int] = []
-    model.first.weight.register_hook(lambda gradient: started.append(len(optimizer._hvd.in_flight)))
-    x, y = own_batch(rank, size)(0)
-    F.mse_loss(model(x), y).backward()
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+    assert at_once or model[0].weight.nbytes == hooks._SMALL
+    model[2] = torch.nn.Linear(64, 65)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    started: set[str] = set()
+
+    def look(_: Any) -> None:
+        started.update(optimizer._hvd.names[place] for place in optimizer._hvd.in_flight)
+
+    model[0].weight.register_hook(look)
+    model(torch.ones(1, 64)).sum().backward()
     optimizer.step()
-    assert started[0] >= 3
+    assert "2.weight" in started
+    assert ("1.weight" in started) == at_once  # else it waits for a larger one
+
+
+def test_small_gradients_of_a_failed_backward(rank: int, size: int) -> None:
+    """They are known, though nothing has started them."""
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    hook = model.first.weight.register_hook(lambda gradient: 1 / 0)
+    x, y = own_batch(rank, size)(0)
+    with pytest.raises(ZeroDivisionError):
+        F.mse_loss(model(x), y).backward()
+    hook.remove()
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.zero_grad()
+    optimizer.synchronize()
+    optimizer.zero_grad()
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    train(model, optimizer, 5, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS["sgd"], size))
 
 
 def test_dataloader_workers(rank: int, size: int) -> None:

@@ -13,8 +13,15 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from training import Net, check_equal, data, part  # noqa: E402
 
 import horovod.torch as hvd  # noqa: E402
+from horovod.torch import hooks  # noqa: E402
 
 STEPS = 4
+
+
+@pytest.fixture(autouse=True, params=[-1, 16384], ids=["at once", "together"])
+def _small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small gradients start when they come, or together."""
+    monkeypatch.setattr(hooks, "_SMALL", request.param)
 
 
 class Loop:

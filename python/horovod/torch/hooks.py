@@ -16,6 +16,8 @@ from horovod.process_sets import ProcessSet
 from horovod.torch.operations import sparse_allreduce_async
 
 _LINE = 64  # bytes; no two gradients share one
+_current_task = torch._C._current_graph_task_id
+_SMALL = 16384  # bytes; such gradients go with the next larger one, or at the end of backward
 _ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
 
 
@@ -26,9 +28,7 @@ class StoredGradients:
         gradient = parameter.grad
         if gradient is None:
             gradient = parameter.grad = torch.zeros_like(parameter)
-        elif gradient.layout is not torch.strided:
-            gradient = parameter.grad = gradient.to_dense()
-        return gradient.detach() if gradient.requires_grad else gradient
+        return gradient
 
     def take_sparse(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         if parameter.grad is None:
@@ -48,10 +48,11 @@ class StoredGradients:
         return parameter.requires_grad
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
-        return array.resolve_conj().resolve_neg().contiguous()
+        strided = array if array.layout is torch.strided else array.to_dense()
+        return strided.detach().resolve_conj().resolve_neg().contiguous()
 
     def copy(self, array: torch.Tensor) -> torch.Tensor:
-        return array.clone()
+        return array.detach().clone()
 
     def start_sparse(
         self, array: torch.Tensor, name: str, op: int, process_set: ProcessSet
@@ -63,7 +64,7 @@ class StoredGradients:
         if gradient is reduced:
             return
         assert gradient is not None
-        if reduced.layout is not torch.strided:
+        if reduced.layout is not torch.strided or gradient.layout is not torch.strided:
             parameter.grad = reduced
         elif reduced.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(reduced)
@@ -158,34 +159,38 @@ class BackwardHooks:
         parameter = self.reducer.parameters[place]
         if not (parameter.requires_grad and self.reducer.rules.member):
             return
-        reference = weakref.ref(self)
+        reference, early = weakref.ref(self), self.reducer.rules.early
 
-        def tell(_: torch.Tensor) -> None:
+        def begin() -> None:
+            hooks = reference()
+            if hooks is not None and early and _current_task() != hooks.task:
+                hooks.await_end()
+
+        def arrive(_: torch.Tensor) -> None:
+            collect(_)
             hooks = reference()
             if hooks is not None:
-                hooks.gradient_ready(place)
+                hooks.reducer.ready()
 
-        hook = parameter.register_post_accumulate_grad_hook(tell)
+        collect = _core.collector(self.reducer.arrived, place, begin)
+        waits = early and not torch.nn.parameter.is_lazy(parameter) and parameter.nbytes <= _SMALL
+        hook = parameter.register_post_accumulate_grad_hook(collect if waits else arrive)
         self.installed.append(hook)
 
-    def gradient_ready(self, place: int) -> None:
-        if self.reducer.rules.early:
-            self.await_end()
-        self.reducer.ready(place)
-
     def await_end(self) -> None:
-        task = torch._C._current_graph_task_id()
-        if task != self.task:
-            self.task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
+        self.task = _current_task()
+        torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
 
     def after_backward(self) -> None:
         outer = torch._C._current_autograd_node()
         if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
             hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
-        elif self.reducer.due:
+            return
+        self.reducer.ready(waits=True)
+        if self.reducer.due:
             self.reducer.finish()
 
     def return_to_outer(self, hook: Any) -> None:
         hook.remove()
-        self.await_end()
+        if _current_task() != self.task:
+            self.await_end()

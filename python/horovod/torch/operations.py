@@ -70,14 +70,6 @@ class _Tensors:
             return array
         return array.detach().resolve_conj().resolve_neg().contiguous()
 
-    def writable(self, array: torch.Tensor) -> torch.Tensor:
-        if isinstance(array, torch.Tensor) and (array.is_conj() or array.is_neg()):
-            raise ValueError(
-                "an operation in place can't take a lazily conjugated or negated tensor: pass "
-                "x.resolve_conj().resolve_neg()"
-            )
-        return array
-
     def empty_like(self, array: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(array)
 

@@ -54,7 +54,7 @@ class _Distributed(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the optimizer's own; refused between ``backward`` and ``step``: gradients would be lost."""
-        if self._hvd.seen:
+        if self._hvd.seen or self._hvd.arrived:
             raise AssertionError(
                 "zero_grad() was called after backward() but before step() or synchronize(): the gradients "
                 "would be lost; call synchronize() first if that is what you want"
