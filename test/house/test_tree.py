@@ -221,9 +221,6 @@ EARLIER = {
     "transport: tensors in shared memory are read in place",
     "torch, transport: shared gradients; lent data is revoked",
     "torch, transport: shared gradients are tested",
-    "engine: a smaller handle; pools under AddressSanitizer",
-    "python: handles in C, allreduce_async_ in one frame",
-    "python: small gradients wait for the next larger one",
 }
 
 
