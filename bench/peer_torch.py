@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
+STEADY = 20  # rounds until rings have been filled from end to end
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
 
 Work = Callable[[], object]
@@ -189,7 +190,7 @@ def memory_beyond(peer: HorovodPeer | GlooPeer, work: Work) -> float:
     """KiB that this rank holds more once it has worked."""
     peer.barrier()
     before = memory_held()
-    for _ in range(WARM_UP):
+    for _ in range(STEADY):
         work()
     peer.barrier()
     after = memory_held()
