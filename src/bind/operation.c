@@ -26,7 +26,7 @@ struct in_flight {
 typedef struct {
     PyObject_HEAD struct in_flight operation;
     PyObject *finish;  /* makes the outcome of a list of tensors; NULL: made, or None */
-    PyObject *written; /* that list; NULL: the engine's results */
+    PyObject *written; /* that list; NULL: the engine's results, not taken yet */
     PyObject *outcome; /* NULL: not made yet, or None */
 } Handle;
 
@@ -191,16 +191,16 @@ static void handle_dealloc(PyObject *self)
 /* -1 with an exception set. */
 static int make_outcome(Handle *self)
 {
-    PyObject *tensors = self->written;
-    if (tensors)
-        Py_INCREF(tensors);
-    else
-        tensors = result_list(self->operation.handle, self->operation.results);
-    PyObject *finish = self->finish; /* runs Python, where another thread may be faster */
+    if (!self->written) /* the engine gives its results once, but this may fail and come again */
+        self->written = result_list(self->operation.handle, self->operation.results);
+    if (!self->written)
+        return -1;
+    PyObject *tensors = self->written, *finish = self->finish;
+    Py_INCREF(tensors); /* runs Python, where another thread may be faster */
     Py_INCREF(finish);
-    PyObject *outcome = tensors ? PyObject_CallFunctionObjArgs(finish, tensors, NULL) : NULL;
+    PyObject *outcome = PyObject_CallFunctionObjArgs(finish, tensors, NULL);
     Py_DECREF(finish);
-    Py_XDECREF(tensors);
+    Py_DECREF(tensors);
     if (!outcome)
         return -1;
     Py_CLEAR(self->finish);
