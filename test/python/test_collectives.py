@@ -199,6 +199,16 @@ def test_unknown_element_type_of_torch() -> None:
         hvd.allreduce(torch.zeros(2).to(torch.float8_e4m3fn))
 
 
+def test_no_tensor_of_torch() -> None:
+    pytest.importorskip("torch")
+    import horovod.torch as hvd
+
+    with pytest.raises(TypeError, match="must be Tensor, not list"):
+        hvd.allreduce([1.0])
+    with pytest.raises(ValueError, match=r"allgather: tensor 0 \(list\) is no tensor"):
+        hvd.allgather([1.0])
+
+
 def test_conjugate_of_torch(rank: int, size: int) -> None:
     torch = pytest.importorskip("torch")
     import horovod.torch as hvd
