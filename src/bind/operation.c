@@ -175,16 +175,35 @@ void operation_forget_threads(void)
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
+/* A tensor may keep the handle of its own operation. */
+static int handle_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Handle *handle = (Handle *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(handle->finish);
+    Py_VISIT(handle->written);
+    Py_VISIT(handle->outcome);
+    return 0;
+}
+
+static int handle_clear(PyObject *self)
+{
+    Handle *handle = (Handle *)self;
+    Py_CLEAR(handle->finish);
+    Py_CLEAR(handle->written);
+    Py_CLEAR(handle->outcome);
+    return 0;
+}
+
 static void handle_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     Handle *handle = (Handle *)self;
+    PyObject_GC_UnTrack(self);
     if (handle->operation.handle)
         let_go(&handle->operation);
-    Py_XDECREF(handle->finish);
-    Py_XDECREF(handle->written);
-    Py_XDECREF(handle->outcome);
-    PyObject_Free(self);
+    handle_clear(self);
+    PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
@@ -260,12 +279,11 @@ PyDoc_STRVAR(handle_doc, "An operation in flight; see ``poll`` and ``synchronize
 
 int operation_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)},
-                           {Py_tp_methods, handle_methods},
-                           {Py_tp_doc, (char *)handle_doc},
-                           {0, NULL}};
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)}, {Py_tp_traverse, SLOT(handle_traverse)},
+                           {Py_tp_clear, SLOT(handle_clear)},     {Py_tp_methods, handle_methods},
+                           {Py_tp_doc, (char *)handle_doc},       {0, NULL}};
     PyType_Spec spec = {"horovod._core.Handle", sizeof(Handle), 0,
-                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     handle_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!handle_type)
         return -1;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -255,6 +257,19 @@ def test_outcome_of_a_handle(kind: Any, size: int) -> None:
     handle = kind.hvd.grouped_allreduce_async_(tensors, op=kind.hvd.Sum)
     outcome = kind.hvd.synchronize(handle)
     assert isinstance(outcome, list) and all(a is b for a, b in zip(outcome, tensors, strict=True))
+
+
+def test_handle_that_its_tensor_keeps() -> None:
+    class Kept(np.ndarray):
+        pass
+
+    tensor = np.ones(3).view(Kept)
+    tensor.handle = basics.allreduce_async_(tensor)
+    basics.synchronize(tensor.handle)
+    gone = weakref.ref(tensor)
+    del tensor
+    gc.collect()
+    assert gone() is None
 
 
 def test_outcome_is_asked_for_again(rank: int, size: int) -> None:
