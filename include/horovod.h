@@ -179,7 +179,8 @@ HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *sta
 /* hvd_init, hvd_process_set_add and hvd_process_set_remove ask about ten times a second while they wait for
  * others, from their caller's thread; not 0: they give up with HVD_INTERRUPTED. NULL: never. A rank that gave
  * up hvd_init and its peers must open the job under a new name. One that gave up a process set has asked for
- * it nevertheless: its peers may go on, and wait for it where its part was still needed. */
+ * it nevertheless: its peers may go on, and wait for it where its part was still needed. `argument` has to
+ * live as long as the context. */
 typedef int (*hvd_interrupt_fn)(void *argument);
 HVD_API void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument);
 

@@ -48,21 +48,6 @@ size_t own_bytes(void);
         check_text(check_status.text, words);                                                                \
     } while (0)
 
-/* For calls whose last argument is &check_status. */
-#define ASSERT_OK(call)                                                                                      \
-    do {                                                                                                     \
-        hvd_status check_status;                                                                             \
-        if (call)                                                                                            \
-            fail_msg("%s: %s", #call, check_status.text);                                                    \
-    } while (0)
-
-#define ASSERT_FAILS(call, code, words)                                                                      \
-    do {                                                                                                     \
-        hvd_status check_status;                                                                             \
-        assert_int_equal(call, code);                                                                        \
-        check_text(check_status.text, words);                                                                \
-    } while (0)
-
 /* Fails when the words are not in the text. */
 void check_text(const char *text, const char *words);
 

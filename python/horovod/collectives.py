@@ -30,13 +30,17 @@ from horovod.requests import (
 )
 
 
-def reduction_of(average: bool | None, op: int | None) -> int:
-    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
+def reduction_of(average: bool | None, op: int | None, callers: int = 3) -> int:
+    """The reduction that the old parameter ``average`` and the new one ``op`` mean together.
+
+    The user's code is so many calls away.
+    """
     if average is None:
         return Average if op is None else op
     if op is not None:
         raise ValueError("pass op or average, not both; average is the old way to say op=Average or op=Sum")
-    warnings.warn("average is deprecated: pass op=Average or op=Sum", DeprecationWarning, stacklevel=4)
+    text = "average is deprecated: pass op=Average or op=Sum"
+    warnings.warn(text, DeprecationWarning, stacklevel=callers + 1)
     return Average if average else Sum
 
 
@@ -99,7 +103,7 @@ class Collectives(Exchanges[A]):
     ) -> Handle[A]:
         """Starts the reduction of a tensor over all ranks, in place."""
         # Written out: for the gradients of a step `asynchronous` would take longer than the engine.
-        reduction = op if op is not None and average is None else reduction_of(average, op)
+        reduction = op if op is not None and average is None else reduction_of(average, op, 2)
         number = 0 if process_set is global_process_set else check_member(process_set)
         handle: Handle[A] = _core.submit(
             ALLREDUCE,

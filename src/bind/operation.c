@@ -26,7 +26,7 @@ struct in_flight {
 typedef struct {
     PyObject_HEAD struct in_flight operation;
     PyObject *finish;  /* makes the outcome of a list of tensors; NULL: made, or None */
-    PyObject *written; /* that list; NULL: the engine's results */
+    PyObject *written; /* that list; NULL: the engine's results, not taken yet */
     PyObject *outcome; /* NULL: not made yet, or None */
 } Handle;
 
@@ -175,32 +175,51 @@ void operation_forget_threads(void)
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
+/* A tensor may keep the handle of its own operation. */
+static int handle_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Handle *handle = (Handle *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(handle->finish);
+    Py_VISIT(handle->written);
+    Py_VISIT(handle->outcome);
+    return 0;
+}
+
+static int handle_clear(PyObject *self)
+{
+    Handle *handle = (Handle *)self;
+    Py_CLEAR(handle->finish);
+    Py_CLEAR(handle->written);
+    Py_CLEAR(handle->outcome);
+    return 0;
+}
+
 static void handle_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     Handle *handle = (Handle *)self;
+    PyObject_GC_UnTrack(self);
     if (handle->operation.handle)
         let_go(&handle->operation);
-    Py_XDECREF(handle->finish);
-    Py_XDECREF(handle->written);
-    Py_XDECREF(handle->outcome);
-    PyObject_Free(self);
+    handle_clear(self);
+    PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
 /* -1 with an exception set. */
 static int make_outcome(Handle *self)
 {
-    PyObject *tensors = self->written;
-    if (tensors)
-        Py_INCREF(tensors);
-    else
-        tensors = result_list(self->operation.handle, self->operation.results);
-    PyObject *finish = self->finish; /* runs Python, where another thread may be faster */
+    if (!self->written) /* the engine gives its results once, but this may fail and come again */
+        self->written = result_list(self->operation.handle, self->operation.results);
+    if (!self->written)
+        return -1;
+    PyObject *tensors = self->written, *finish = self->finish;
+    Py_INCREF(tensors); /* runs Python, where another thread may be faster */
     Py_INCREF(finish);
-    PyObject *outcome = tensors ? PyObject_CallFunctionObjArgs(finish, tensors, NULL) : NULL;
+    PyObject *outcome = PyObject_CallFunctionObjArgs(finish, tensors, NULL);
     Py_DECREF(finish);
-    Py_XDECREF(tensors);
+    Py_DECREF(tensors);
     if (!outcome)
         return -1;
     Py_CLEAR(self->finish);
@@ -260,12 +279,11 @@ PyDoc_STRVAR(handle_doc, "An operation in flight; see ``poll`` and ``synchronize
 
 int operation_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)},
-                           {Py_tp_methods, handle_methods},
-                           {Py_tp_doc, (char *)handle_doc},
-                           {0, NULL}};
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)}, {Py_tp_traverse, SLOT(handle_traverse)},
+                           {Py_tp_clear, SLOT(handle_clear)},     {Py_tp_methods, handle_methods},
+                           {Py_tp_doc, (char *)handle_doc},       {0, NULL}};
     PyType_Spec spec = {"horovod._core.Handle", sizeof(Handle), 0,
-                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     handle_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!handle_type)
         return -1;

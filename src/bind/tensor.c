@@ -88,6 +88,21 @@ static int check_dense(PyObject *object, const struct tensor_role *role, const D
 
 /* ---- the three ways -------------------------------------------------------------------------------- */
 
+static bool says(PyObject *object, PyObject *method)
+{
+    PyObject *answer = PyObject_CallMethodObjArgs(object, method, NULL);
+    bool yes = answer && PyObject_IsTrue(answer) > 0;
+    Py_XDECREF(answer);
+    PyErr_Clear(); /* it has no such method */
+    return yes;
+}
+
+/* PyTorch puts conjugations and negations off, and DLPack does not tell: the memory holds another value. */
+static bool is_lazy(PyObject *object, DLDataType type)
+{
+    return says(object, name_neg) || (type.code == DL_COMPLEX && says(object, name_conj));
+}
+
 static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                        const DLTensor *source)
 {
@@ -95,6 +110,8 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const struct 
     char text[64];
     if (!element_from_dlpack(source->dtype, &dtype, text, sizeof text))
         return refuse_type(object, role, text);
+    if (is_lazy(object, source->dtype))
+        return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
     if (check_dense(object, role, source))
         return -1;
     view->tensor = (hvd_tensor){.data = source->data ? (char *)source->data + source->byte_offset : NULL,
@@ -143,30 +160,12 @@ static const DLExchangeTable *exchange_table_of(PyTypeObject *type)
     return table;
 }
 
-static bool says(PyObject *object, PyObject *method)
-{
-    PyObject *answer = PyObject_CallMethodObjArgs(object, method, NULL);
-    bool yes = answer && PyObject_IsTrue(answer) > 0;
-    Py_XDECREF(answer);
-    PyErr_Clear(); /* it has no such method */
-    return yes;
-}
-
-/* PyTorch puts conjugations and negations off, and its table does not tell: the memory holds another value.
- */
-static bool is_lazy(PyObject *object, DLDataType type)
-{
-    return says(object, name_neg) || (type.code == DL_COMPLEX && says(object, name_conj));
-}
-
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                          const DLExchangeTable *table)
 {
     DLTensor borrowed;
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
-    if (is_lazy(object, borrowed.dtype))
-        return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
     Py_INCREF(object);
     view->kept = object;
     return take_dlpack(view, object, role, &borrowed);

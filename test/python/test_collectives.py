@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import horovod as basics
+from horovod import _core
+from horovod.requests import ALLGATHER
 
 SHAPES = [(), (1,), (17,), (3, 5), (0,), (2, 0, 3), (70_001,)]
 
@@ -197,6 +201,16 @@ def test_unknown_element_type_of_torch() -> None:
         hvd.allreduce(torch.zeros(2).to(torch.float8_e4m3fn))
 
 
+def test_no_tensor_of_torch() -> None:
+    pytest.importorskip("torch")
+    import horovod.torch as hvd
+
+    with pytest.raises(TypeError, match="must be Tensor, not list"):
+        hvd.allreduce([1.0])
+    with pytest.raises(ValueError, match=r"allgather: tensor 0 \(list\) is no tensor"):
+        hvd.allgather([1.0])
+
+
 def test_conjugate_of_torch(rank: int, size: int) -> None:
     torch = pytest.importorskip("torch")
     import horovod.torch as hvd
@@ -207,6 +221,28 @@ def test_conjugate_of_torch(rank: int, size: int) -> None:
     for lazy in (tensor.conj(), torch.zeros(2, dtype=torch.complex64).conj().imag):
         with pytest.raises(ValueError, match="resolve_conj"):
             hvd.allreduce_(lazy, op=hvd.Sum)
+
+
+class Capsule:
+    """A tensor as a PyTorch without the exchange table of DLPack 1.2 shows it."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.tensor.__dlpack__(**how)
+
+
+def test_negation_of_older_torch(size: int) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(1)
+    basics.allreduce_(Capsule(tensor), op=basics.Sum)
+    assert tensor.item() == size
+    with pytest.raises(ValueError, match="resolve_neg"):
+        basics.allreduce_(Capsule(torch.zeros(1, dtype=torch.complex64).conj().imag), op=basics.Sum)
 
 
 def test_outcome_of_a_handle(kind: Any, size: int) -> None:
@@ -221,6 +257,46 @@ def test_outcome_of_a_handle(kind: Any, size: int) -> None:
     handle = kind.hvd.grouped_allreduce_async_(tensors, op=kind.hvd.Sum)
     outcome = kind.hvd.synchronize(handle)
     assert isinstance(outcome, list) and all(a is b for a, b in zip(outcome, tensors, strict=True))
+
+
+def test_handle_that_its_tensor_keeps() -> None:
+    class Kept(np.ndarray):
+        pass
+
+    tensor = np.ones(3).view(Kept)
+    tensor.handle = basics.allreduce_async_(tensor)
+    basics.synchronize(tensor.handle)
+    gone = weakref.ref(tensor)
+    del tensor
+    gc.collect()
+    assert gone() is None
+
+
+def test_outcome_is_asked_for_again(rank: int, size: int) -> None:
+    """What makes it may be interrupted; the engine's results are still there."""
+    seen = []
+
+    def finish(results: list[Any]) -> Any:
+        seen.append(np.from_dlpack(results[0]))
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return seen[-1]
+
+    part = np.array([rank + 1.0])
+    handle = _core.submit(ALLGATHER, "again", (part,), None, 1, 1.0, 1.0, 0, 0, 0, False, None, finish)
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait()
+    assert handle.wait().tolist() == [r + 1.0 for r in range(size)]
+
+
+def test_deprecation_points_at_the_caller(kind: Any) -> None:
+    tensor = kind.array([1.0], "float32")
+    for ask in (kind.hvd.allreduce, kind.hvd.allreduce_, kind.hvd.allreduce_async, kind.hvd.allreduce_async_):
+        with pytest.warns(DeprecationWarning, match="average") as warned:
+            outcome = ask(tensor, average=True)
+        if "async" in ask.__name__:
+            kind.hvd.synchronize(outcome)
+        assert warned[0].filename == __file__
 
 
 def test_read_only_array(size: int) -> None:

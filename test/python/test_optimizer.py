@@ -253,6 +253,21 @@ def test_small_gradients_of_a_failed_backward(rank: int, size: int) -> None:
     check_equal(model, reference(OPTIMIZERS["sgd"], size))
 
 
+def test_backward_after_a_failed_one(rank: int, size: int) -> None:
+    """It ends with reduced gradients: what came before the failure is no reason not to wait."""
+    model, optimizer = distributed(OPTIMIZERS["sgd"], backward_passes_per_step=2)
+    hook = model.first.weight.register_hook(lambda gradient: 1 / 0)
+    x, y = own_batch(rank, size)(0)
+    with pytest.raises(ZeroDivisionError):
+        F.mse_loss(model(x), y).backward()
+    hook.remove()
+    F.mse_loss(model(x), y).backward()
+    for parameter in model.parameters():
+        everywhere = hvd.allgather(parameter.grad[None])
+        assert all(torch.equal(everywhere[0], gradient) for gradient in everywhere)
+    optimizer.step()
+
+
 def test_dataloader_workers(rank: int, size: int) -> None:
     dataset = torch.utils.data.TensorDataset(torch.arange(16.0))
     loader = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=2)

@@ -139,6 +139,19 @@ class StepDeltas(StoredGradients):
         parameter.detach().copy_(self.before.pop(parameter).add_(reduced))
 
 
+class _End:
+    """Called when ``backward`` ends; only dropped when it fails; then, too, what came is counted."""
+
+    def __init__(self, hooks: BackwardHooks) -> None:
+        self.hooks = hooks
+
+    def __call__(self) -> None:
+        self.hooks.after_backward()
+
+    def __del__(self) -> None:
+        self.hooks.reducer.ready()
+
+
 class BackwardHooks:
     """Tells the reducer of gradients, and of the end of the outermost ``backward``.
 
@@ -179,7 +192,7 @@ class BackwardHooks:
 
     def await_end(self) -> None:
         self.task = _current_task()
-        torch.autograd.Variable._execution_engine.queue_callback(self.after_backward)
+        torch.autograd.Variable._execution_engine.queue_callback(_End(self))
 
     def after_backward(self) -> None:
         outer = torch._C._current_autograd_node()

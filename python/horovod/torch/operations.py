@@ -77,7 +77,7 @@ class _Tensors:
         return torch.utils.dlpack.from_dlpack(result)
 
     def needs_gradient(self, tensors: Sequence[torch.Tensor]) -> bool:
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)
 
     def record(
         self, forward: Rule[torch.Tensor], backward: Rule[torch.Tensor], tensors: Sequence[torch.Tensor]
