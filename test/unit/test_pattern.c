@@ -208,7 +208,7 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
         bool more = true;
         for (int phase = 0; more; phase++) {
             schedule_clear(&schedule);
-            assert_int_equal(algorithm->plan(&job, phase, &schedule, &more, NULL), HVD_OK);
+            assert_int_equal(algorithm_plan(&job, phase, &schedule, &more, NULL), HVD_OK);
             assert_false(schedule.failed);
             record(&schedule, rank, size);
             if (more)
