@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "engine/affinity.h"
 #include "engine/progress.h"
 #include "engine/silence.h"
 
 #include <sched.h>
-#include <signal.h>
 
 enum { DRIVER_FREE, DRIVER_TAKEN };
 
@@ -295,11 +295,7 @@ static void *listen_and_drive(void *argument)
 
 hvd_code drive_start_background(struct hvd_context *context, hvd_status *status)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits: signals are the program's */
-    int error = pthread_create(&context->background, NULL, listen_and_drive, context);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&context->background, listen_and_drive, context);
     if (error)
         return status_set_errno(status, error, "rank %d can't start its background thread",
                                 context->placement.rank);

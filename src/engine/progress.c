@@ -12,17 +12,9 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-static struct lane *find_lane(const struct hvd_context *context, int id)
-{
-    struct lane *lane = context->world;
-    while (lane && lane->id != id)
-        lane = lane->next;
-    return lane;
-}
-
 static void take(struct hvd_context *context, struct hvd_handle *handle)
 {
-    struct lane *lane = find_lane(context, handle->request.process_set);
+    struct lane *lane = membership_find(context, handle->request.process_set);
     if (lane) {
         lane_take(lane, handle);
         return;
