@@ -2,6 +2,7 @@
  * thread of mesh_open only. */
 #include "transport/opening.h"
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
@@ -83,13 +84,12 @@ static hvd_code listen_and_publish(struct opening *opening, hvd_status *status)
 static void ranks_text(const int *missing, int count, char *text, size_t capacity)
 {
     int named = count < NAMED_LIMIT ? count : NAMED_LIMIT;
-    size_t used = (size_t)snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
+    snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
     for (int i = 1; i < named; i++)
-        used +=
-            (size_t)snprintf(text + used, capacity - used, i == count - 1 ? " and %d" : ", %d", missing[i]);
+        append_text(text, capacity, i == count - 1 ? " and %d" : ", %d", missing[i]);
     if (named < count)
-        used += (size_t)snprintf(text + used, capacity - used, " and %d more", count - named);
-    snprintf(text + used, capacity - used, count == 1 ? " has" : " have");
+        append_text(text, capacity, " and %d more", count - named);
+    append_text(text, capacity, count == 1 ? " has" : " have");
 }
 
 static hvd_code report_missing(const struct opening *opening, const int *missing, int count,
