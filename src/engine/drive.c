@@ -115,8 +115,7 @@ static bool driver_leave(struct hvd_context *context)
     bool quiet = is_quiet(context);
     bool nap = context->napping && quiet;
     bool news = !nap && !arm(context);
-    int64_t deadline = progress_deadline(context), look = silence_deadline(context, !quiet);
-    deadline = look < deadline ? look : deadline;
+    int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
     atomic_store(&context->driver, DRIVER_FREE);
     if (!nap)
@@ -288,7 +287,7 @@ static void *listen_and_drive(void *argument)
         if (atomic_load(&context->stop) || atomic_load(&context->driver) != DRIVER_FREE)
             continue;
         int64_t deadline = atomic_load(&context->deadline), nap_end = clock_now() + NAP;
-        mesh_sleep(context->world->mesh, naps && nap_end < deadline ? nap_end : deadline);
+        mesh_sleep(context->world->mesh, naps ? clock_earlier(nap_end, deadline) : deadline);
     }
     return NULL;
 }

@@ -135,13 +135,14 @@ bool progress(struct hvd_context *context)
     bool moved = take_submissions(context);
     bool poll = context->turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
-    for (struct lane *lane = context->world; lane; lane = lane->next) {
+    struct lane *lane = context->world; /* never NULL */
+    do {
         if (poll)
             mesh_poll(lane->mesh);
         moved |= lane_progress(lane);
         check_health(lane);
         check_losses(lane);
-    }
+    } while ((lane = lane->next));
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);
@@ -152,6 +153,6 @@ int64_t progress_deadline(const struct hvd_context *context)
 {
     int64_t deadline = CLOCK_NEVER;
     for (const struct lane *lane = context->world; lane; lane = lane->next)
-        deadline = lane->next_flush < deadline ? lane->next_flush : deadline;
+        deadline = clock_earlier(deadline, lane->next_flush);
     return deadline;
 }
