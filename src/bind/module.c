@@ -139,9 +139,7 @@ static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(un
     hvd_status status;
     if (!module_context())
         return NULL;
-    if (hvd_health(context, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_health(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
@@ -155,9 +153,8 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
     hvd_status status;
     if (!module_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
         return NULL;
-    if (hvd_timeline_start(context, path, mark_cycles, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_timeline_start(context, path, mark_cycles, &status) ? raise_status(&status)
+                                                                   : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(timeline_stop_doc, "timeline_stop($module, /)\n--\n\n"
@@ -168,9 +165,7 @@ static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UN
     hvd_status status;
     if (!module_context())
         return NULL;
-    if (hvd_timeline_stop(context, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(submit_doc,

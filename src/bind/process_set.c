@@ -84,9 +84,7 @@ PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
     hvd_code code = hvd_process_set_remove(context, id, &status);
     operation_leave();
     interruption_end();
-    if (code)
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return code ? raise_status(&status) : Py_BuildValue("");
 }
 
 PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
