@@ -36,14 +36,10 @@ static bool uses(const struct opening *opening, const char *transport)
 
 static hvd_code listen_locally(struct opening *opening, hvd_status *status)
 {
-    uint8_t random[RECORD_NAME_BYTES];
     char *name = opening->mine.local_name;
-    hvd_code code = crypto_random(random, sizeof random, status);
+    hvd_code code = crypto_random_hex(name + sprintf(name, "horovod-"), RECORD_NAME_DIGITS, status);
     if (code)
         return code;
-    size_t used = (size_t)sprintf(name, "horovod-");
-    for (size_t i = 0; i < sizeof random; i++)
-        used += (size_t)sprintf(name + used, "%02x", random[i]);
     opening->gathering.local_listener = platform_local_listen(name);
     if (opening->gathering.local_listener < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
