@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "report.h"
 #include "spawn.h"
@@ -14,12 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ID_BYTES     16
-#define SECRET_BYTES 32
+#define ID_DIGITS     32
+#define SECRET_DIGITS 64
 
 void job_say(struct job *job, const char *format, ...)
 {
@@ -43,16 +43,6 @@ void job_decide(struct job *job, int exit_code)
     job->exit_code = exit_code;
 }
 
-static hvd_code random_hex(char *text, size_t bytes, hvd_status *status)
-{
-    unsigned char random[SECRET_BYTES];
-    if (getrandom(random, bytes, 0) != (ssize_t)bytes)
-        return status_set_errno(status, errno, "the system gives no random numbers");
-    for (size_t i = 0; i < bytes; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
-    return HVD_OK;
-}
-
 static bool same_file(int a, int b)
 {
     struct stat one, other;
@@ -74,9 +64,9 @@ static void prepare_rank(struct job *job, int index)
 /* The guard comes first: it is forked, which wants no threads. */
 static hvd_code job_prepare(struct job *job, hvd_status *status)
 {
-    hvd_code code = random_hex(job->id, ID_BYTES, status);
+    hvd_code code = crypto_random_hex(job->id, ID_DIGITS, status);
     if (!code)
-        code = random_hex(job->secret, SECRET_BYTES, status);
+        code = crypto_random_hex(job->secret, SECRET_DIGITS, status);
     if (!code)
         code = guard_start(&job->guard, job->id, status);
     if (!code)

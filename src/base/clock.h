@@ -15,6 +15,11 @@ static inline int64_t clock_now(void)
     return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
 }
 
+static inline int64_t clock_earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* `seconds` from now; negative: never. */
 static inline int64_t clock_after(double seconds)
 {

@@ -13,6 +13,15 @@ hvd_code crypto_random(void *bytes, size_t length, hvd_status *status)
     return HVD_OK;
 }
 
+hvd_code crypto_random_hex(char *text, size_t digits, hvd_status *status)
+{
+    hvd_code code = crypto_random(text, digits, status);
+    for (size_t i = 0; !code && i < digits; i++)
+        text[i] = "0123456789abcdef"[text[i] & 15];
+    text[digits] = '\0';
+    return code;
+}
+
 void crypto_mac(const void *key, size_t key_length, const void *bytes, size_t length,
                 uint8_t mac[CRYPTO_MAC_BYTES])
 {

@@ -9,6 +9,8 @@
 #define CRYPTO_MAC_BYTES 32
 
 hvd_code crypto_random(void *bytes, size_t length, hvd_status *status);
+/* As text; a NUL follows the digits. */
+hvd_code crypto_random_hex(char *text, size_t digits, hvd_status *status);
 /* HMAC-SHA256. */
 void crypto_mac(const void *key, size_t key_length, const void *bytes, size_t length,
                 uint8_t mac[CRYPTO_MAC_BYTES]);

@@ -22,8 +22,8 @@ static inline bool interrupt_asked(const struct interrupt *interrupt)
 /* Until when to sleep before the next question. */
 static inline int64_t interrupt_slice(const struct interrupt *interrupt, int64_t deadline)
 {
-    int64_t next = interrupt && interrupt->ask ? clock_now() + INTERRUPT_INTERVAL : CLOCK_NEVER;
-    return next < deadline ? next : deadline;
+    bool asks = interrupt && interrupt->ask;
+    return asks ? clock_earlier(clock_now() + INTERRUPT_INTERVAL, deadline) : deadline;
 }
 
 #endif

@@ -1,5 +1,7 @@
 /* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. The
  * pointer to it changes only with the GIL held. */
+#include "bind/module.h"
+
 #include "bind/errors.h"
 #include "bind/interruption.h"
 #include "bind/operation.h"
@@ -18,12 +20,11 @@ static bool is_forked(void)
 }
 
 /* Placement stays known in a forked child: a data loader's worker may ask for its rank. */
-static int require_context(void)
+hvd_context *module_context(void)
 {
-    if (context)
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "Horovod is not initialised; call hvd.init() first");
-    return -1;
+    if (!context)
+        PyErr_SetString(PyExc_ValueError, "Horovod is not initialised; call hvd.init() first");
+    return context;
 }
 
 static int put_settings(hvd_config *config, PyObject *settings)
@@ -77,9 +78,8 @@ static hvd_context *open_context(hvd_config *config)
     return code ? NULL : opened;
 }
 
-static PyObject *core_init(PyObject *module, PyObject *settings)
+static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
 {
-    (void)module;
     if (context && !is_forked())
         Py_RETURN_NONE;
     if (opening) {
@@ -106,9 +106,8 @@ static PyObject *core_init(PyObject *module, PyObject *settings)
 PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
                            "Leave the job. Does nothing when there is none, or in a forked child.");
 
-static PyObject *core_shutdown(PyObject *module, PyObject *unused)
+static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     hvd_context *closing = is_forked() ? NULL : context;
     context = NULL;
     if (closing)
@@ -116,19 +115,17 @@ static PyObject *core_shutdown(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_is_initialized(PyObject *module, PyObject *unused)
+static PyObject *core_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     return PyBool_FromLong(context && !is_forked());
 }
 
 PyDoc_STRVAR(placement_doc, "placement($module, /)\n--\n\n"
                             "(rank, size, local_rank, local_size, cross_rank, cross_size)");
 
-static PyObject *core_placement(PyObject *module, PyObject *unused)
+static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
-    if (require_context())
+    if (!module_context())
         return NULL;
     hvd_placement p = hvd_get_placement(context);
     return Py_BuildValue("(iiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size);
@@ -137,46 +134,38 @@ static PyObject *core_placement(PyObject *module, PyObject *unused)
 PyDoc_STRVAR(health_doc, "health($module, /)\n--\n\n"
                          "Raise why nothing can be submitted any more; return None while all is well.");
 
-static PyObject *core_health(PyObject *module, PyObject *unused)
+static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     hvd_status status;
-    if (require_context())
+    if (!module_context())
         return NULL;
-    if (hvd_health(context, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_health(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
                                  "Record the timeline into a file from now on; only rank 0 writes.");
 
 /* Both keep the GIL, so that no other thread shuts the context down meanwhile. */
-static PyObject *core_timeline_start(PyObject *module, PyObject *arguments)
+static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    (void)module;
     const char *path;
     int mark_cycles;
     hvd_status status;
-    if (require_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
+    if (!module_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
         return NULL;
-    if (hvd_timeline_start(context, path, mark_cycles, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_timeline_start(context, path, mark_cycles, &status) ? raise_status(&status)
+                                                                   : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(timeline_stop_doc, "timeline_stop($module, /)\n--\n\n"
                                 "End the recording; the file is complete then.");
 
-static PyObject *core_timeline_stop(PyObject *module, PyObject *unused)
+static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     hvd_status status;
-    if (require_context())
+    if (!module_context())
         return NULL;
-    if (hvd_timeline_stop(context, &status))
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
 PyDoc_STRVAR(submit_doc,
@@ -186,80 +175,31 @@ PyDoc_STRVAR(submit_doc,
              "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
              "returns finish(outputs, else inputs in place, else a list of Result).");
 
-static PyObject *core_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    (void)module;
-    return require_context() ? NULL : operation_submit(context, arguments, count);
-}
-
 PyDoc_STRVAR(run_doc, "run($module, operation, name, inputs, outputs, reduction, prescale, postscale, root, "
                       "process_set, priority, grouped, splits=None, /)\n--\n\n"
                       "Run an operation to its end; an allgather returns a list of Result.");
-
-static PyObject *core_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    (void)module;
-    return require_context() ? NULL : operation_run(context, arguments, count);
-}
 
 PyDoc_STRVAR(wait_doc,
              "wait($module, operations, /)\n--\n\n"
              "Wait until all of them are over; then raise what went wrong in the first that failed.");
 
-static PyObject *core_wait(PyObject *module, PyObject *operations)
-{
-    (void)module;
-    return operation_wait_all(operations);
-}
-
 PyDoc_STRVAR(process_set_add_doc,
              "process_set_add($module, ranks, /)\n--\n\n"
              "Make a set of these ranks and return its id; all ranks of the job have to call it.");
 
-static PyObject *core_process_set_add(PyObject *module, PyObject *ranks)
-{
-    (void)module;
-    return require_context() ? NULL : process_set_add(context, ranks);
-}
-
 PyDoc_STRVAR(process_set_remove_doc, "process_set_remove($module, id, /)\n--\n\n"
                                      "End a set; all ranks of the job have to call it.");
 
-static PyObject *core_process_set_remove(PyObject *module, PyObject *id)
-{
-    (void)module;
-    return require_context() ? NULL : process_set_remove(context, id);
-}
-
 PyDoc_STRVAR(process_set_ids_doc, "process_set_ids($module, /)\n--\n\nThe ids of all sets, 0 first.");
 
-static PyObject *core_process_set_ids(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return require_context() ? NULL : process_set_ids(context);
-}
-
 PyDoc_STRVAR(process_set_ranks_doc, "process_set_ranks($module, id, /)\n--\n\nThe members, ascending.");
-
-static PyObject *core_process_set_ranks(PyObject *module, PyObject *id)
-{
-    (void)module;
-    return require_context() ? NULL : process_set_ranks(context, id);
-}
 
 PyDoc_STRVAR(shared_doc, "shared($module, bytes, /)\n--\n\n"
                          "Zeros that the other ranks of this host read in place, as a Result of uint8.");
 
-static PyObject *core_shared(PyObject *module, PyObject *bytes)
-{
-    (void)module;
-    return result_shared(bytes);
-}
-
 /* The arguments of collector are its state. */
-static PyObject *collect(PyObject *state, PyObject *unused)
+static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     PyObject *list = PyTuple_GetItem(state, 0), *first = PyTuple_GetItem(state, 2);
     if (!PyList_Size(list)) {
         PyObject *answer = PyObject_CallNoArgs(first);
@@ -279,9 +219,8 @@ PyDoc_STRVAR(collector_doc,
              "A function of one argument that appends the item to the list; before that it calls "
              "first() if the list is empty.");
 
-static PyObject *core_collector(PyObject *module, PyObject *arguments)
+static PyObject *core_collector(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    (void)module;
     PyObject *list, *item, *first;
     if (!PyArg_ParseTuple(arguments, "O!OO:collector", &PyList_Type, &list, &item, &first))
         return NULL;
@@ -290,9 +229,8 @@ static PyObject *core_collector(PyObject *module, PyObject *arguments)
 
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
 
-static PyObject *core_version(PyObject *module, PyObject *unused)
+static PyObject *core_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     return PyUnicode_FromString(hvd_version());
 }
 
@@ -304,14 +242,14 @@ static PyMethodDef methods[] = {
     {"health", core_health, METH_NOARGS, health_doc},
     {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
     {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
-    {"submit", METHOD(core_submit), METH_FASTCALL, submit_doc},
-    {"run", METHOD(core_run), METH_FASTCALL, run_doc},
-    {"wait", core_wait, METH_O, wait_doc},
-    {"process_set_add", core_process_set_add, METH_O, process_set_add_doc},
-    {"process_set_remove", core_process_set_remove, METH_O, process_set_remove_doc},
-    {"process_set_ids", core_process_set_ids, METH_NOARGS, process_set_ids_doc},
-    {"process_set_ranks", core_process_set_ranks, METH_O, process_set_ranks_doc},
-    {"shared", core_shared, METH_O, shared_doc},
+    {"submit", METHOD(operation_submit), METH_FASTCALL, submit_doc},
+    {"run", METHOD(operation_run), METH_FASTCALL, run_doc},
+    {"wait", operation_wait_all, METH_O, wait_doc},
+    {"process_set_add", process_set_add, METH_O, process_set_add_doc},
+    {"process_set_remove", process_set_remove, METH_O, process_set_remove_doc},
+    {"process_set_ids", process_set_ids, METH_NOARGS, process_set_ids_doc},
+    {"process_set_ranks", process_set_ranks, METH_O, process_set_ranks_doc},
+    {"shared", result_shared, METH_O, shared_doc},
     {"collector", core_collector, METH_VARARGS, collector_doc},
     {"version", core_version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},

@@ -4,6 +4,7 @@
 #include "bind/operation.h"
 
 #include "bind/errors.h"
+#include "bind/module.h"
 #include "bind/request.h"
 #include "bind/result.h"
 
@@ -76,11 +77,12 @@ static void let_go(struct in_flight *operation)
     }
 }
 
-static int begin(hvd_context *context, PyObject *const *arguments, Py_ssize_t count, int waits,
-                 struct in_flight *operation)
+static int begin(PyObject *const *arguments, Py_ssize_t count, int waits, struct in_flight *operation)
 {
     hvd_request request;
-    if (request_read(context, &request, &operation->held, arguments, count))
+    sweep();
+    hvd_context *context = module_context();
+    if (!context || request_read(context, &request, &operation->held, arguments, count))
         return -1;
     request.waits = waits;
     operation->results = request_results(&request);
@@ -232,9 +234,8 @@ static int make_outcome(Handle *self)
 PyDoc_STRVAR(wait_doc, "wait($self, /)\n--\n\n"
                        "Wait for the operation and return its result; raise what went wrong.");
 
-static PyObject *handle_wait(PyObject *object, PyObject *unused)
+static PyObject *handle_wait(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     Handle *self = (Handle *)object;
     if (wait_for(self->operation.handle))
         return NULL;
@@ -249,18 +250,16 @@ static PyObject *handle_wait(PyObject *object, PyObject *unused)
 
 PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether ``wait`` would return at once. Never blocks.");
 
-static PyObject *handle_done(PyObject *self, PyObject *unused)
+static PyObject *handle_done(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyBool_FromLong(hvd_test(((Handle *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
 PyDoc_STRVAR(joined_last_doc, "joined_last($self, /)\n--\n\n"
                               "The rank that joined last; of a finished join.");
 
-static PyObject *handle_joined_last(PyObject *self, PyObject *unused)
+static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     hvd_status status;
     int32_t rank;
     if (hvd_joined_last(((Handle *)self)->operation.handle, &rank, &status))
@@ -285,10 +284,7 @@ int operation_init_module(PyObject *module)
     PyType_Spec spec = {"horovod._core.Handle", sizeof(Handle), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     handle_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!handle_type)
-        return -1;
-    Py_INCREF(handle_type);
-    return PyModule_AddObject(module, "Handle", (PyObject *)handle_type);
+    return handle_type ? PyModule_AddType(module, handle_type) : -1;
 }
 
 /* What is submitted last mostly ends last: with it in hand the others are only looked at. */
@@ -317,7 +313,7 @@ static int check_operations(PyObject *all)
     return 0;
 }
 
-PyObject *operation_wait_all(PyObject *operations)
+PyObject *operation_wait_all(PyObject *Py_UNUSED(module), PyObject *operations)
 {
     hvd_status failure = {0};
     PyObject *all = PySequence_Tuple(operations); /* no other thread changes it */
@@ -328,12 +324,11 @@ PyObject *operation_wait_all(PyObject *operations)
     return failure.code ? raise_status(&failure) : Py_BuildValue("");
 }
 
-PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)
+PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
-    sweep();
     Handle *self = (Handle *)PyType_GenericAlloc(handle_type, 0);
     int waits = count > REQUEST_WAITS && arguments[REQUEST_WAITS] == Py_True;
-    if (!self || begin(context, arguments, count, waits, &self->operation)) {
+    if (!self || begin(arguments, count, waits, &self->operation)) {
         Py_XDECREF(self);
         return NULL;
     }
@@ -345,12 +340,11 @@ PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_
     return (PyObject *)self;
 }
 
-PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count)
+PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
     struct in_flight operation = {0};
     PyObject *answer = NULL;
-    sweep();
-    if (begin(context, arguments, count, 1, &operation))
+    if (begin(arguments, count, 1, &operation))
         return NULL;
     if (!wait_for(operation.handle))
         answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");

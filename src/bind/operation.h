@@ -8,14 +8,14 @@
 /* Adds the type to the module. 0, or -1 with an exception set. */
 int operation_init_module(PyObject *module);
 
-/* Submits what the arguments say (see request.h) and returns its Handle. */
-PyObject *operation_submit(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
+/* Functions of the module. Submits what the arguments say (see request.h) and returns its Handle. */
+PyObject *operation_submit(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 /* The same, waits, and returns the list of Results that the engine made, else None. */
-PyObject *operation_run(hvd_context *context, PyObject *const *arguments, Py_ssize_t count);
+PyObject *operation_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 /* Waits until all Handles of a sequence are over; then raises the first one's failure, or returns None. */
-PyObject *operation_wait_all(PyObject *operations);
+PyObject *operation_wait_all(PyObject *module, PyObject *operations);
 
 /* hvd_shutdown beside threads that may be waiting: they leave the engine first, and hear the outcome when it
  * is over. */

@@ -4,6 +4,7 @@
 
 #include "bind/errors.h"
 #include "bind/interruption.h"
+#include "bind/module.h"
 #include "bind/operation.h"
 
 #include <stdlib.h>
@@ -54,11 +55,12 @@ static int32_t *read_ranks(PyObject *sequence, int32_t *count)
     return ranks;
 }
 
-PyObject *process_set_add(hvd_context *context, PyObject *sequence)
+PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
 {
+    hvd_context *context = module_context();
     int32_t id = 0, count = 0;
     hvd_status status;
-    int32_t *ranks = read_ranks(sequence, &count);
+    int32_t *ranks = context ? read_ranks(sequence, &count) : NULL;
     if (!ranks || operation_enter()) {
         free(ranks);
         return NULL;
@@ -71,23 +73,25 @@ PyObject *process_set_add(hvd_context *context, PyObject *sequence)
     return code ? raise_status(&status) : PyLong_FromLong(id);
 }
 
-PyObject *process_set_remove(hvd_context *context, PyObject *number)
+PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
 {
+    hvd_context *context = module_context();
     int32_t id;
     hvd_status status;
-    if (read_int32(number, &id) || operation_enter())
+    if (!context || read_int32(number, &id) || operation_enter())
         return NULL;
     interruption_allow();
     hvd_code code = hvd_process_set_remove(context, id, &status);
     operation_leave();
     interruption_end();
-    if (code)
-        return raise_status(&status);
-    Py_RETURN_NONE;
+    return code ? raise_status(&status) : Py_BuildValue("");
 }
 
-PyObject *process_set_ids(hvd_context *context)
+PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
+    hvd_context *context = module_context();
+    if (!context)
+        return NULL;
     int32_t count = hvd_process_set_ids(context, NULL, 0);
     int32_t *ids = malloc((size_t)count * sizeof *ids);
     if (!ids)
@@ -96,10 +100,11 @@ PyObject *process_set_ids(hvd_context *context)
     return list_of(ids, now < count ? now : count);
 }
 
-PyObject *process_set_ranks(hvd_context *context, PyObject *number)
+PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
 {
+    hvd_context *context = module_context();
     int32_t id;
-    if (read_int32(number, &id))
+    if (!context || read_int32(number, &id))
         return NULL;
     int32_t count = hvd_process_set_ranks(context, id, NULL, 0);
     if (count < 0)

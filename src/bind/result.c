@@ -129,9 +129,8 @@ static PyObject *make_versioned(PyObject *self)
 }
 
 /* __dlpack__(*, stream=None, max_version=None, ...): on the CPU only the version matters. */
-static PyObject *result_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords)
+static PyObject *result_dlpack(PyObject *self, PyObject *Py_UNUSED(arguments), PyObject *keywords)
 {
-    (void)arguments;
     PyObject *version = keywords ? PyDict_GetItemString(keywords, "max_version") : NULL;
     long major = 0;
     if (version && version != Py_None) {
@@ -144,9 +143,8 @@ static PyObject *result_dlpack(PyObject *self, PyObject *arguments, PyObject *ke
     return major >= 1 ? make_versioned(self) : make_legacy(self);
 }
 
-static PyObject *result_dlpack_device(PyObject *self, PyObject *unused)
+static PyObject *result_dlpack_device(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const hvd_tensor *tensor = &((Result *)self)->tensor;
     return Py_BuildValue("(ii)", (int)tensor->device_type, (int)tensor->device_id);
 }
@@ -168,10 +166,7 @@ int result_init_module(PyObject *module)
     PyType_Spec spec = {"horovod._core.Result", sizeof(Result), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     result_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (!result_type)
-        return -1;
-    Py_INCREF(result_type);
-    return PyModule_AddObject(module, "Result", (PyObject *)result_type);
+    return result_type ? PyModule_AddType(module, result_type) : -1;
 }
 
 /* Takes the tensor's memory over, also when it fails. */
@@ -209,7 +204,7 @@ PyObject *result_list(hvd_handle *handle, int32_t count)
     return list;
 }
 
-PyObject *result_shared(PyObject *bytes)
+PyObject *result_shared(PyObject *Py_UNUSED(module), PyObject *bytes)
 {
     size_t length = PyLong_AsSize_t(bytes);
     hvd_tensor tensor = {.ndim = 1, .dtype = HVD_UINT8, .device_type = HVD_CPU};

@@ -12,6 +12,6 @@ int result_init_module(PyObject *module);
 PyObject *result_list(hvd_handle *handle, int32_t count);
 
 /* So many bytes of shared memory as a Result of uint8. NULL with an exception set. */
-PyObject *result_shared(PyObject *bytes);
+PyObject *result_shared(PyObject *module, PyObject *bytes);
 
 #endif

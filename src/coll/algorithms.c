@@ -1,9 +1,9 @@
 /* algorithms.c - the table of all algorithms and the choice among them; see job.h. Constant; any thread. */
+#include "base/append.h"
 #include "base/status.h"
 #include "base/types.h"
-#include "coll/job.h"
+#include "coll/allreduce.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define ALGORITHM(name) extern const struct algorithm name;
@@ -47,10 +47,27 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
             continue;
         if (strcmp(row->name, settings->allreduce_algorithm) == 0)
             return (uint16_t)i;
-        if (choice < 0 && row->fits(bytes, size, latency_threshold))
+        if (choice < 0 && (!row->fits || row->fits(bytes, size, latency_threshold)))
             choice = i;
     }
     return choice < 0 ? 0 : (uint16_t)choice;
+}
+
+/* In a set of one rank the result of a reduction is the scaled input. */
+static void plan_alone(const struct job *job, struct schedule *schedule)
+{
+    bool scales = job->prescale != 1 || job->postscale != 1;
+    if (scales || !vector_same(&job->input, &job->output))
+        copy_add((struct range){0, job->output.length}, true, schedule);
+}
+
+hvd_code algorithm_plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+{
+    *more = false;
+    if (job->size > 1 || !operation_reduces(job->operation))
+        return job->algorithm->plan(job, phase, schedule, more, status);
+    plan_alone(job, schedule);
+    return HVD_OK;
 }
 
 uint16_t method_of(uint16_t row, uint64_t piece_bytes)
@@ -66,7 +83,6 @@ hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *s
     const char *name = settings->allreduce_algorithm;
     int size = (int)settings->size;
     char names[256] = "auto";
-    size_t used = strlen(names);
     if (strcmp(name, "auto") == 0)
         return HVD_OK;
     for (int i = 0; i < algorithm_count; i++) {
@@ -75,8 +91,7 @@ hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *s
             continue;
         if (strcmp(row->name, name) == 0)
             return HVD_OK;
-        if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, ", %s", row->name);
+        append_text(names, sizeof names, ", %s", row->name);
     }
     return status_set(
         status, HVD_INVALID_ARGUMENT,

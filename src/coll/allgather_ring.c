@@ -18,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 /* ---- lengths -------------------------------------------------------------------------------------- */
 
 /* The job's scratch: three tables of [rank * tensors + tensor]. */
@@ -171,5 +165,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return code;
 }
 
-const struct algorithm allgather_ring = {
-    .name = "ring", .operation = HVD_ALLGATHER, .fits = fits, .plan = plan};
+const struct algorithm allgather_ring = {.name = "ring", .operation = HVD_ALLGATHER, .plan = plan};

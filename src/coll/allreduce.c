@@ -27,11 +27,3 @@ int step_add(const struct job *job, struct schedule *schedule, enum step_kind ki
                                                 .gate = source.gate,
                                                 .length = job->output.length});
 }
-
-hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule)
-{
-    bool scales = job->prescale != 1 || job->postscale != 1;
-    if (scales || !vector_same(&job->input, &job->output))
-        copy_add((struct range){0, job->output.length}, true, schedule);
-    return HVD_OK;
-}

@@ -21,7 +21,4 @@ int step_add(const struct job *job, struct schedule *schedule, enum step_kind ki
 /* output[range] = input[range], prescaled; the index of the step. */
 int copy_add(struct range range, bool last, struct schedule *schedule);
 
-/* A set of one rank: the result is the scaled input. */
-hvd_code allreduce_plan_alone(const struct job *job, struct schedule *schedule);
-
 #endif

@@ -45,12 +45,6 @@ struct factors {
     double lower, upper;
 };
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 /* ---- ranges --------------------------------------------------------------------------------------- */
 
 static struct range half_of(const struct job *job, struct range range, bool upper)
@@ -282,9 +276,7 @@ static bool plan_result(struct job *job, struct schedule *schedule)
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
     int power = pattern_power(job->size);
-    *more = job->size > 1 && job->rank < power;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    *more = job->rank < power;
     if (job->rank >= power) {
         plan_folded(job, job->rank - power, schedule);
         return HVD_OK;
@@ -305,7 +297,7 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 
 const struct algorithm allreduce_adasum = {.name = "adasum",
                                            .operation = HVD_ALLREDUCE,
-                                           .fits = fits,
+
                                            .plan = plan,
                                            .compute = compute,
                                            .adasum = true};

@@ -13,18 +13,9 @@
 
 #include <limits.h>
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase, (void)status;
-    *more = false;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    (void)phase, (void)more, (void)status;
     int before = job->rank - 1, after = job->rank + 1;
     bool is_last = after == job->size;
     struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
@@ -43,4 +34,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 }
 
 const struct algorithm allreduce_chain = {
-    .name = "chain", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = INT_MAX};
+    .name = "chain", .operation = HVD_ALLREDUCE, .plan = plan, .ordered_ranks = INT_MAX};

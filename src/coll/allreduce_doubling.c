@@ -37,10 +37,7 @@ static struct contribution exchange(const struct job *job, struct schedule *sche
 
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase, (void)status;
-    *more = false;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    (void)phase, (void)more, (void)status;
     int power = pattern_power(job->size);
     struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
     if (job->rank >= power) {

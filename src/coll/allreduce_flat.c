@@ -95,9 +95,7 @@ static void compute(struct job *job, const struct step *step, size_t done, size_
 
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    *more = phase == 0 && job->size > 1;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    *more = phase == 0;
     if (phase == 0) {
         hvd_code code = begin(job, status);
         if (code == HVD_OK)

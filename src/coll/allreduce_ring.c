@@ -15,12 +15,6 @@
  * this rank has sent of it; no byte of it can come back earlier, since it contains what was sent. */
 #include "coll/ring_reduce.h"
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 /* A long vector goes round in pieces: what was reduced is sent on while it lies in the cache. */
 #define PIECE_LIMIT 128
 
@@ -68,10 +62,7 @@ static void ring_gather(const struct job *job, struct range piece, struct contri
  * to have reduced. */
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase, (void)status;
-    *more = false;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    (void)phase, (void)more, (void)status;
     int pieces = count_pieces(job);
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
@@ -85,4 +76,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 }
 
 const struct algorithm allreduce_ring = {
-    .name = "ring", .operation = HVD_ALLREDUCE, .fits = fits, .plan = plan, .ordered_ranks = 2};
+    .name = "ring", .operation = HVD_ALLREDUCE, .plan = plan, .ordered_ranks = 2};

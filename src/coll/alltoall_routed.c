@@ -18,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 /* Where the block lies that passes through here to a rank at some distance from its origin. */
 struct passing {
     int slot, receive; /* of the output; the step after which it is there */
@@ -212,5 +206,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return code;
 }
 
-const struct algorithm alltoall_routed = {
-    .name = "routed", .operation = HVD_ALLTOALL, .fits = fits, .plan = plan};
+const struct algorithm alltoall_routed = {.name = "routed", .operation = HVD_ALLTOALL, .plan = plan};

@@ -14,12 +14,6 @@
 
 #include <stdlib.h>
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 /* The job's scratch: a vector of one byte. */
 struct token {
     struct span span;
@@ -40,8 +34,7 @@ static hvd_code token_make(struct job *job, hvd_status *status)
 
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase;
-    *more = false;
+    (void)phase, (void)more;
     if (token_make(job, status) != HVD_OK)
         return HVD_OUT_OF_MEMORY;
     struct step send = {.kind = STEP_SEND, .buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE, .length = 1};
@@ -58,4 +51,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
 }
 
 const struct algorithm barrier_dissemination = {
-    .name = "dissemination", .operation = HVD_BARRIER, .fits = fits, .plan = plan};
+    .name = "dissemination", .operation = HVD_BARRIER, .plan = plan};

@@ -10,16 +10,9 @@
 #include "coll/job.h"
 #include "coll/pattern.h"
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase, (void)status;
-    *more = false;
+    (void)phase, (void)more, (void)status;
     int children[PATTERN_CHILD_LIMIT];
     int count = pattern_tree_children(job->rank, job->root, job->size, children);
     int parent = pattern_tree_parent(job->rank, job->root, job->size);
@@ -43,5 +36,4 @@ static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool
     return HVD_OK;
 }
 
-const struct algorithm broadcast_tree = {
-    .name = "tree", .operation = HVD_BROADCAST, .fits = fits, .plan = plan};
+const struct algorithm broadcast_tree = {.name = "tree", .operation = HVD_BROADCAST, .plan = plan};

@@ -50,10 +50,10 @@ struct job {
 struct algorithm {
     const char *name;
     hvd_operation operation;
-    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are asked in order. */
+    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are asked in order. NULL:
+     * always. */
     bool (*fits)(uint64_t bytes, int size, uint64_t latency_threshold);
-    /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more
-     * tells whether another phase follows. */
+    /* See algorithm_plan. *more is false before; reductions have two ranks at least. */
     hvd_code (*plan)(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status);
     /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
     void (*compute)(struct job *job, const struct step *step, size_t done, size_t length);
@@ -74,6 +74,11 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
  * always. 0 for an operation without rows, which moves nothing. */
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
                           uint64_t latency_threshold, const struct settings *settings);
+
+/* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more tells
+ * whether another phase follows. */
+hvd_code algorithm_plan(struct job *job, int phase, struct schedule *schedule, bool *more,
+                        hvd_status *status);
 
 /* HVD_INVALID_ARGUMENT, listing the names, when the settings force what there is not, or what the
  * deterministic mode can't use on so many ranks. */

@@ -12,12 +12,6 @@
  * give the same bits in every run. Blocks on their way lie in the output beside the result. */
 #include "coll/ring_reduce.h"
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
-{
-    (void)bytes, (void)size, (void)latency_threshold;
-    return true;
-}
-
 static struct range block_of(const struct job *job, struct range piece, int index)
 {
     (void)piece;
@@ -26,14 +20,10 @@ static struct range block_of(const struct job *job, struct range piece, int inde
 
 static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
 {
-    (void)phase, (void)status;
-    *more = false;
-    if (job->size == 1)
-        return allreduce_plan_alone(job, schedule);
+    (void)phase, (void)more, (void)status;
     ring_reduce(job, (struct range){0, job->input.length}, block_of, pattern_shift(job->rank, -1, job->size),
                 schedule);
     return HVD_OK;
 }
 
-const struct algorithm reducescatter_ring = {
-    .name = "ring", .operation = HVD_REDUCESCATTER, .fits = fits, .plan = plan};
+const struct algorithm reducescatter_ring = {.name = "ring", .operation = HVD_REDUCESCATTER, .plan = plan};

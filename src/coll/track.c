@@ -161,7 +161,7 @@ static hvd_code run_plan(struct track *track, struct run *run)
     schedule_clear(schedule);
     if (job->phased)
         job->phased(job, run->phase);
-    hvd_code code = job->algorithm->plan(job, run->phase++, schedule, &run->more, &job->status);
+    hvd_code code = algorithm_plan(job, run->phase++, schedule, &run->more, &job->status);
     if (code != HVD_OK)
         return code;
     if (schedule->failed || !tasks_reserve(run, schedule->count))

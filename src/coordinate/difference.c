@@ -1,6 +1,7 @@
 /* difference.c - in what two signatures differ, in words; see request.h. No state; any thread. */
 #include "coordinate/signature.h"
 
+#include "base/append.h"
 #include "base/types.h"
 
 #include <stdio.h>
@@ -91,14 +92,10 @@ static bool tensors_differ(const struct signature_head *head, const struct signa
 /* "[0, 1, 5]", of many only the first. */
 static void write_ranks(struct wire_reader *ranks, char *text, size_t capacity)
 {
-    const char *separator = "[";
-    size_t used = 0;
-    while (!wire_done(ranks) && used + 16 < capacity) {
-        used +=
-            (size_t)snprintf(text + used, capacity - used, "%s%u", separator, (unsigned)wire_get_u32(ranks));
-        separator = ", ";
-    }
-    snprintf(text + used, capacity - used, wire_done(ranks) ? "]" : ", ...]");
+    *text = '\0';
+    while (!wire_done(ranks) && strlen(text) + 16 < capacity)
+        append_text(text, capacity, "%s%u", *text ? ", " : "[", (unsigned)wire_get_u32(ranks));
+    append_text(text, capacity, wire_done(ranks) ? "]" : ", ...]");
 }
 
 static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct words *to)

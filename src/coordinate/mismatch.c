@@ -1,10 +1,9 @@
 /* mismatch.c - the text of a round that failed because the ranks asked for different things. No state. */
 #include "coordinate/state.h"
 
+#include "base/append.h"
 #include "base/types.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,21 +12,8 @@
 struct text {
     const int *names; /* of the ranks */
     char *bytes;
-    size_t capacity, used;
+    size_t capacity;
 };
-
-static void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void text_add(struct text *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int added = vsnprintf(text->bytes + text->used, text->capacity - text->used, format, arguments);
-    va_end(arguments);
-    text->used += (size_t)added;
-    if (text->used >= text->capacity)
-        text->used = text->capacity - 1;
-}
 
 /* The name as the user gave it: "grouped_allreduce.grad" is what goes over the wire. */
 static const char *plain_name(const struct entry *entry, const char *operation)
@@ -56,7 +42,7 @@ static void add_says(struct text *text, char separator, const struct variant *va
     struct rank_set named = rank_set_named(&variant->ranks, text->names);
     rank_set_text(&named, ranks, sizeof ranks);
     bool one = named.count == 1 && !named.others && named.ranges[0].first == named.ranges[0].last;
-    text_add(text, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
+    append_text(text->bytes, text->capacity, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
 }
 
 /* One respect: how variant `first` differs from variant 0, and all later ones that differ in the same.
@@ -67,7 +53,7 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
     const struct signature *form = &variants->list[0].form->signature;
     signature_difference(form, &variants->list[first].form->signature, text->names, what[0], base_says, says,
                          WORDS);
-    text_add(text, "%s on %s", told == 1 ? "" : "; and", what[0]);
+    append_text(text->bytes, text->capacity, "%s on %s", told == 1 ? "" : "; and", what[0]);
     add_says(text, ':', &variants->list[0], base_says);
     for (int i = first; i < variants->count; i++) {
         if (told >> i & 1)
@@ -88,12 +74,15 @@ void mismatch_text(const struct entry *entry, const int *names, char *bytes, siz
     /* The lowest ranks first, so that the text does not depend on who was quick. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = operation_name(variants->list[0].form->summary.operation);
-    struct text text = {names, bytes, capacity, 0};
+    struct text text = {names, bytes, capacity};
     unsigned told = 1;
-    text_add(&text, "%s \"%.200s\": the ranks disagree", operation, plain_name(entry, operation));
+    *bytes = '\0';
+    append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation,
+                plain_name(entry, operation));
     for (int i = 1; i < variants->count; i++) {
         if (!(told >> i & 1))
             told = add_respect(&text, variants, i, told);
     }
-    text_add(&text, "%s. This round ran nowhere; the job can go on", variants->others ? ", and so on" : "");
+    append_text(bytes, capacity, "%s. This round ran nowhere; the job can go on",
+                variants->others ? ", and so on" : "");
 }

@@ -1,6 +1,8 @@
 /* ranks.c - see ranks.h. No state; any thread. */
 #include "coordinate/ranks.h"
 
+#include "base/append.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -46,15 +48,15 @@ void rank_set_merge(struct rank_set *set, const struct rank_set *from)
 const char *rank_set_text(const struct rank_set *set, char *text, size_t capacity)
 {
     bool one = set->count == 1 && set->ranges[0].first == set->ranges[0].last && !set->others;
-    size_t used = (size_t)snprintf(text, capacity, one ? "rank " : "ranks ");
-    for (int i = 0; i < set->count && used < capacity; i++) {
+    snprintf(text, capacity, one ? "rank " : "ranks ");
+    for (int i = 0; i < set->count; i++) {
         struct rank_range range = set->ranges[i];
-        used += (size_t)snprintf(text + used, capacity - used, "%s%d", i ? ", " : "", range.first);
-        if (range.last > range.first && used < capacity)
-            used += (size_t)snprintf(text + used, capacity - used, "-%d", range.last);
+        append_text(text, capacity, "%s%d", i ? ", " : "", range.first);
+        if (range.last > range.first)
+            append_text(text, capacity, "-%d", range.last);
     }
-    if (set->others && used < capacity)
-        snprintf(text + used, capacity - used, " and others");
+    if (set->others)
+        append_text(text, capacity, " and others");
     return text;
 }
 

@@ -32,8 +32,7 @@ struct hvd_context {
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
 
-    struct observers observers; /* constant once somebody drives */
-    struct timeline *timeline;  /* NULL: not asked for, or another rank's */
+    struct timeline *timeline; /* NULL: not asked for, or another rank's; constant once somebody drives */
 
     struct tuning *tuning; /* NULL: not asked for, over, or another rank's; driver only */
 

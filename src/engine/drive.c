@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "engine/affinity.h"
 #include "engine/progress.h"
 #include "engine/silence.h"
 
 #include <sched.h>
-#include <signal.h>
 
 enum { DRIVER_FREE, DRIVER_TAKEN };
 
@@ -115,8 +115,7 @@ static bool driver_leave(struct hvd_context *context)
     bool quiet = is_quiet(context);
     bool nap = context->napping && quiet;
     bool news = !nap && !arm(context);
-    int64_t deadline = progress_deadline(context), look = silence_deadline(context, !quiet);
-    deadline = look < deadline ? look : deadline;
+    int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
     atomic_store(&context->driver, DRIVER_FREE);
     if (!nap)
@@ -288,18 +287,14 @@ static void *listen_and_drive(void *argument)
         if (atomic_load(&context->stop) || atomic_load(&context->driver) != DRIVER_FREE)
             continue;
         int64_t deadline = atomic_load(&context->deadline), nap_end = clock_now() + NAP;
-        mesh_sleep(context->world->mesh, naps && nap_end < deadline ? nap_end : deadline);
+        mesh_sleep(context->world->mesh, naps ? clock_earlier(nap_end, deadline) : deadline);
     }
     return NULL;
 }
 
 hvd_code drive_start_background(struct hvd_context *context, hvd_status *status)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits: signals are the program's */
-    int error = pthread_create(&context->background, NULL, listen_and_drive, context);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&context->background, listen_and_drive, context);
     if (error)
         return status_set_errno(status, error, "rank %d can't start its background thread",
                                 context->placement.rank);

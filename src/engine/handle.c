@@ -17,10 +17,7 @@ struct handle_block {
     size_t tensors, shapes, splits, signature, name, total;
 };
 
-static size_t round_up(size_t value, size_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
+_Static_assert(sizeof(struct hvd_handle) % _Alignof(hvd_tensor) == 0, "tensors can follow a handle");
 
 /* The coordinator's names begin with the operation. */
 static size_t prefix_length(const hvd_request *request)
@@ -35,7 +32,7 @@ static struct handle_block measure(const hvd_request *request, int size, size_t 
     size_t extents = 0;
     for (int i = 0; i < request->count; i++)
         extents += (size_t)request->inputs[i].ndim;
-    block.tensors = round_up(sizeof(struct hvd_handle), _Alignof(hvd_tensor));
+    block.tensors = sizeof(struct hvd_handle);
     block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
     block.splits = block.shapes + extents * sizeof(int64_t);
     block.signature =

@@ -13,7 +13,7 @@ struct hvd_handle {
     struct hvd_context *context;
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
-    bool observed;     /* observers were told of its submission */
+    bool observed;     /* the timeline was told of its submission */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */

@@ -50,11 +50,6 @@ static hvd_code plan_tree(const struct lane *lane, struct tree_node *tree, hvd_s
     return code;
 }
 
-static int compare_ranks(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 /* Those that algorithms talk to, and the neighbours in the tree: ranks of the job, ascending, each once. NULL
  * when memory is out. */
 static int *list_peers(const struct lane *lane, const struct tree_node *tree, int *count)
@@ -67,7 +62,7 @@ static int *list_peers(const struct lane *lane, const struct tree_node *tree, in
         peers[n++] = tree->parent;
     for (int i = 0; i < tree->child_count; i++)
         peers[n++] = tree->children[i];
-    qsort(peers, (size_t)n, sizeof *peers, compare_ranks);
+    ranks_sort(peers, n);
     *count = 0;
     for (int i = 0; i < n; i++) {
         int rank = lane->ranks[peers[i]];

@@ -13,9 +13,9 @@
 
 /* ---- what the driver does -------------------------------------------------------------------------- */
 
-static struct lane *find_set(const struct hvd_context *context, int id)
+struct lane *membership_find(const struct hvd_context *context, int id)
 {
-    struct lane *lane = context->world->next;
+    struct lane *lane = context->world;
     while (lane && lane->id != id)
         lane = lane->next;
     return lane;
@@ -27,7 +27,7 @@ static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
     int id = handle->request.root;
     sets_remove(&context->sets, id);
     membership_adopt(context);
-    struct lane *lane = find_set(context, id);
+    struct lane *lane = membership_find(context, id);
     if (lane) {
         lane->remover = handle;
         lane_leave(lane);
@@ -85,11 +85,6 @@ void membership_close(struct hvd_context *context)
 }
 
 /* ---- what the caller does -------------------------------------------------------------------------- */
-
-static int compare_ranks(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
 
 static hvd_code check_ranks(const struct hvd_context *context, const int *ranks, int count,
                             hvd_status *status)
@@ -211,7 +206,7 @@ hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t
     if (!sorted)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a process set of %d ranks", count);
     memcpy(sorted, ranks, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_ranks);
+    ranks_sort(sorted, count);
     hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
     int value = 0;
     code = check_ranks(context, sorted, count, status);

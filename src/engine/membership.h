@@ -5,6 +5,9 @@
 
 #include "engine/context.h"
 
+/* The lane of a process set; NULL: there is none. */
+struct lane *membership_find(const struct hvd_context *context, int id);
+
 /* The batch of a request to add or remove a set: all ranks carry it out at the same place of their order. */
 void membership_decided(struct hvd_context *context, struct hvd_handle *handle);
 

@@ -6,12 +6,7 @@
 
 #include <string.h>
 
-/* ---- observers --------------------------------------------------------------------------------------- */
-
-static void add_observer(struct hvd_context *context, const struct observer *observer)
-{
-    context->observers.list[context->observers.count++] = *observer;
-}
+/* ---- the timeline ------------------------------------------------------------------------------------ */
 
 static bool waits_for_start(const struct settings *settings)
 {
@@ -26,14 +21,11 @@ hvd_code observe_open(struct hvd_context *context, hvd_status *status)
     hvd_code code = timeline_create(context->placement.rank, &context->timeline, status);
     if (!code && !waits_for_start(settings))
         code = timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
-    if (!code)
-        add_observer(context, &(struct observer){timeline_notice, context->timeline});
     return code;
 }
 
 void observe_close(struct hvd_context *context)
 {
-    context->observers.count = 0;
     timeline_destroy(context->timeline);
     context->timeline = NULL;
 }
@@ -54,7 +46,7 @@ static struct event event_of(enum event_kind kind, const struct hvd_handle *hand
 static void tell(const struct hvd_context *context, struct event event)
 {
     event.time = clock_now();
-    observers_tell(&context->observers, &event);
+    timeline_notice(context->timeline, &event);
 }
 
 void observe_submitted(struct hvd_handle *handle)
@@ -64,7 +56,7 @@ void observe_submitted(struct hvd_handle *handle)
     struct event event = event_of(EVENT_SUBMITTED, handle);
     event.time = handle->submitted;
     handle->observed = true;
-    observers_tell(&handle->context->observers, &event);
+    timeline_notice(handle->context->timeline, &event);
 }
 
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
@@ -122,7 +114,7 @@ static void tell_of_batch(const struct running_batch *running, enum event_kind k
         event.time = now;
         event.batch = &batch;
         event.phase = phase;
-        observers_tell(&context->observers, &event);
+        timeline_notice(context->timeline, &event);
     }
 }
 

@@ -1,5 +1,5 @@
-/* observe.h - tells those who observe what happens to requests (watch/event.h), and has the observers that
- * the settings ask for. Without one, telling is one branch. Driver only, except where it says otherwise. */
+/* observe.h - tells the timeline, if the settings ask for one, what happens to requests (watch/event.h).
+ * Without it, telling is one branch. Driver only, except where it says otherwise. */
 #ifndef HVD_ENGINE_OBSERVE_H
 #define HVD_ENGINE_OBSERVE_H
 
@@ -12,7 +12,7 @@ void observe_close(struct hvd_context *context); /* safe on a zeroed context */
 
 static inline bool observed(const struct hvd_context *context)
 {
-    return context->observers.count > 0;
+    return context->timeline;
 }
 
 void observe_submitted(struct hvd_handle *handle);

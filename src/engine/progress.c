@@ -12,17 +12,9 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-static struct lane *find_lane(const struct hvd_context *context, int id)
-{
-    struct lane *lane = context->world;
-    while (lane && lane->id != id)
-        lane = lane->next;
-    return lane;
-}
-
 static void take(struct hvd_context *context, struct hvd_handle *handle)
 {
-    struct lane *lane = find_lane(context, handle->request.process_set);
+    struct lane *lane = membership_find(context, handle->request.process_set);
     if (lane) {
         lane_take(lane, handle);
         return;
@@ -143,13 +135,14 @@ bool progress(struct hvd_context *context)
     bool moved = take_submissions(context);
     bool poll = context->turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
-    for (struct lane *lane = context->world; lane; lane = lane->next) {
+    struct lane *lane = context->world; /* never NULL */
+    do {
         if (poll)
             mesh_poll(lane->mesh);
         moved |= lane_progress(lane);
         check_health(lane);
         check_losses(lane);
-    }
+    } while ((lane = lane->next));
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);
@@ -160,6 +153,6 @@ int64_t progress_deadline(const struct hvd_context *context)
 {
     int64_t deadline = CLOCK_NEVER;
     for (const struct lane *lane = context->world; lane; lane = lane->next)
-        deadline = lane->next_flush < deadline ? lane->next_flush : deadline;
+        deadline = clock_earlier(deadline, lane->next_flush);
     return deadline;
 }

@@ -25,6 +25,11 @@ static int compare_ranks(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+void ranks_sort(int *ranks, int count)
+{
+    qsort(ranks, (size_t)count, sizeof *ranks, compare_ranks);
+}
+
 int ranks_find(const int *ranks, int size, int rank_of_job)
 {
     const int *found = bsearch(&rank_of_job, ranks, (size_t)size, sizeof *ranks, compare_ranks);

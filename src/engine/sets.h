@@ -34,6 +34,8 @@ hvd_code sets_resolve(struct sets *sets, int id, int rank_of_job, int *root, int
 int sets_ids(struct sets *sets, int32_t *ids, int capacity);             /* how many there are */
 int sets_ranks(struct sets *sets, int id, int32_t *ranks, int capacity); /* how many there are, -1: no set */
 
+void ranks_sort(int *ranks, int count);
+
 /* The place of a rank of the job among `size` ascending ones, or -1. */
 int ranks_find(const int *ranks, int size, int rank_of_job);
 

@@ -1,6 +1,7 @@
 /* tuning.c - see tuning.h. */
 #include "engine/tuning.h"
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -51,11 +52,9 @@ static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *st
 static void tell_end(const struct tuner *tuner, int rank)
 {
     char text[512] = "";
-    size_t used = 0;
     for (int i = 0; i < PARAMETERS; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%.15g%s", i ? " " : "",
-                                 parameter_table[i].setting, tuner->values.of[i],
-                                 tuner->chosen[i] ? "" : " (given)");
+        append_text(text, sizeof text, "%s%s=%.15g%s", i ? " " : "", parameter_table[i].setting,
+                    tuner->values.of[i], tuner->chosen[i] ? "" : " (given)");
     log_info(rank, "autotune is done: %s; %.6g bytes/us, with the defaults %.6g", text, tuner->best.score,
              tuner->default_score);
 }

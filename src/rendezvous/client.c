@@ -42,11 +42,6 @@ static hvd_code wait_for_socket(const struct rendezvous_client *client, short ev
 
 /* ---- connecting --------------------------------------------------------------------------------------- */
 
-static int64_t earlier(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static hvd_code connect_to(struct rendezvous_client *client, const struct addrinfo *address, int64_t deadline,
                            hvd_status *status)
 {
@@ -89,7 +84,7 @@ static hvd_code attempt(struct rendezvous_client *client, const struct addrinfo 
                         int64_t deadline, hvd_status *status)
 {
     hvd_code code = HVD_PEER_LOST;
-    int64_t end = earlier(deadline, clock_now() + HANDSHAKE_TIME);
+    int64_t end = clock_earlier(deadline, clock_now() + HANDSHAKE_TIME);
     for (; address && code == HVD_PEER_LOST; address = address->ai_next) {
         code = connect_to(client, address, end, status);
         if (!code)
@@ -235,7 +230,7 @@ static hvd_code ask(struct rendezvous_client *client, struct question *question,
 {
     if (client->fd < 0)
         return broken(client, "has lost its connection", status);
-    hvd_code code = send_question(client, question, earlier(deadline, client->deadline), status);
+    hvd_code code = send_question(client, question, clock_earlier(deadline, client->deadline), status);
     bool fresh = false;
     while (!code && !fresh) {
         struct wire_writer *in = &client->in;

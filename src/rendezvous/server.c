@@ -179,7 +179,7 @@ static int64_t next_deadline(const struct hvd_rendezvous *server)
 {
     int oldest = server->strangers ? oldest_stranger(server) : -1;
     int64_t deadline = oldest < 0 ? CLOCK_NEVER : server->connections[oldest]->since + STRANGER_TIME;
-    return server->paused_until && server->paused_until < deadline ? server->paused_until : deadline;
+    return server->paused_until ? clock_earlier(server->paused_until, deadline) : deadline;
 }
 
 static void fill_polls(struct hvd_rendezvous *server)

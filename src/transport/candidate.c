@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct handshake_claim candidate_claim(const struct mesh_config *config, bool local)
+/* By which ranks of this mesh know each other. */
+static struct handshake_claim claim_of(const struct mesh_config *config, bool local)
 {
     struct handshake_claim claim = {.role = local ? HANDSHAKE_LOCAL : HANDSHAKE_LINK,
                                     .generation = config->generation,
@@ -37,7 +38,7 @@ struct candidate *candidate_of_stranger(struct mesh *mesh, const struct mesh_con
                                         bool local)
 {
     char who[SOCKET_TEXT] = "a process of this host";
-    struct handshake_claim expected = candidate_claim(config, local);
+    struct handshake_claim expected = claim_of(config, local);
     struct candidate *candidate = allocate(mesh, fd, local);
     if (!candidate)
         return NULL;
@@ -87,7 +88,7 @@ hvd_code candidate_connect(struct candidate *candidate, const struct mesh_config
                            const struct record *record, hvd_status *status)
 {
     char who[128];
-    struct handshake_claim claim = candidate_claim(config, candidate->local);
+    struct handshake_claim claim = claim_of(config, candidate->local);
     claim.from = claim.to;
     claim.to = (uint32_t)candidate->peer->rank;
     claim.channel = (uint32_t)candidate->channel;

@@ -27,9 +27,6 @@ struct candidate {
     struct sharing sharing;
 };
 
-/* The claim by which ranks of this mesh know each other. */
-struct handshake_claim candidate_claim(const struct mesh_config *config, bool local);
-
 /* Takes over `fd`; NULL when memory is out. */
 struct candidate *candidate_of_stranger(struct mesh *mesh, const struct mesh_config *config, int fd,
                                         bool local);

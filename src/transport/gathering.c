@@ -243,18 +243,13 @@ static hvd_code accept_all(struct gathering *gathering, int listener, bool local
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
 
-static int64_t earlier(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Drops late strangers, begins again what was paused; yields when to look again. */
 static hvd_code keep_time(struct gathering *gathering, int64_t *next, hvd_status *status)
 {
     int64_t now = clock_now();
     *next = interrupt_slice(gathering->config->interrupt, gathering->config->deadline);
     if (now < gathering->paused_until)
-        *next = earlier(*next, gathering->paused_until);
+        *next = clock_earlier(*next, gathering->paused_until);
     for (int i = gathering->count - 1; i >= 0; i--) {
         const struct candidate *candidate = gathering->candidates[i];
         bool paused = candidate->stage == CANDIDATE_PAUSED;
@@ -262,7 +257,7 @@ static hvd_code keep_time(struct gathering *gathering, int64_t *next, hvd_status
         if (!paused && !is_stranger(candidate))
             continue;
         if (now < due) {
-            *next = earlier(*next, due);
+            *next = clock_earlier(*next, due);
         } else if (paused) {
             *next = now; /* look at it below */
             hvd_code code = begin(gathering, i, status);

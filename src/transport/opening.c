@@ -2,6 +2,7 @@
  * thread of mesh_open only. */
 #include "transport/opening.h"
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
@@ -35,14 +36,10 @@ static bool uses(const struct opening *opening, const char *transport)
 
 static hvd_code listen_locally(struct opening *opening, hvd_status *status)
 {
-    uint8_t random[RECORD_NAME_BYTES];
     char *name = opening->mine.local_name;
-    hvd_code code = crypto_random(random, sizeof random, status);
+    hvd_code code = crypto_random_hex(name + sprintf(name, "horovod-"), RECORD_NAME_DIGITS, status);
     if (code)
         return code;
-    size_t used = (size_t)sprintf(name, "horovod-");
-    for (size_t i = 0; i < sizeof random; i++)
-        used += (size_t)sprintf(name + used, "%02x", random[i]);
     opening->gathering.local_listener = platform_local_listen(name);
     if (opening->gathering.local_listener < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
@@ -83,13 +80,12 @@ static hvd_code listen_and_publish(struct opening *opening, hvd_status *status)
 static void ranks_text(const int *missing, int count, char *text, size_t capacity)
 {
     int named = count < NAMED_LIMIT ? count : NAMED_LIMIT;
-    size_t used = (size_t)snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
+    snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
     for (int i = 1; i < named; i++)
-        used +=
-            (size_t)snprintf(text + used, capacity - used, i == count - 1 ? " and %d" : ", %d", missing[i]);
+        append_text(text, capacity, i == count - 1 ? " and %d" : ", %d", missing[i]);
     if (named < count)
-        used += (size_t)snprintf(text + used, capacity - used, " and %d more", count - named);
-    snprintf(text + used, capacity - used, count == 1 ? " has" : " have");
+        append_text(text, capacity, " and %d more", count - named);
+    append_text(text, capacity, count == 1 ? " has" : " have");
 }
 
 static hvd_code report_missing(const struct opening *opening, const int *missing, int count,

@@ -5,14 +5,14 @@
 #include "base/socket.h"
 #include "transport/peer.h"
 
-#define RECORD_NAME_BYTES 16 /* random */
+#define RECORD_NAME_DIGITS 32 /* random */
 
 struct record {
     long process;
     char host[PEER_HOST_LIMIT];
     char host_identity[96];
-    char local_name[2 * RECORD_NAME_BYTES + 16]; /* of its Unix socket; "" when it takes no shared memory */
-    char address[SOCKET_TEXT];                   /* "" when it takes no TCP */
+    char local_name[RECORD_NAME_DIGITS + 16]; /* of its Unix socket; "" when it takes no shared memory */
+    char address[SOCKET_TEXT];                /* "" when it takes no TCP */
     int port;
 };
 

@@ -1,6 +1,6 @@
-/* event.h - what happens to a request on its way through the engine, for whoever observes. The engine tells
- * events in their order, from the thread that drives; an observer must not block, and must not call back.
- * Nothing that is told depends on who listens. */
+/* event.h - what happens to a request on its way through the engine. The engine tells events in their order,
+ * from the thread that drives; who observes must not block, and must not call back. Nothing that is told
+ * depends on who listens. */
 #ifndef HVD_WATCH_EVENT_H
 #define HVD_WATCH_EVENT_H
 
@@ -36,24 +36,5 @@ struct event {
     const struct event_batch *batch;
     const hvd_status *status;
 };
-
-struct observer {
-    void (*notice)(void *owner, const struct event *event);
-    void *owner;
-};
-
-#define OBSERVER_LIMIT 4
-
-/* Filled in before the first event, and constant from then on. */
-struct observers {
-    int count;
-    struct observer list[OBSERVER_LIMIT];
-};
-
-static inline void observers_tell(const struct observers *observers, const struct event *event)
-{
-    for (int i = 0; i < observers->count; i++)
-        observers->list[i].notice(observers->list[i].owner, event);
-}
 
 #endif

@@ -121,9 +121,8 @@ static const char *operation_of(const struct event *event)
     return adasum ? reduction_name(event->reduction) : operation_name(event->operation);
 }
 
-void timeline_notice(void *owner, const struct event *event)
+void timeline_notice(struct timeline *timeline, const struct event *event)
 {
-    struct timeline *timeline = owner;
     unsigned recording = atomic_load_explicit(&timeline->recording, memory_order_acquire);
     if (!recording || (event->kind == EVENT_DECIDING && !atomic_load(&timeline->marks_cycles)))
         return;

@@ -1,4 +1,4 @@
-/* timeline.h - an observer that keeps what happens as a Chrome trace (docs/timeline.md). Events go through a
+/* timeline.h - keeps what happens as a Chrome trace (docs/timeline.md). Events go through a
  * bounded queue to a thread of its own, which sleeps while there are none. */
 #ifndef HVD_WATCH_TIMELINE_H
 #define HVD_WATCH_TIMELINE_H
@@ -19,8 +19,8 @@ hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_c
 /* Any thread. When it returns, the file is complete with all events told before. Fine when nothing runs. */
 void timeline_stop(struct timeline *timeline);
 
-/* The observer's function; its owner is the timeline. Driver only; never waits. */
-void timeline_notice(void *timeline, const struct event *event);
+/* Driver only; never waits. */
+void timeline_notice(struct timeline *timeline, const struct event *event);
 
 /* Stops. Nobody may tell events any more; NULL is fine. */
 void timeline_destroy(struct timeline *timeline);
