@@ -55,6 +55,7 @@ HANDOVER = {
 # Times the bytes of its input that each of n ranks copies or adds.
 PASSES = {
     "allreduce": lambda n: 4 * (n - 1) / n,  # my part of all in, the parts of others added, the same back
+    "allreduce-shared": lambda n: 2 * (n - 1) / n,  # nothing is copied in
     "allgather": lambda n: n + 1,
     "broadcast": lambda n: 1,
     "alltoall": lambda n: (2 * n - 1) / n,

@@ -2,8 +2,9 @@
 
     python bench/collectives.py                 needs horovodrun in PATH and `make build`
 
-float32 sums in place of 4 B to 64 MiB, as many elements of 16 bits as 64 MiB have of 32, and the other
-collectives at 4 MiB, blocking, with 2 and 4 ranks on this host. Bytes are those of one rank's input.
+float32 sums in place of 4 B to 64 MiB, the last one also in memory that the ranks share (hvd_shared_alloc),
+as many elements of 16 bits as 64 MiB have of 32, and the other collectives at 4 MiB, blocking, with 2 and 4
+ranks on this host. Bytes are those of one rank's input.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MIDDLE = 4 << 20
 
 def case_text(case: str) -> str:
     what, count, *dtype = case.split(":")
-    return " ".join([what, publish.byte_text(int(count)), *dtype])
+    what, _, how = what.partition("-")
+    return " ".join([what, publish.byte_text(int(count)), *dtype, how]).strip()
 
 
 def draw(
@@ -52,6 +54,7 @@ def main() -> int:
     other_size = 1 << 16 if args.effort == "tiny" else MIDDLE
     cases = [
         *(f"allreduce:{size}" for size in sizes),
+        f"allreduce-shared:{sizes[-1]}",
         *(f"allreduce:{sizes[-1] // 2}:{dtype}" for dtype in HALVES),
         *(f"{what}:{other_size}" for what in OTHERS),
     ]

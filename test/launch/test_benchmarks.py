@@ -102,7 +102,7 @@ def test_the_bound_of_this_machine(tmp_path: Path, compare: Any) -> None:
 
 def test_the_bound_is_passes_and_one_hop(compare: Any) -> None:
     """10 GB/s in cache and 5 beyond: 2 passes of 64 MiB take 26.8 ms."""
-    machine = importlib.import_module("bound").Machine("any", 2, [10, 10, 10, 5, 5], 0.5, 2, 20)
+    machine = importlib.import_module("bound").Machine("any", 2, [10, 10, 10, 5, 5], 0.5, 2, 20, {})
     assert machine.bound("allreduce", 2, 0) == 0.5
     assert machine.bound("allreduce", 4, 0) == 2
     assert machine.bound("broadcast", 2, 1 << 20) == pytest.approx(0.5 + 104.9, rel=1e-3)
@@ -135,7 +135,7 @@ def test_goals_are_judged_by_the_figures(tmp_path: Path, compare: Any) -> None:
             )
     comparison.write_csv(tmp_path / "collectives.csv")
     bound = importlib.import_module("bound")
-    machine = bound.asdict(bound.Machine("any", 2, [10, 10, 10, 5, 5], 0.5, 2, 20))
+    machine = bound.asdict(bound.Machine("any", 2, [10, 10, 10, 5, 5], 0.5, 2, 20, {}))
     (tmp_path / "machine.json").write_text(bound.json.dumps(machine))
     done = run("goals", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
