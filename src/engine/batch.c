@@ -21,6 +21,7 @@ static void batch_done(struct job *job, const hvd_status *status)
     for (int i = 0; i < running->count; i++)
         handle_finish(running->handles[i], status);
     coordinator_batch_done(lane->coordinator, running->sequence);
+    /* A place in flight has become free: the next flush may start what waited for it. */
     lane->active = true;
     layout_free(running);
     if (status->code)
@@ -32,8 +33,10 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     struct job *job = &running->job;
     job->operation = request->operation;
     job->reduction = request->reduction;
+    /* What is only moved is moved as bytes, whatever it is. */
     job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
     bool stands_in = !batch->requests[0]; /* an identity stays what it is */
+    /* A factor that the caller left at 0 is 1. */
     job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;
     job->root = request->root;
@@ -50,7 +53,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->owner = running;
 }
 
-/* The other ranks run the batch: the job can't go on. */
+/* The other ranks run the batch: the job can't go on. Stand-ins were made for the first `found` only. */
 static void refuse_batch(struct lane *lane, const struct batch *batch, struct hvd_handle *const *handles,
                          int found, const hvd_status *cause)
 {
@@ -98,6 +101,7 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
     observe_dispatched(running);
     if (lane->tuning)
         tuning_count(lane->tuning, running);
+    /* Queued only: `done` is called in a later step of the executor, and frees it all. */
     executor_start(lane->executor, &running->job);
     return HVD_OK;
 }
@@ -142,6 +146,8 @@ void batch_start(struct lane *lane, const struct batch *batch)
         found += !code;
     }
     if (!code && changes_membership(handles[0])) {
+        /* It moves no bytes and is over at once. The one call back into a coordinator out of its own output;
+         * it only lowers the count of running batches. */
         coordinator_batch_done(lane->coordinator, batch->sequence);
         membership_decided(lane->context, handles[0]);
     } else if (!code) {

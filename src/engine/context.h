@@ -53,7 +53,7 @@ struct hvd_context {
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
     int64_t next_look; /* at peers that keep silent; 0: this rank does not wait; driver only */
     unsigned turns;    /* of progress, to look at the kernel only now and then */
-    int64_t caller_spin, background_spin; /* ns of polling before a wait becomes a sleep */
+    int64_t caller_spin, background_spin; /* ns of polling before yielding; the latter is 0 */
     int crowded;                          /* the driver's: see drive.c */
 
     atomic_bool leaving;     /* hvd_shutdown was called */

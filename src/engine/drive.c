@@ -3,8 +3,8 @@
  * The word `driver` is free or taken. Whoever frees it arms the mesh first, so that peers ring; the
  * background thread, asleep inside mesh_sleep, hears them. While callers drive again and again it naps
  * instead: it looks every NAP whether they still do, and a caller that leaves nothing to be done need not be
- * rung for. So a blocking call takes the word with one exchange, and makes no system call unless it has to
- * wait long. */
+ * rung for. So a blocking call takes the word with one compare-and-swap, and makes no system call unless it
+ * has to wait long. */
 #include "engine/drive.h"
 
 #include "base/clock.h"
@@ -55,6 +55,7 @@ static void patience_renew(struct patience *patience)
 static void patience_start(struct patience *patience, int64_t now)
 {
     patience->start = now;
+    /* Who never polls keeps nobody on its core waiting, and need not know. */
     int core = patience->spin ? sched_getcpu() : -1;
     patience->shares_core = core >= 0 && mesh_shares_core(patience->mesh, core);
     if (!patience->crowded)
@@ -99,6 +100,7 @@ static void disarm(struct hvd_context *context)
 static bool driver_try(struct hvd_context *context)
 {
     unsigned expected = DRIVER_FREE;
+    /* A look first: a compare-and-swap that fails would still take the cache line from the one who drives. */
     if (atomic_load_explicit(&context->driver, memory_order_relaxed) != DRIVER_FREE ||
         !atomic_compare_exchange_strong(&context->driver, &expected, DRIVER_TAKEN))
         return false;
@@ -125,14 +127,20 @@ static void wake_listener(struct hvd_context *context)
 static bool driver_leave(struct hvd_context *context)
 {
     bool quiet = is_quiet(context);
+    /* The background thread looks again within NAP, and nothing here waits for a peer: peers need not
+     * ring. */
     bool nap = context->napping && quiet;
     bool news = !nap && !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
+    /* The background thread may sleep until the deadline that it read before: an earlier one needs it
+     * awake. */
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
+    /* This store and the loads behind it, as the push and the load of `driver` of who submits, are all
+     * sequentially consistent: at least one of the two sides sees what the other did. */
     atomic_store(&context->driver, DRIVER_FREE);
     if (!nap)
         wake_listener(context);
-    /* A submission pushed before the exchange saw the word taken and rang nobody: look again. */
+    /* A submission pushed before that store found the word taken and rang nobody: look again. */
     return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added);
 }
 
@@ -160,6 +168,7 @@ static bool run_finished_calls(struct hvd_context *context)
     call_finished(handles);
     if (driver_try(context))
         return true;
+    /* There was news that nobody rings for: should the other thread have left again, somebody has to look. */
     if (pending)
         drive_notify(context);
     return false;
@@ -174,6 +183,7 @@ void drive_finish_calls(struct hvd_context *context)
 
 void drive_notify(struct hvd_context *context)
 {
+    /* Who drives looks into the queue once more after it has freed the word: see driver_leave. */
     if (atomic_load(&context->driver) != DRIVER_FREE)
         return;
     mesh_wake(context->world->mesh);
@@ -192,7 +202,7 @@ static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsi
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
         bool moved = progress(context);
         if (!run_finished_calls(context))
-            return;
+            return; /* another thread has the word by now */
         if (moved)
             patience_renew(&patience);
         else if (!patience_spend(&patience))
@@ -267,10 +277,12 @@ static bool drive_in_background(struct hvd_context *context)
     do {
         if (progress(context))
             patience_renew(&patience);
+        /* Only here: a caller that sees nothing move for a while leaves the driving to this thread. */
         silence_look(context);
         if (!run_finished_calls(context))
             return true;
     } while (!atomic_load_explicit(&context->wanted, memory_order_relaxed) && patience_spend(&patience));
+    /* A caller has driven since the last look, so it will probably come back: this thread only looks in. */
     bool naps = context->napping = context->driven;
     context->driven = false;
     if (driver_leave(context))
@@ -281,6 +293,8 @@ static bool drive_in_background(struct hvd_context *context)
 /* Sleeps until the one who drives stops, unless it leaves nothing to be done. */
 static void wait_until_free(struct hvd_context *context, int64_t deadline)
 {
+    /* Said before the wait: who frees the word later rings, who freed it before has changed it, and the futex
+     * does not sleep. */
     atomic_store(&context->listener_waits, 1);
     futex_wait(&context->driver, DRIVER_TAKEN, deadline);
     atomic_store(&context->listener_waits, 0);
@@ -298,6 +312,7 @@ static void *listen_and_drive(void *argument)
             naps = drive_in_background(context);
         else
             wait_until_free(context, naps ? clock_now() + NAP : CLOCK_NEVER);
+        /* While a caller drives, the word is what to sleep on: peers do not ring a mesh that is not armed. */
         if (atomic_load(&context->stop) || atomic_load(&context->driver) != DRIVER_FREE)
             continue;
         int64_t deadline = atomic_load(&context->deadline), nap_end = clock_now() + NAP;

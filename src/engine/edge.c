@@ -53,6 +53,7 @@ bool edge_flush(struct edge *edge)
         edge->sent += (size_t)moved;
     }
     bool any = edge->sent > before;
+    /* A link that is broken takes nothing more: what waits for it is dropped. */
     if (edge->mute || edge->sent == edge->out.length) {
         edge->sent = 0;
         wire_reset(&edge->out);
@@ -97,6 +98,7 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
 {
     size_t wanted;
     do {
+        /* Between two messages: the last one was the caller's until this call. */
         if (!edge->header_length)
             wire_reset(&edge->in);
         if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))

@@ -124,6 +124,8 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
+/* In this order: the log has its level before anything is said; HOROVOD_RANKS counts in ranks of the world,
+ * which have to make sense; rank, size and so the need of a secret are then the subset's. */
 static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {
     struct settings *settings = &context->settings;
@@ -226,6 +228,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return code;
     }
     opened->caller_spin = spin_time(&opened->settings);
+    /* The word `driver` is free from the start, so the mesh has to be armed, as driver_leave would. */
     mesh_arm(opened->world->mesh);
     code = drive_start_background(opened, status);
     if (code) {
@@ -263,12 +266,15 @@ void hvd_shutdown(hvd_context *context)
                     "the other ranks did not say goodbye within %d s; leaving without it", FAREWELL_SECONDS);
     forked_watch_remove(&context->watch);
     drive_stop_background(context);
+    /* Nobody but this thread drives from here on. Sets that were handed over late are taken in, to be ended
+     * with the others. */
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
     membership_adopt(context);
     for (struct lane *lane = context->world; lane; lane = lane->next)
         lane_end(lane, &cause);
     refuse_queued(context);
+    /* The `done` functions of what just ended. */
     drive_finish_calls(context);
     close_context(context);
 }

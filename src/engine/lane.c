@@ -57,6 +57,7 @@ static void note_ready(void *owner, const char *name, const struct signature_sum
         observe_ready(owner, name, what, rank);
 }
 
+/* Collected until the flush is over, then told in one warning: report_stalls. */
 static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
 {
     struct lane *lane = owner;
@@ -87,6 +88,7 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduc
                                  uint64_t bytes)
 {
     struct lane *lane = owner;
+    /* The first batch of this flush: the timeline marks the cycle. */
     if (observed(lane->context) && !lane->decides)
         observe_deciding(lane);
     lane->decides = true;
@@ -127,6 +129,7 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     const hvd_request *request = &handle->request;
     lane->active = true;
     bool unnamed = !request->name;
+    /* handle_create has left room for a name. */
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
                  request->grouped ? "grouped_" : "", operation_name(request->operation),
@@ -155,6 +158,7 @@ void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause)
 void lane_end(struct lane *lane, const hvd_status *cause)
 {
     lane_abort(lane, -1, cause);
+    /* Acted on already: check_health must not begin again. */
     lane->health = coordinator_health(lane->coordinator, NULL);
     lane_flush(lane); /* peers learn the cause before they miss the data */
     executor_abort(lane->executor, cause);
@@ -214,6 +218,7 @@ bool lane_progress(struct lane *lane)
     bool moved = false;
     for (int i = 0; i < lane->edge_count; i++)
         moved |= receive_messages(lane, &lane->edges[i]);
+    /* Most turns wait for no time: they do without the clock. */
     int64_t now = lane->next_flush == CLOCK_NEVER ? 0 : clock_now();
     if (moved || lane->active || now >= lane->next_flush) {
         lane->active = lane->decides = false;
@@ -225,5 +230,6 @@ bool lane_progress(struct lane *lane)
             report_stalls(lane);
     }
     moved |= lane_flush(lane);
+    /* Last, so that a batch that was decided in this turn starts in it. */
     return executor_progress(lane->executor) || moved;
 }

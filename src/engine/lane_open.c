@@ -65,6 +65,7 @@ static int *list_peers(const struct lane *lane, const struct tree_node *tree, in
     ranks_sort(peers, n);
     *count = 0;
     for (int i = 0; i < n; i++) {
+        /* In place: never more are written than were read. Ranks of a set ascend as those of the job do. */
         int rank = lane->ranks[peers[i]];
         if (!*count || peers[*count - 1] != rank)
             peers[(*count)++] = rank;
@@ -190,6 +191,7 @@ static hvd_code open_parts(struct lane *lane, int64_t deadline, const struct int
     if (!code)
         code = open_mesh(lane, &tree, deadline, interrupt, status);
     if (!code) {
+        /* First thing: from here on a child of fork() would keep these connections open. */
         lane->watch = (struct forked_watch){.in_child = let_go_in_child, .owner = lane};
         forked_watch_add(&lane->watch);
         code = open_edges(lane, status);
@@ -234,6 +236,7 @@ void lane_close(struct lane *lane)
 {
     if (!lane)
         return;
+    /* First, since a child looks at the mesh; then users before what they use. */
     forked_watch_remove(&lane->watch);
     coordinator_destroy(lane->coordinator);
     for (int i = 0; i < lane->edge_count; i++)

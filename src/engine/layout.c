@@ -34,6 +34,8 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
     bool apart = operation_makes_results(operation);
     for (int i = 0; i < count; i++) {
         lengths.tensors += (size_t)handles[i]->request.count;
+        /* One that is not in place suffices: then the output is a list of its own, which repeats the inputs
+         * of the others. */
         apart |= handles[i]->request.outputs != NULL;
     }
     lengths.inputs = lengths.tensors;
@@ -44,6 +46,7 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
     }
     if (operation == HVD_REDUCESCATTER) {
         lengths.inputs = lengths.tensors * (size_t)size;
+        /* The results, and the room before and behind them: see fill_by_blocks. */
         lengths.outputs = lengths.tensors + 2;
         lengths.blocks = (size_t)size + 1;
     }
@@ -60,6 +63,7 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     if (!running)
         return NULL;
     *running = (struct running_batch){.bytes = bytes, .count = count, .in_place = !lengths.outputs};
+    /* No element needs more alignment than a pointer does, so the lists may follow one another. */
     running->handles = (struct hvd_handle **)(running + 1);
     running->job.input.spans = (struct span *)(running->handles + count);
     running->job.output.spans = running->job.input.spans + lengths.inputs;
@@ -103,6 +107,7 @@ static void fill_plainly(struct running_batch *running)
             const hvd_tensor *input = &request->inputs[t];
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
             vector_add(&job->input, input->data, tensor_bytes(input));
+            /* Its output follows when the rows of all ranks are known: layout_gathered. */
             if (request->operation == HVD_ALLGATHER)
                 add_rows(running, input);
             else if (!running->in_place)
@@ -147,6 +152,7 @@ static hvd_code add_result(struct job *job, struct hvd_handle *handle, int index
 
 /* ---- allgather ------------------------------------------------------------------------------------ */
 
+/* Of what all ranks told: rows[rank * tensors + tensor], see coll/job.h. */
 static uint64_t sum_over_ranks(const struct job *job, const uint64_t *rows, int tensor)
 {
     uint64_t total = 0;
@@ -259,6 +265,7 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     size_t start = running->blocks[job->rank], end = running->blocks[job->rank + 1];
     size_t others = job->input.length - (end - start);
     const int64_t *no_shape;
+    /* Without a gap: the blocks of lower ranks, then those of higher ones. */
     running->room = others ? result_allocate(NULL, 0, others, &no_shape) : NULL;
     if (others && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",

@@ -26,6 +26,7 @@ static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
 {
     int id = handle->request.root;
     sets_remove(&context->sets, id);
+    /* The thread that added the set may have handed its lane over just now. */
     membership_adopt(context);
     struct lane *lane = membership_find(context, id);
     if (lane) {
@@ -53,7 +54,9 @@ void membership_adopt(struct hvd_context *context)
         struct lane *next = lane->next;
         lane->next = context->world->next;
         context->world->next = lane;
+        /* The background thread sleeps on the mesh of the world: it has to hear this one, too. */
         mesh_attach(context->world->mesh, lane->mesh);
+        /* All other lanes have been told to leave; this one came too late to hear it. */
         if (context->leave_said || context->world->health)
             lane_leave(lane);
         lane = next;
@@ -65,6 +68,7 @@ void membership_reap(struct hvd_context *context)
     struct lane **place = &context->world->next;
     while (*place) {
         struct lane *lane = *place;
+        /* Closed, but the farewell may still wait on an edge to a child. */
         if (lane->remover && lane->closed && lane_is_flushed(lane)) {
             *place = lane->next;
             handle_finish(lane->remover, &(hvd_status){.code = HVD_OK});
@@ -137,6 +141,7 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
         return code;
     }
     handle->own_data = failed; /* it may outlive this call */
+    /* Who was interrupted has told the others by its submission, and does not wait for their part. */
     code = own->code == HVD_INTERRUPTED ? status_copy(status, own) : wait_or_give_up(handle, status);
     int32_t lowest = code ? INT32_MAX : *failed;
     hvd_release(handle);
@@ -166,6 +171,7 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
         lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
                   &context->interrupt, &lane, &own);
+    /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
     if (!own.code)
         sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
     hvd_code code = agree_on_success(context, id, &own, status);

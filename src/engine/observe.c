@@ -54,6 +54,7 @@ void observe_submitted(struct hvd_handle *handle)
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
+    /* When the user's thread submitted it, not when the driver took it. */
     event.time = handle->submitted;
     handle->observed = true;
     timeline_notice(handle->context->timeline, &event);

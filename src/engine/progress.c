@@ -77,6 +77,7 @@ static void fail_all(struct hvd_context *context, const hvd_status *cause)
     record_failure(context, cause);
     for (struct lane *lane = context->world; lane; lane = lane->next)
         lane_end(lane, cause);
+    /* A shutdown has nobody to say goodbye to any more. */
     set_closed(context);
 }
 
@@ -143,6 +144,7 @@ bool progress(struct hvd_context *context)
         check_health(lane);
         check_losses(lane);
     } while ((lane = lane->next));
+    /* A fault stays noted and is told again in every later turn: only the first time has an effect. */
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);

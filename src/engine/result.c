@@ -56,10 +56,13 @@ static void release(struct head *head)
         free(head->block);
 }
 
+/* A copy of the head: where the data of the next result begin depends on its number of dimensions, and so
+ * does where the head lies. */
 static struct head take_kept(size_t bytes)
 {
     for (int i = 0; i < SLOTS; i++) {
         struct head *head = atomic_exchange(&slots[i], NULL);
+        /* Up to twice what is wanted: larger ones are left for larger results. */
         if (head && head->capacity >= bytes && head->capacity / 2 <= bytes)
             return *head;
         if (head && !keep(head))
@@ -107,6 +110,7 @@ void hvd_free(void *data)
         return;
     struct head *head = head_of(data);
     bool keeps = head->capacity >= SMALLEST && head->capacity <= LARGEST;
+    /* Where all slots are taken the block takes the place of another one, in turn. */
     if (keeps && !keep(head))
         release(atomic_exchange(&slots[atomic_fetch_add(&next_victim, 1) % SLOTS], head));
     else if (!keeps)

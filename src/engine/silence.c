@@ -26,6 +26,7 @@ int64_t silence_deadline(struct hvd_context *context, bool waits)
     if (!waits || !interval(context))
         context->next_look = 0;
     else if (!context->next_look) {
+        /* The wait begins: that peers said nothing before it is no silence. */
         context->next_look = clock_now() + interval(context);
         for (struct lane *lane = context->world; lane; lane = lane->next)
             for (int i = 0; i < lane->edge_count; i++)
@@ -70,6 +71,7 @@ static void look_at(struct lane *lane, struct edge *edge)
 {
     const struct settings *settings = &lane->context->settings;
     hvd_status found;
+    /* Of a deaf edge the mesh reports the loss; it is not asked for an answer. */
     edge->silent_looks = edge->heard || edge->deaf ? 0 : edge->silent_looks + 1;
     edge->heard = false;
     if (edge->silent_looks == LOOKS_UNTIL_ASKED)
@@ -93,6 +95,7 @@ void silence_look(struct hvd_context *context)
     context->next_look = now + interval(context);
     for (struct lane *lane = context->world; lane; lane = lane->next) {
         for (int i = 0; i < lane->edge_count; i++) {
+            /* This rank waits for nothing in this set. */
             if (lane_is_quiet(lane))
                 lane->edges[i].heard = true;
             look_at(lane, &lane->edges[i]);

@@ -25,6 +25,7 @@ static size_t elements_of(const hvd_tensor *tensor)
 /* One block for all tensors, filled where it is reduced; NULL when memory is out. */
 static void *make_data(const hvd_request *request, hvd_tensor *tensors)
 {
+    /* Never 0, for which aligned_alloc may return NULL. */
     size_t total = ALIGNMENT;
     for (int i = 0; i < request->count; i++)
         total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));

@@ -117,6 +117,8 @@ static void put_place(const struct subset *subset, struct settings *settings)
     settings->cross_rank = settings->cross_size = 0;
     for (int first = 0, size; first < subset->count; first += size) {
         size = count_on_host(subset, first, subset->count);
+        /* Only hosts with so many ranks have one of this local rank; cross_rank counts those before this
+         * host. */
         bool has_equal = size > settings->local_rank;
         settings->cross_size += has_equal;
         settings->cross_rank += has_equal && first + size <= subset->own;
@@ -143,6 +145,7 @@ static hvd_code put_hosts(const struct subset *subset, struct settings *settings
 /* Other subsets of the same world meet at the same rendezvous. */
 static hvd_code put_job(const struct subset *subset, struct settings *settings, hvd_status *status)
 {
+    /* A MAC serves as a hash of the list: ranks with equal lists meet, others do not. */
     static const char key[] = "ranks of the job";
     uint8_t mac[CRYPTO_MAC_BYTES];
     char job[512];

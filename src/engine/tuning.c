@@ -93,6 +93,7 @@ void tuning_close(struct hvd_context *context)
     const struct trial *best = &tuning->tuner.best;
     if (tuning->tuner.stage != TUNER_DONE && isfinite(best->score)) /* the job was too short */
         write_row(tuning, TUNER_DONE, &best->values, best->score);
+    /* Not ||: the file is closed in any case. */
     if (tuning->log && (ferror(tuning->log) | fclose(tuning->log)))
         log_warning(context->placement.rank, "the autotune log %s is not whole: is the disk full?",
                     context->settings.autotune_log);
@@ -116,6 +117,8 @@ void tuning_count(struct tuning *tuning, const struct running_batch *running)
 {
     struct sample *sample = &tuning->sample;
     note_tensors(sample, running);
+    /* One of these tensors has come once more than the sample has steps, so this batch is the first of the
+     * next one. */
     if (sample_is_over(sample)) {
         int64_t now = clock_now();
         bool changed = sample->settled && tuner_take(&tuning->tuner, sample_score(sample, now));
