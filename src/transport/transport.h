@@ -1,9 +1,9 @@
 /* transport.h - what moves bytes between two ranks.
  *
- * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Channel
- * 0 carries the coordination; every process set has a channel of its own for data. Both ends know from the
- * decisions of the coordinator which bytes come next, so data travel without headers, as messages whose
- * length both sides know.
+ * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Every
+ * process set has links of its own: channel 0 carries the coordination, the others data (engine/lane.h). Both
+ * ends know from the decisions of the coordinator which bytes come next, so data travel without headers, as
+ * messages whose length both sides know.
  *
  * Nothing here blocks except mesh_open, mesh_sleep and mesh_close. Links and the mesh are used by one thread
  * at a time, the one that drives progress; only mesh_wake may be called from any thread. */
