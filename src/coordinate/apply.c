@@ -23,6 +23,7 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
     hvd_code code = form_find(&c->table.forms, &decision->signature, c->config.size, &form, status);
     if (code)
         return code;
+    /* The number of this very decision becomes the id. */
     return table_agree(&c->table, entry, c->seen, form, status);
 }
 
@@ -32,6 +33,7 @@ static hvd_code apply_evict(struct coordinator *c, uint64_t id, hvd_status *stat
     if (!agreement || agreement->evicted)
         return refuse(status, "an eviction of the unknown id", id);
     table_evict(&c->table, agreement, c->seen);
+    /* Counted until a report tells the parent how far this rank has come. */
     c->evictions_unseen += !is_root(c);
     return HVD_OK;
 }
@@ -94,6 +96,7 @@ static bool all_are_short(const struct coordinator *c)
     return true;
 }
 
+/* With `members` empty the requests are the engine's: a later fault ends them there and not here. */
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     hvd_code code = take_members(c, decision, status);
@@ -116,6 +119,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
 static hvd_code apply_fail(struct coordinator *c, const struct decision *decision, hvd_status *status)
 {
     struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
+    /* Without an entry nobody below this rank has asked: then all of them must have joined. */
     if (entry ? !is_due(c, entry) : c->absent != c->table.reporters)
         return refuse(status, "a failure that not every rank asked for, as decision", c->seen);
     if (!entry)
@@ -167,6 +171,7 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
             return refuse(status, "a malformed decision after number", c->seen);
         if (decision.kind == DECISION_CLOSE && decision.rank >= c->config.size)
             return refuse(status, "the leaving of a rank that is not in the set:", (uint64_t)decision.rank);
+        /* Before it is carried out, because its number may become an id or the end of one. */
         c->seen++;
         hvd_code code = apply(c, &decision, status);
         if (code)

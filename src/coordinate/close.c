@@ -8,6 +8,7 @@ static void end_requests(struct coordinator *c)
 {
     const struct coordinator_output *output = &c->config.output;
     struct pending *join = c->join;
+    /* Of a batch that failed while its members were taken: they have left the list of requests already. */
     for (size_t i = 0; i < c->member_count; i++) {
         if (c->members[i])
             output->finish(output->owner, c->members[i], &c->cause);
@@ -94,6 +95,7 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         return;
     c->state = leaves && !c->running ? STATE_CLOSED : STATE_FAILED;
     status_copy(&c->cause, cause);
+    /* Batches that run miss that rank, so for those who wait for them it is a fault. */
     if (leaves && c->running)
         c->cause.code = HVD_PEER_LOST;
     struct wire_writer message = {0}; /* `out` may be in use further up */
@@ -125,6 +127,7 @@ static bool is_past_goodbye(struct coordinator *c, int lost_rank)
 
 void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
 {
+    /* Below 0 nobody is to blame: this rank itself gives up. */
     if (lost_rank < 0 || !is_past_goodbye(c, lost_rank))
         fail(c, lost_rank, cause);
 }

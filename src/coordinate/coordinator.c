@@ -156,6 +156,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
                           entry->name, rank_name(&c->config, c->config.rank));
     struct form *form;
     hvd_code code = HVD_OK;
+    /* The usual case, a name that comes again unchanged, spares the search for its form. */
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
         form = form_share(entry->agreed->form);
     else
@@ -181,11 +182,14 @@ uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operatio
     return c->unnamed[operation];
 }
 
+/* A signature begins with it: see request.c. */
 static hvd_operation operation_of(const struct pending *request)
 {
     return (hvd_operation)request->signature.bytes[0];
 }
 
+/* A refused request takes no number: on other ranks that number would mean another request. One that was
+ * taken ends as all others do, even by a fault that it brings about itself. */
 hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
 {
     size_t length = strlen(request->name);
@@ -262,7 +266,8 @@ static void put_report(struct coordinator *c, const struct entry *entry)
         report_put_common(&c->out, entry);
 }
 
-/* Tells the parent what the whole subtree has asked for since the last time. */
+/* Tells the parent what the whole subtree has asked for since the last time, and who has joined: with the
+ * largest counters of the subtree so far, since the root looks for the maximum only. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
     if (!c->complete.count && !c->join_count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
@@ -308,6 +313,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     hvd_status problem;
     hvd_code code = HVD_OK;
     if (c->state == STATE_OPEN)
+        /* The root has nobody to report to: what is complete there is judged at once. */
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
         code = stall_check(c, now, &problem);

@@ -3,7 +3,8 @@
  * tests, the fuzzer and the simulator drive the same code.
  *
  * One coordinator per rank and process set. Ranks here are ranks of the set. Not thread-safe: whoever drives
- * progress calls it. Output functions must not call back into the coordinator.
+ * progress calls it. Output functions must not call back into the coordinator; only `run` may say that its
+ * batch is done.
  *
  * docs/coordination.md has the protocol: tree, decisions, `seen`, cache, mismatch, close. */
 #ifndef HVD_COORDINATE_COORDINATOR_H

@@ -111,6 +111,7 @@ static size_t find_next(const struct coordinator *c)
 {
     const struct entry_list *ready = &c->root.ready;
     bool short_may = !c->short_running;
+    /* `running` counts the short one, too. */
     bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
     size_t i = 0;
     while (i < ready->count && !(is_short(summary_of(ready->items[i])->bytes) ? short_may : long_may))
@@ -119,11 +120,12 @@ static size_t find_next(const struct coordinator *c)
 }
 
 /* Moves the members of the next batch from `ready` to `members`: this one, and whatever behind it fits in. A
- * short batch stays short. Returns their bytes. */
+ * short batch stays short. `bytes`: theirs; false when memory is out. */
 static bool pick_members(struct coordinator *c, size_t next, uint64_t *bytes)
 {
     struct root *root = &c->root;
     const struct signature_summary *head = summary_of(root->ready.items[next]);
+    /* 0: nothing is fused, not even what has no bytes. */
     uint64_t limit = c->config.fusion_threshold;
     size_t kept = next;
     if (is_short(head->bytes) && limit > SHORT_BYTES)
@@ -188,6 +190,7 @@ static hvd_code decide_batch(struct coordinator *c, size_t next, hvd_status *sta
     size_t count = root->members.count;
     const struct signature_summary *first = summary_of(root->members.items[0]);
     for (size_t i = 0; i < count; i++) {
+        /* May publish what was decided so far, but never this batch, so that the entries stay as they are. */
         hvd_code code = agreed_id(c, root->members.items[i], &root->ids[i], status);
         if (code)
             return code;
@@ -231,6 +234,8 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
     struct agreement *agreement = c->table.recent.tail;
     while (excess && agreement) {
         struct agreement *newer = agreement->previous;
+        /* Nobody has asked in the present round, as far as is known here; who did meanwhile is read by the
+         * retired id. */
         if (agreement->entry->round.missing == c->table.reporters) {
             uint64_t number;
             decision_put_evict(&c->out, agreement->id);
@@ -262,6 +267,7 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     }
     if (!code)
         code = publish(c, status);
+    /* A close that was decided above is carried out by now: nothing more starts. */
     if (code || c->state != STATE_OPEN)
         return code;
     if (!c->root.sorted)

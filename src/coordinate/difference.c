@@ -13,6 +13,7 @@ struct words {
     size_t capacity;
 };
 
+/* All of these: false when the two say the same, and nothing is written. */
 static bool say_text(struct words *to, const char *what, const char *a, const char *b)
 {
     if (strcmp(a, b) == 0)
@@ -42,6 +43,7 @@ static bool say_real(struct words *to, const char *what, double a, double b)
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct words *to)
 {
+    /* `root` serves a broadcast and, as the id of a set, its removal; else it is 0 on both sides. */
     if (a->operation == HVD_BROADCAST && names)
         return say_integer(to, "the root rank", names[a->root], names[b->root]);
     return say_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
@@ -72,6 +74,7 @@ static void write_shape(const struct signature_head *head, const struct signatur
     }
     char rest[128];
     shape_text(tensor->shape + 1, tensor->ndim - 1, rest, sizeof rest);
+    /* Without the opening bracket of the rest. */
     snprintf(text, capacity, "[*%s%s", tensor->ndim > 1 ? ", " : "", rest + 1);
 }
 

@@ -23,6 +23,7 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
     int missing = entry->round.missing;
     if (!missing || !c->absent)
         return missing;
+    /* Who asked in this round and joined then has been counted already. */
     missing -= c->join && !entry->round.own;
     for (int i = 0; i < c->config.tree.child_count; i++)
         missing -= child_is_absent(c, i) && !round_has_child(entry, i);
@@ -57,7 +58,8 @@ void join_count_absent(struct entry *entry, const struct report *report)
     entry->round.rootless |= report->rootless;
 }
 
-/* Rounds that waited for this reporter only are complete now. */
+/* Rounds that waited for this reporter only are complete now, and noted as such: the table does not change on
+ * this walk. */
 static hvd_code note_absent(struct coordinator *c, hvd_status *status)
 {
     size_t cursor = 0;
@@ -124,6 +126,7 @@ hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *
 
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
 {
+    /* The root alone knows ranks; the others notice one too many. */
     if (child_is_absent(c, child) || join_has(c, rank))
         return status_set(status, HVD_REFUSED, "a second join");
     hvd_code code = pass_on(c, rank, status);

@@ -28,6 +28,7 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
+/* The kind in the low bits, above them REPORT_PARTIAL and REPORT_ROOTLESS. */
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
     int flags = (entry->round.partial ? REPORT_PARTIAL : 0) | (entry->round.rootless ? REPORT_ROOTLESS : 0);
@@ -118,6 +119,7 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
 {
     report->others = wire_get_u8(reader);
     report->count = wire_get_u8(reader);
+    /* One variant alone is a common report. */
     if (report->count < 2 || report->count > VARIANT_LIMIT)
         return false;
     for (int i = 0; i < report->count; i++) {

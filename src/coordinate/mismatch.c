@@ -46,7 +46,7 @@ static void add_says(struct text *text, char separator, const struct variant *va
 }
 
 /* One respect: how variant `first` differs from variant 0, and all later ones that differ in the same.
- * Returns the variants told. */
+ * Bits of `told`: variants that the text has; returns them with the new ones. */
 static unsigned add_respect(struct text *text, const struct variants *variants, int first, unsigned told)
 {
     char what[2][WORDS], base_says[WORDS], says[WORDS];
@@ -75,6 +75,7 @@ void mismatch_text(const struct entry *entry, const int *names, char *bytes, siz
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = operation_name(variants->list[0].form->summary.operation);
     struct text text = {names, bytes, capacity};
+    /* Variant 0 is what all others are compared with. */
     unsigned told = 1;
     *bytes = '\0';
     append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation,

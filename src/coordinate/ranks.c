@@ -29,6 +29,7 @@ void rank_set_add(struct rank_set *set, int first, int last)
     int at = absorb(set, &first, &last);
     if (set->count == RANK_RANGE_LIMIT) {
         set->others = true;
+        /* The lowest ones are kept: the new one is beyond them, or the highest gives way. */
         if (at == set->count)
             return;
         set->count--;

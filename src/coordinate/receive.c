@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Once per round; a round that nobody has begun is none, even if all have joined. */
 hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
     struct round *round = &entry->round;
@@ -36,6 +37,7 @@ static void tell_ready(const struct coordinator *c, int child, const struct entr
     const struct round *round = &entry->round;
     if (!output->ready || !is_root(c))
         return;
+    /* Observers want operation and reduction: where ranks differ, those of the first variant. */
     const struct form *form = round->common ? round->common : round->variants->list[0].form;
     output->ready(output->owner, entry->name, &form->summary, tree->children[child],
                   tree_child_last(tree, child));
@@ -47,6 +49,7 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
                              hvd_status *status)
 {
     struct agreement *agreement = table_agreement(&c->table, report->id);
+    /* The `seen` of this very message counts: a child that knows of the end does not use the id. */
     if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
         return status_set(status, HVD_REFUSED, "an unknown id");
     struct entry *entry = agreement->entry;
@@ -128,6 +131,7 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
 static void note_seen(struct coordinator *c, int child, uint64_t seen)
 {
     const struct agreement *retired = c->table.retired.head;
+    /* Only a child that was behind the oldest ended id, and is no more, can make anything forgotten. */
     bool held_up = retired && c->children[child].seen < retired->evicted && retired->evicted <= seen;
     c->children[child].seen = seen;
     if (!held_up)
@@ -205,6 +209,7 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
 {
     struct wire_reader reader = wire_reader_of(bytes + 1, length - 1);
     if (kind == MESSAGE_DECISIONS && c->state == STATE_OPEN) {
+        /* What fails here is not passed on: the fault that follows tells the children why. */
         hvd_code code = apply_decisions(c, &reader, status);
         if (!code)
             send_to_children(c, bytes, length);

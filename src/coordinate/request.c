@@ -16,6 +16,7 @@
 enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_tensors };
 enum batching { BATCHING_fuse, BATCHING_alone };
 
+/* The columns are explained in operations.def. */
 static const struct rule {
     enum shape_rule shape;
     enum batching batching;
@@ -180,15 +181,15 @@ static bool has_root(hvd_operation operation)
 static void put_head(struct wire_writer *writer, const hvd_request *request)
 {
     bool reduces = operation_reduces(request->operation);
-    bool scaled = reduces && request->prescale != 0;
-    bool unscaled = reduces && request->postscale != 0;
+    bool prescaled = reduces && request->prescale != 0; /* 0 means 1 */
+    bool postscaled = reduces && request->postscale != 0;
     wire_put_u8(writer, (uint8_t)request->operation);
     wire_put_u8(writer, reduces ? (uint8_t)request->reduction : 0);
     wire_put_u8(writer, reduces ? (uint8_t)request->inputs[0].dtype : 0);
     wire_put_u8(writer, HVD_CPU);
     wire_put_u32(writer, has_root(request->operation) ? (uint32_t)request->root : 0);
-    wire_put_f64(writer, scaled ? request->prescale : 1);
-    wire_put_f64(writer, unscaled ? request->postscale : 1);
+    wire_put_f64(writer, prescaled ? request->prescale : 1);
+    wire_put_f64(writer, postscaled ? request->postscale : 1);
     wire_put_u32(writer, (uint32_t)request->priority);
     wire_put_u8(writer, request->grouped != 0);
     wire_put_u32(writer, (uint32_t)request->count);
@@ -199,6 +200,7 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
     hvd_code code = check_request(request, status);
     if (code)
         return code;
+    /* The first extent that ranks compare. */
     size_t first = rules[request->operation].shape == SHAPE_same_rows;
     size_t bytes = HEAD_LENGTH;
     if (request->operation == HVD_ADD_PROCESS_SET)
@@ -252,6 +254,8 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
     head->priority = (int32_t)wire_get_u32(reader);
     head->grouped = wire_get_u8(reader);
     uint32_t count = wire_get_u32(reader);
+    /* The bytes may be another rank's: all that indexes a table is checked, the reduction only where it
+     * counts. */
     if (reader->failed || !operation_known((int)head->operation) || root > INT32_MAX ||
         count > REQUEST_TENSOR_LIMIT)
         return false;
@@ -313,6 +317,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
         int64_t elements = shape_elements(tensor.shape + skip, tensor.ndim - skip, width);
         if (elements < 0)
             return false;
+        /* Where the first extent is each rank's own the payload is not known: 0. */
         if (!skip)
             summary->bytes += (uint64_t)elements * width;
         if (summary->bytes > INT64_MAX)

@@ -47,10 +47,9 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
 
 bool signature_equal(const struct signature *a, const struct signature *b);
 
-/* The first respect in which two signatures differ ("the shape of tensor 0") and what each says there ("[2,
- * 3]",
- * "[2, 4]"); for the text of mismatch errors. names[rank]: what a rank of the set is called; NULL: its
- * number. */
+/* The first respect in which two signatures differ, such as "the shape of tensor 0", and what each says
+ * there, "[2, 3]" and "[2, 4]"; for the text of mismatch errors. names[rank]: what a rank of the set is
+ * called; NULL: its number. */
 void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
                           char *says_a, char *says_b, size_t capacity);
 

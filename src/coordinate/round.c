@@ -88,6 +88,7 @@ static hvd_code add_form(struct entry *entry, const struct tree_node *tree, stru
                          int last, hvd_status *status)
 {
     struct round *round = &entry->round;
+    /* Equal forms are one in memory (form.h), so pointers are compared. */
     if (!round->common && !round->variants) {
         round->common = form_share(form);
     } else if (round->variants || round->common != form) {

@@ -66,6 +66,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     if (!round_is_open(c, entry))
         c->open++;
     stall_forget(entry, child);
+    /* A message brings no time: that of the last look stands for it. */
     note->at = c->stall_looked;
     note->next = entry->round.notes;
     entry->round.notes = note;
@@ -183,11 +184,13 @@ static bool is_due(const struct coordinator *c, const struct entry *entry, int64
 
 static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
+    /* Noted: the whole subtree has asked, so who is missing sits above or beside it. */
     if (!round_is_open(c, entry) || entry->round.noted)
         return HVD_OK;
     if (!entry->round.since)
         entry->round.since = now;
     expire_notes(c, entry, now);
+    /* Only notes had kept it open. */
     if (!round_is_open(c, entry)) {
         c->open--;
         return HVD_OK;

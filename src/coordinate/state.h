@@ -1,5 +1,5 @@
-/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c, join.c and
- * close.c only.
+/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c, join.c,
+ * stall.c, mismatch.c and close.c only.
  *
  * Inputs note what happened; coordinator_flush acts: non-roots report, the root decides. Every rank, the root
  * included, carries out decisions from the bytes of the same message. */

@@ -54,11 +54,13 @@ static hvd_code init_leader(struct tree_node *node, const int *host_sizes, struc
     int locals = host_sizes[block.first] - 1;
     int parts = block_parts(block, fanout);
     node->parent = block.parent < 0 ? -1 : ranks_before(host_sizes, block.parent);
+    /* A leader speaks for its whole block of hosts, and comes first in it. */
     node->subtree_size = ranks_before(host_sizes, block.end) - node->rank;
     node->child_count = locals + parts;
     node->children = malloc(((size_t)node->child_count + 1) * sizeof *node->children);
     if (!node->children)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the children of rank %d", node->rank);
+    /* The rest of its own host, then the leaders of the blocks below: ascending. */
     for (int i = 0; i < locals; i++)
         node->children[i] = node->rank + 1 + i;
     for (int i = 0; i < parts; i++)
@@ -128,6 +130,7 @@ static int parse_hosts(const char *text, int size, int *sizes)
             sizes[hosts + i] = ranks;
         hosts += times;
     } while (*text++ == ',');
+    /* text[-1] is what ended the loop: the NUL, or something that belongs in no such list. */
     return text[-1] || left ? -1 : hosts;
 }
 
