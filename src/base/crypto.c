@@ -16,6 +16,7 @@ hvd_code crypto_random(void *bytes, size_t length, hvd_status *status)
 hvd_code crypto_random_hex(char *text, size_t digits, hvd_status *status)
 {
     hvd_code code = crypto_random(text, digits, status);
+    /* In place: of each random byte four bits make one digit. */
     for (size_t i = 0; !code && i < digits; i++)
         text[i] = "0123456789abcdef"[text[i] & 15];
     text[digits] = '\0';

@@ -8,6 +8,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
 static struct forked_watch *watches;
 
+/* The thread that forks takes the lock, and both sides of the fork give it back: the child finds the list
+ * whole. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);

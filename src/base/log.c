@@ -1,4 +1,4 @@
-/* log.c - `[2026-01-31 12:00:00.123456: W coordinate/batch.c:88] [3]: text`, one write() per line so that
+/* log.c - `[2026-01-31 12:00:00.123456: W engine/batch.c:88] [3]: text`, one write() per line so that
  * lines of several processes stay whole. Any thread. */
 #include "base/log.h"
 

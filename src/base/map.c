@@ -16,6 +16,8 @@ static uint32_t hash_of(const void *key, size_t length)
     for (size_t i = 0; i < length; i += sizeof hash) {
         uint64_t word = 0;
         memcpy(&word, bytes + i, length - i < sizeof word ? length - i : sizeof word);
+        /* 2^64 by the golden ratio, as in Knuth's multiplicative hashing; the shift brings what was mixed
+         * upwards down to the bits that the mask looks at. */
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 32;
     }
@@ -69,6 +71,7 @@ static bool resize(struct map *map, size_t capacity)
 
 bool map_put(struct map *map, const void *key, size_t length, void *value)
 {
+    /* Grows at 7/8 and shrinks below 1/8, so far apart that no few calls resize it to and fro. */
     if (map->count * 8 >= map->capacity * 7 && !resize(map, map->capacity ? map->capacity * 2 : LEAST))
         return false;
     map->key_offset = (size_t)((const char *)key - (const char *)value);

@@ -2,7 +2,7 @@
  *
  * Zeroed memory is a valid empty map. Keys are not copied: each value holds its own key, at the same place in
  * all values of a map, and stays put while it is in the map. An entry costs 16 bytes, 18 to 37 with the free
- * ones. */
+ * ones while the map grows. */
 #ifndef HVD_BASE_MAP_H
 #define HVD_BASE_MAP_H
 

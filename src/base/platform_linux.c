@@ -45,6 +45,7 @@ int platform_memory_create(size_t bytes)
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
+    /* Not ftruncate: the pages come now, or not at all. */
     int error;
     do
         error = posix_fallocate(fd, 0, (off_t)bytes);
@@ -161,6 +162,7 @@ void platform_event_clear(int fd)
 static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, sizeof address->sun_path - 1);
+    /* A name that starts with a NUL is abstract: in no file system, and without a NUL at its end. */
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(address->sun_path + 1, name, length);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
@@ -263,6 +265,7 @@ void platform_host_identity(char *text, size_t capacity)
     if (!boot[0]) /* no /proc: names of hosts are what remains */
         gethostname(boot, sizeof boot - 1);
     boot[strcspn(boot, "\n")] = '\0';
+    /* Abstract names are those of a network namespace: containers of one host may have one or several. */
     stat("/proc/self/ns/net", &network);
     snprintf(text, capacity, "%s/%llu", boot, (unsigned long long)network.st_ino);
 }
@@ -291,6 +294,8 @@ bool platform_thread_leave(const int *cores, int count)
         if (cores[i] >= 0 && cores[i] < CPU_SETSIZE)
             CPU_CLR(cores[i], &others);
     }
+    /* The first call moves the thread, the second lets it go anywhere again, later and by the system's
+     * choice. */
     if (!CPU_COUNT(&others) || sched_setaffinity(0, sizeof others, &others))
         return false;
     return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
@@ -336,6 +341,7 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
     int count = epoll_wait(poller, events, limit < NEWS_LIMIT ? limit : NEWS_LIMIT, 0);
     for (int i = 0; i < count; i++) {
         uint32_t what = events[i].events;
+        /* Readable, too: reading is how the owner hears of the end. */
         bool end = what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
         news[i] = (struct poller_news){events[i].data.ptr, 0};
         news[i].what |= what & EPOLLIN || end ? POLLER_READ : 0;
@@ -347,6 +353,8 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
 
 void platform_poller_wait(int poller, int64_t deadline)
 {
+    /* An epoll descriptor is readable while it has news. To poll it takes none of them, and knows
+     * nanoseconds. */
     struct pollfd one = {poller, POLLIN, 0};
     struct timespec left = {0};
     int64_t nanoseconds = deadline == CLOCK_NEVER ? 0 : deadline - clock_now();

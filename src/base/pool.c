@@ -125,6 +125,7 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
         platform_pages_give(chunk, pool->chunk_bytes);
         return;
     }
+    /* Only what was ever used takes memory, and of that the first part stays. */
     if (chunk->fresh > pool->kept_bytes)
         platform_pages_drop((char *)chunk + pool->kept_bytes, chunk->fresh - pool->kept_bytes);
     chunk->next = pool->spare;
@@ -140,6 +141,7 @@ void pool_give(struct pool *pool, void *block, size_t bytes)
     }
     struct pool_chunk *chunk =
         (struct pool_chunk *)((uintptr_t)block / pool->chunk_bytes * pool->chunk_bytes);
+    /* Only chunks with room are in a list; this one is about to have some. */
     if (is_full(pool, chunk))
         open_chunk(pool, chunk);
     struct free_block *given = block;

@@ -138,6 +138,7 @@ hvd_code settings_init(struct settings *settings, hvd_status *status)
             return code;
         }
     }
+    /* Nobody has given the defaults, though they went the same way. */
     memset(settings->given, 0, sizeof settings->given);
     return HVD_OK;
 }
@@ -194,6 +195,7 @@ hvd_code setting_value_from_flag(const struct setting *setting, const char *valu
 {
     if (setting->kind == SETTING_BOOLEAN) { /* programs that read the variable expect a number */
         bool yes;
+        /* A flag of unit -1 means the opposite of its variable (settings.def). */
         hvd_code code = parse_boolean(setting, value, source, &yes, status);
         if (!code)
             snprintf(text, capacity, "%d", yes == (setting->flag_unit > 0));

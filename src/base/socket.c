@@ -35,6 +35,7 @@ static int listen_on(const struct addrinfo *address)
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
+    /* The system's default may be another: "::" shall take IPv4 as well. */
     if (address->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
@@ -133,6 +134,7 @@ int socket_connect(const struct addrinfo *address)
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
+    /* An interrupted connect goes on by itself, as one in progress does; socket_error tells how it ended. */
     if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS || errno == EINTR)
         return fd;
     int error = errno;
@@ -250,6 +252,7 @@ bool socket_wait(int fd, short events, int64_t deadline)
     struct pollfd one = {fd, events, 0};
     for (;;) {
         int count = poll(&one, 1, socket_poll_timeout(deadline));
+        /* Faults of the socket count as news: the next call on it tells them. */
         if (count > 0)
             return true;
         if (count == 0 && clock_now() >= deadline)

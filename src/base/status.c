@@ -57,6 +57,7 @@ hvd_code status_copy(hvd_status *status, const hvd_status *from)
 {
     if (status && status != from) {
         status->code = from->code;
+        /* Texts are mostly short, the room for them is not. */
         memcpy(status->text, from->text, strlen(from->text) + 1);
     }
     return from->code;
