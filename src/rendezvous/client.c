@@ -49,6 +49,8 @@ static hvd_code connect_to(struct rendezvous_client *client, const struct addrin
     int error = client->fd < 0 ? errno : 0;
     if (!error) {
         hvd_code code = wait_for_socket(client, POLLOUT, deadline, status);
+        /* Any failure but an interruption is HVD_PEER_LOST here: the server may not listen yet, so try
+         * again. */
         error = code ? ETIMEDOUT : socket_error(client->fd);
         if (code == HVD_INTERRUPTED)
             return code;
@@ -173,9 +175,9 @@ static hvd_code out_of_memory(const struct rendezvous_client *client, hvd_status
     return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while talking to %s", client->who);
 }
 
-/* HVD_OK when the socket can go on, after EAGAIN. */
-static hvd_code wait_for(struct rendezvous_client *client, ssize_t n, short events, int64_t deadline,
-                         hvd_status *status)
+/* After a call that moved nothing: HVD_OK when the socket can go on. */
+static hvd_code wait_after(struct rendezvous_client *client, ssize_t n, short events, int64_t deadline,
+                           hvd_status *status)
 {
     if (n == 0 || (errno != EAGAIN && errno != EINTR))
         return broken(client, "closed its connection", status);
@@ -198,7 +200,7 @@ static hvd_code send_question(struct rendezvous_client *client, struct question 
             sent += (size_t)n;
             continue;
         }
-        hvd_code code = wait_for(client, n, POLLOUT, deadline, status);
+        hvd_code code = wait_after(client, n, POLLOUT, deadline, status);
         if (code == HVD_TIMED_OUT)
             return broken(client, "takes no more questions", status); /* half a frame is on its way */
         if (code)
@@ -216,7 +218,7 @@ static hvd_code receive_frame(struct rendezvous_client *client, int64_t deadline
         if (!wire_reserve(in, in->length + (size_t)missing))
             return out_of_memory(client, status);
         ssize_t n = recv(client->fd, in->bytes + in->length, (size_t)missing, 0);
-        hvd_code code = n > 0 ? HVD_OK : wait_for(client, n, POLLIN, deadline, status);
+        hvd_code code = n > 0 ? HVD_OK : wait_after(client, n, POLLIN, deadline, status);
         if (code)
             return code;
         in->length += n > 0 ? (size_t)n : 0;
@@ -230,6 +232,7 @@ static hvd_code ask(struct rendezvous_client *client, struct question *question,
 {
     if (client->fd < 0)
         return broken(client, "has lost its connection", status);
+    /* The question itself goes out within the time to start, however long its answer may take. */
     hvd_code code = send_question(client, question, clock_earlier(deadline, client->deadline), status);
     bool fresh = false;
     while (!code && !fresh) {

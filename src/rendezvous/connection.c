@@ -36,6 +36,7 @@ short connection_events(const struct connection *connection)
 {
     if (!connection->proven)
         return handshake_events(&connection->handshake);
+    /* Also while a get waits: its client may withdraw it by the next question, or end. */
     return connection->out.length ? POLLOUT : POLLIN;
 }
 
@@ -128,6 +129,8 @@ static hvd_code fill(struct connection *connection, hvd_status *status)
             return ended(n, status);
         in->length += (size_t)n;
     }
+    /* A value to be stored points into `in`, whose bytes stay until the next question is read: answer() is
+     * called before. */
     bool whole = missing == 0 && question_decode(&connection->question, in->bytes + FRAME_HEADER_BYTES,
                                                  in->length - FRAME_HEADER_BYTES);
     in->length = 0;

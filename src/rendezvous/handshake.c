@@ -52,6 +52,7 @@ static struct wire_writer message_begin(struct handshake *handshake)
     return writer;
 }
 
+/* The length covers `following` bytes that come later: the MAC, which is computed over this very header. */
 static void message_end(struct handshake *handshake, const struct wire_writer *writer, size_t following)
 {
     size_t body = writer->length + following - HEADER_BYTES;
@@ -73,6 +74,7 @@ static void compute_mac(const struct handshake *handshake, const char *label, ui
     size_t length = strlen(label);
     memcpy(bytes, label, length);
     memcpy(bytes + length, handshake->transcript, handshake->transcript_length);
+    /* The labels differ, so that neither end can send the other one's MAC back as its own. */
     crypto_mac(handshake->secret, strlen(handshake->secret), bytes, length + handshake->transcript_length,
                mac);
 }
@@ -90,7 +92,8 @@ static bool mac_is_right(const struct handshake *handshake, const char *label, c
     return crypto_equal(expected, mac, sizeof expected);
 }
 
-/* A verdict without a proof: the other end learns why, and the connection is over. */
+/* A verdict without a proof: the other end learns why, and the connection is over. Zeros stand where
+ * nonce and MAC would. */
 static void put_refusal(struct handshake *handshake, enum verdict verdict, size_t zeros)
 {
     static const uint8_t nothing[NONCE_BYTES + CRYPTO_MAC_BYTES];
@@ -221,6 +224,7 @@ static hvd_code take_reply(struct handshake *handshake, struct wire_reader *read
     const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
     if (!wire_done(reader))
         return refused(handshake, "its reply is malformed", status);
+    /* All but the MAC, as the acceptor did before it computed it. */
     remember(handshake, reader->bytes, reader->length - CRYPTO_MAC_BYTES);
     bool right = mac_is_right(handshake, LABEL_ACCEPTS, mac);
     if (!right) {
@@ -240,6 +244,7 @@ static hvd_code take_proof(struct handshake *handshake, struct wire_reader *read
 {
     unsigned verdict = wire_get_u8(reader);
     const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
+    /* The version was judged with the hello; a refusal has the same length as a proof. */
     if (!wire_done(reader) || !same_version)
         return refused(handshake, "its proof is malformed", status);
     if (verdict)
@@ -304,6 +309,7 @@ static hvd_code fill(struct handshake *handshake, int fd, hvd_status *status)
         bool whole_header = handshake->in_length >= HEADER_BYTES;
         size_t body = whole_header ? handshake->in[6] | (size_t)handshake->in[7] << 8 : 0;
         size_t wanted = HEADER_BYTES + body;
+        /* Seen before a length is believed: a stranger's bytes must not make this end wait. */
         bool foreign = handshake->in_length >= MAGIC_BYTES && memcmp(handshake->in, MAGIC, MAGIC_BYTES) != 0;
         if (foreign || wanted > sizeof handshake->in || (whole_header && !body))
             return refused(handshake, "what it sends is not horovod's protocol", status);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* Returns where the body starts; the length in front of it is filled in by frame_end. */
 static size_t frame_begin(struct wire_writer *frame)
 {
     wire_put_u32(frame, 0);

@@ -79,6 +79,8 @@ static bool grow(struct hvd_rendezvous *server)
     int capacity = server->capacity ? 2 * server->capacity : 64;
     struct connection **connections =
         realloc(server->connections, (size_t)capacity * sizeof *server->connections);
+    /* Each is kept at once: where the other fails the list is larger than `capacity` says, which harms
+     * nobody. */
     if (connections)
         server->connections = connections;
     struct pollfd *polls =
@@ -158,6 +160,7 @@ static void advance(struct hvd_rendezvous *server, int index)
             log_fault(server, status.text);
         drop(server, index);
     }
+    /* Their answers are only put in place here; they leave once poll says that there is room. */
     for (int i = 0; put && i < server->count; i++)
         connection_retry(server->connections[i], &server->store);
 }
@@ -188,6 +191,7 @@ static void fill_polls(struct hvd_rendezvous *server)
     if (server->paused_until && clock_now() >= server->paused_until)
         server->paused_until = 0;
     polls[POLL_STOP] = (struct pollfd){server->stop, POLLIN, 0};
+    /* poll passes over a negative descriptor. */
     polls[POLL_LISTENER] = (struct pollfd){server->paused_until ? -1 : server->listener, POLLIN, 0};
     for (int i = 0; i < server->count; i++)
         polls[POLL_CONNECTIONS + i] =

@@ -45,6 +45,7 @@ static struct entry *replace(struct store *store, struct map *map, const void *k
     memcpy(entry->bytes, key, key_length);
     size_t bytes = store->bytes - before + size_of(entry);
     bool full = bytes > STORE_BYTES_LIMIT || (!old && map->count >= STORE_ENTRY_LIMIT);
+    /* The map has room for the new entry then (it never shrinks to the brim), so the old one is not lost. */
     if (!full && old)
         map_remove(map, key, key_length);
     if (full || !map_put(map, entry->bytes, key_length, entry)) {
@@ -74,6 +75,7 @@ bool store_get(const struct store *store, const char *key, struct store_value *v
 
 bool store_join(struct store *store, const char *job, uint32_t rank, uint32_t *before)
 {
+    /* Rank, then the job's name, which is shorter than RENDEZVOUS_KEY_LIMIT. */
     uint8_t key[sizeof rank + 256];
     size_t length = strnlen(job, sizeof key - sizeof rank);
     memcpy(key, &rank, sizeof rank);
