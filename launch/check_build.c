@@ -27,6 +27,7 @@ static const char program[] = "import importlib.util as u, sys; print(sys.execut
 static void ask_python(char *python, size_t capacity, bool found[FRAMEWORKS])
 {
     char line[1024], question[1024];
+    /* For the shell: neither the program nor the names of modules hold a single quote. */
     snprintf(question, sizeof question, "python3 -c '%s' 2>/dev/null </dev/null", program);
     for (size_t i = 0; i < FRAMEWORKS; i++)
         append_text(question, sizeof question, " '%s'", frameworks[i].module);

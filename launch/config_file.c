@@ -33,6 +33,7 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
         return config_error(config, value, key, "must be a single value", status);
     const char *text = (const char *)value->data.scalar.value;
     snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
+    /* What the command line has said already holds, here and below. */
     if (foreign && config->options->foreign[foreign - foreign_table] != FOREIGN_OPEN)
         return HVD_OK;
     if (foreign)
@@ -55,6 +56,7 @@ static hvd_code take_mapping(struct config *config, const char *section, const y
             return config_error(config, key_node, "", "a name must be a single word", status);
         snprintf(key, sizeof key, "%s%s%s", section, *section ? "." : "",
                  (const char *)key_node->data.scalar.value);
+        /* Sections do not nest: inside of one a mapping is refused by take_value. */
         hvd_code code = value->type == YAML_MAPPING_NODE && !*section
                             ? take_mapping(config, key, value, status)
                             : take_value(config, key, key_node, value, status);

@@ -75,6 +75,8 @@ char **environment_of(const struct rank *rank)
     struct list list = {calloc(inherited + (size_t)setting_count + OWN_ENTRIES, sizeof(char *)), false};
     if (!list.entries)
         return NULL;
+    /* In this order, since the later entry wins: the user's PYTHONUNBUFFERED over ours, options over
+     * inherited variables, the rank's place over everything. */
     put(&list, "PYTHONUNBUFFERED=1"); /* stdout is a pipe; lines shall come when they are printed */
     put_inherited(&list);
     put_settings(&list, rank->job->options);

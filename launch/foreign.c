@@ -89,6 +89,7 @@ static hvd_code give_setting(struct options *options, const struct foreign *fore
                              const char *source, hvd_status *status)
 {
     const struct setting *setting = setting_by_key(foreign->setting);
+    /* The setting's own name has been used: it wins over this one. */
     return options->values[setting - setting_table] ? HVD_OK
                                                     : options_give(options, setting, value, source, status);
 }

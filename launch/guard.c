@@ -28,6 +28,7 @@ static bool carries(pid_t pid, const char *mark, char *buffer)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    /* Refused for processes of other users, which are none of the job's. */
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
@@ -37,6 +38,7 @@ static bool carries(pid_t pid, const char *mark, char *buffer)
         used += (size_t)count;
     close(file);
     size_t length = strlen(mark) + 1; /* with the NUL */
+    /* The whole variable, from one NUL to the next: a longer name may begin alike. */
     for (const char *at = buffer; at < buffer + used; at++) {
         if ((size_t)(buffer + used - at) >= length && memcmp(at, mark, length) == 0)
             return true;
@@ -52,6 +54,7 @@ static bool kill_marked(DIR *processes, const char *mark, char *buffer)
     bool found = false;
     rewinddir(processes);
     for (const struct dirent *entry; (entry = readdir(processes));) {
+        /* 0 for what is no process: /proc has other names, too. */
         pid_t pid = (pid_t)atoi(entry->d_name);
         if (pid <= 1 || !carries(pid, mark, buffer))
             continue;
@@ -59,6 +62,7 @@ static bool kill_marked(DIR *processes, const char *mark, char *buffer)
         pid_t group = getpgid(pid);
         if (group > 1)
             kill(-group, SIGKILL);
+        /* Also by itself: its group may be unknown, or another one by now. */
         kill(pid, SIGKILL);
     }
     return found;
@@ -91,6 +95,7 @@ static void guard_run(int gone, const char *mark)
         count = read(gone, &byte, 1);
     } while (count > 0 || (count < 0 && errno == EINTR));
     DIR *processes = opendir("/proc");
+    /* What is still there after so long is stuck in the kernel, or forks faster than it is killed. */
     int64_t deadline = clock_after(SWEEP_SECONDS);
     while (buffer && processes && kill_marked(processes, mark, buffer) && clock_now() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

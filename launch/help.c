@@ -43,6 +43,7 @@ static void print_flag(const char *shorter, const char *name, const char *argume
 
 static void print_setting(const struct setting *setting)
 {
+    /* By enum setting_kind. */
     static const char *const arguments[] = {"N", "X", "", "TEXT"};
     char text[512], initial[64];
     snprintf(initial, sizeof initial, "%s", setting->initial);
@@ -119,7 +120,8 @@ static int smallest(int a, int b, int c)
     return least < c ? least : c;
 }
 
-/* Letters to insert, remove or replace to get from one to the other. */
+/* Letters to insert, remove or replace to get from one to the other (Levenshtein), by rows of the usual
+ * table: row[j] is the distance of the first letters of `from` to the first j of `to`. */
 static int distance(const char *from, const char *to)
 {
     int row[64];

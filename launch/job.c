@@ -74,6 +74,7 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
     if (code)
         return code;
     signal(SIGPIPE, SIG_IGN);
+    /* What outlives its rank becomes a child of this process, and can be waited for: see group_is_empty. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (job->options->with_parent)
         prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -101,6 +102,7 @@ static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal
     rank->exit_code = signal ? 128 + signal : (int)exit_code;
     report_rank_end(rank);
     stop_rest(rank);
+    /* The first failure says why; those behind it follow from it, or from our own signals. */
     if (rank->exit_code == 0 || job->ending)
         return;
     job->failed = rank->rank;
@@ -118,6 +120,7 @@ static void start_ranks(struct job *job)
         if (rank_start(rank, on_exit_of_rank, &status) == HVD_OK)
             continue;
         job_say(job, "%s", status.text);
+        /* 126 or 127 where the command is to blame, as a shell says it. */
         job_decide(job, rank->exit_code ? rank->exit_code : 1);
         output_close(&rank->out);
         output_close(&rank->err);
@@ -158,6 +161,7 @@ static void job_loop(struct job *job)
             check_output(job, &job->ranks[i].err);
         }
     }
+    /* Their last words, perhaps without a line's end, before the report that quotes them. */
     for (int i = 0; i < job->size && !job->abandoned; i++) {
         output_close(&job->ranks[i].out);
         output_close(&job->ranks[i].err);
@@ -176,6 +180,7 @@ static void close_handle(uv_handle_t *handle, void *argument)
 
 static void job_free(struct job *job)
 {
+    /* Handles are memory of the job: the loop has to let go of all of them first. */
     uv_walk(&job->loop, close_handle, NULL);
     uv_run(&job->loop, UV_RUN_DEFAULT);
     uv_loop_close(&job->loop);

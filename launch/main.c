@@ -11,7 +11,8 @@
 
 #define EXIT_USAGE 2
 
-/* Command line over config file over environment. What is wrong is said here, once, not by every rank. */
+/* Command line over config file over environment. What is wrong is said here, once, not by every rank,
+ * though most of it is for them: environment_of hands it on. */
 static hvd_code take_settings(struct options *options, struct settings *settings, hvd_status *status)
 {
     hvd_code code = options->config ? config_file_read(options, options->config, status) : HVD_OK;

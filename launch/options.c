@@ -169,10 +169,12 @@ static hvd_code take_option(struct options *options, char ***argv, hvd_status *s
     int count = flag_values(&flag);
     if (count == 0 && own)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
+    /* The value of a flag that no word follows; take_values replaces it for the others. */
     snprintf(text, sizeof text, "%d", !flag.negated);
     hvd_code code = take_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status);
     if (code)
         return code;
+    /* Options keep the text itself, and `text` ends with this call: they get the word of argv. */
     if (flag.option)
         return give_option(options, flag.option, own ? own + 1 : (*argv)[-1], word, status);
     if (flag.setting)
@@ -187,7 +189,9 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
     options->foreign = calloc((size_t)foreign_count, sizeof *options->foreign);
     if (!options->values || !options->foreign)
         return out_of_memory(status);
+    /* The name of the program; even that may be missing. */
     argv += *argv != NULL;
+    /* A dash alone is no option but a command. */
     while (*argv && argv[0][0] == '-' && argv[0][1]) {
         if (strcmp(*argv, "--") == 0) {
             argv++;

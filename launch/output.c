@@ -61,6 +61,7 @@ static void pass_lines(struct output *output)
     size_t start = 0;
     while (start < output->used) {
         const char *text = output->line + start;
+        /* The rest of "\r\n", which may come with a later read. */
         if (output->after_return && *text == '\n') {
             output->after_return = false;
             start++;
@@ -70,6 +71,7 @@ static void pass_lines(struct output *output)
         if (start + length == output->used)
             break;
         output->after_return = text[length] == '\r';
+        /* An empty line is one only if it ends in '\n': progress bars begin with '\r'. */
         if (length > 0 || !output->after_return)
             pass_line(output, text, length);
         start += length + 1;
@@ -103,6 +105,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 {
     (void)suggested;
     struct output *output = handle->data;
+    /* Never empty: pass_lines leaves no full buffer behind. */
     *buffer = uv_buf_init(output->line + output->used, (unsigned)(OUTPUT_LINE_BYTES - output->used));
 }
 
@@ -118,6 +121,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     pass_lines(output);
     sink_flush(output->sink);
     if (sink_full(output->sink)) {
+        /* The pipe fills up then, and the rank has to wait: nothing is lost, and memory stays bounded. */
         uv_read_stop(stream);
         output->paused = true;
     }

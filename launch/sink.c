@@ -35,6 +35,7 @@ static int write_all(int file, const uint8_t *bytes, size_t length)
 {
     while (length > 0) {
         ssize_t count = write(file, bytes, length);
+        /* Another program that shares the file may have made it non-blocking. */
         if (count < 0 && errno == EAGAIN)
             poll(&(struct pollfd){.fd = file, .events = POLLOUT}, 1, -1);
         else if (count < 0 && errno != EINTR)
@@ -70,6 +71,7 @@ void sink_flush(struct sink *sink)
 {
     if (sink->writing || sink->waiting.length == 0)
         return;
+    /* The two change places: what is going must stay put while the loop takes more. */
     struct wire_writer empty = sink->going;
     sink->going = sink->waiting;
     sink->waiting = empty;

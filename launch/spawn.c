@@ -58,6 +58,7 @@ static int spawn(struct rank *rank, char **environment, const int ends[2], uv_ex
 {
     uv_stdio_container_t files[3] = {
         {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD}, {.flags = UV_INHERIT_FD}};
+    /* One reader of stdin at most; the others read an empty one. */
     if (rank->rank == 0)
         files[0] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = STDIN_FILENO};
     files[1].data.fd = ends[0];
@@ -83,6 +84,7 @@ hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
                                              "out of memory for rank %d's environment", rank->rank);
     if (!code) {
         int error = spawn(rank, environment, ends, ended);
+        /* In time: `ended` is called by the loop, not by uv_spawn. */
         rank->process.data = rank;
         if (error) {
             code = explain(rank, error, status);
@@ -94,6 +96,7 @@ hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
             report_rank_start(rank, environment);
         }
     }
+    /* The rank has its own by now. With ours open its output would never end. */
     for (int i = 0; i < 2; i++) {
         if (ends[i] >= 0)
             close(ends[i]);

@@ -55,6 +55,7 @@ static bool group_is_empty(const struct rank *rank)
 void stop_rest(struct rank *rank)
 {
     rank->gone = group_is_empty(rank);
+    /* A step that is further on keeps its own deadline. */
     if (!rank->gone && rank->step <= STEP_OWN)
         rank_step_to(rank, STEP_OWN, REST_SECONDS);
     watch(rank->job);
@@ -107,6 +108,7 @@ void stop_tick(uv_timer_t *clock)
         rank_tick(&job->ranks[i]);
         waiting = waiting || (!job->ranks[i].gone && job->ranks[i].step != STEP_NONE);
     }
+    /* Once all are gone it goes on ticking: stop_finished waits for their output, with a deadline. */
     if (!waiting && !all_gone(job))
         uv_timer_stop(clock);
 }
@@ -130,6 +132,7 @@ bool stop_finished(struct job *job)
 
 static void on_interrupt(struct job *job)
 {
+    /* The first one has been dealt with in on_signal; the second, if it is meant as one, kills. */
     if (job->interrupts++ == 0) {
         job->interrupted = clock_now();
     } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
@@ -145,6 +148,7 @@ static void on_signal(uv_signal_t *handle, int signal)
     bool first = !(signal == SIGINT && job->interrupts > 0);
     if (first) {
         job_say(job, "got %s; ending the job", report_signal_name(signal));
+        /* As the terminal would have done, were the ranks in its session. SIGTERM they get by their step. */
         for (int i = 0; i < job->size && signal != SIGTERM; i++)
             rank_signal(&job->ranks[i], signal);
         job_decide(job, 128 + signal);
