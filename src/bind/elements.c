@@ -57,6 +57,8 @@ static bool means(const char *format, const struct element *element)
 bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, size_t size)
 {
     const char *format = buffer->format ? buffer->format : "B";
+    /* Marks of the byte order that is this machine's, or of none; with another one the format matches
+     * nothing. */
     const char *letters = *format && strchr("@=<|", *format) ? format + 1 : format;
     for (int i = 0; i < ELEMENTS; i++) {
         if (means(letters, &elements[i]) && elements[i].bits == 8 * buffer->itemsize) {

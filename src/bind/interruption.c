@@ -3,6 +3,7 @@
 
 #include "bind/python.h"
 
+/* Between allow and end: what the thread needs to take the GIL again. */
 static _Thread_local PyThreadState *aside;
 
 void interruption_allow(void)

@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 static hvd_context *context;
-static bool opening; /* a thread is inside hvd_init */
+static bool opening; /* a thread is inside hvd_init, without the GIL */
 
 static bool is_forked(void)
 {
@@ -99,6 +99,7 @@ static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
     hvd_config_free(config);
     if (!opened)
         return NULL;
+    /* In a forked child the parent's context is forgotten, not freed: see hvd_shutdown. */
     context = opened;
     Py_RETURN_NONE;
 }
@@ -109,6 +110,7 @@ PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
 static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_context *closing = is_forked() ? NULL : context;
+    /* At once: leaving runs without the GIL, and other threads must not find a context that goes. */
     context = NULL;
     if (closing)
         operation_shut_down(closing);

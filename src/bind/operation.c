@@ -40,7 +40,7 @@ struct dropped {
     struct dropped *next;
 };
 
-static struct dropped *dropped_operations;
+static struct dropped *dropped_operations; /* with the GIL only */
 
 static void in_flight_release(struct in_flight *operation)
 {
@@ -121,6 +121,7 @@ static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
     if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* says nothing that nobody reads */
         return hvd_test(handle, status);
     hvd_code code;
+    /* During a shutdown nobody enters any more: it ends the operation, and this thread hears of that. */
     bool enter = !shutting_down;
     if (enter)
         atomic_fetch_add(&threads_in_wait, 1);
@@ -161,6 +162,7 @@ void operation_shut_down(hvd_context *context)
 {
     shutting_down = true;
     Py_BEGIN_ALLOW_THREADS;
+    /* Waiters come out after a WAIT_SLICE, other calls when they end: they look for signals with the GIL. */
     while (atomic_load(&threads_in_wait) > 0)
         pause_thread();
     hvd_shutdown(context);
@@ -287,7 +289,8 @@ int operation_init_module(PyObject *module)
     return handle_type ? PyModule_AddType(module, handle_type) : -1;
 }
 
-/* What is submitted last mostly ends last: with it in hand the others are only looked at. */
+/* What is submitted last mostly ends last: with it in hand the others are only looked at. Going backwards,
+ * the last failure noted is the first one's. */
 static int wait_backwards(PyObject *all, hvd_status *failure)
 {
     for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
@@ -334,6 +337,7 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
     }
     if (count > REQUEST_FINISH && arguments[REQUEST_FINISH] != Py_None) {
         Py_INCREF(self->finish = arguments[REQUEST_FINISH]);
+        /* The outputs, or the inputs where the operation runs in place. */
         if (!self->operation.results)
             Py_INCREF(self->written = arguments[arguments[3] == Py_None ? 2 : 3]);
     }
@@ -346,6 +350,7 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
     PyObject *answer = NULL;
     if (begin(arguments, count, 1, &operation))
         return NULL;
+    /* A signal may end the wait, but not the operation: then let_go keeps its tensors. */
     if (!wait_for(operation.handle))
         answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");
     let_go(&operation);

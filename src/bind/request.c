@@ -40,6 +40,7 @@ static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize
     return 0;
 }
 
+/* As the column `results` of operations.def, which is the engine's own; horovod.h says it in words. */
 static bool makes_results(hvd_operation operation)
 {
     return operation == HVD_ALLGATHER || operation == HVD_REDUCESCATTER || operation == HVD_ALLTOALL;
@@ -92,6 +93,7 @@ static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_s
         return -1;
     }
     *request = (hvd_request){.struct_size = sizeof *request};
+    /* In the order that request.h gives; 2 and 3 are inputs and outputs. */
     request->operation = (hvd_operation)PyLong_AsLong(arguments[0]);
     request->name = arguments[1] == Py_None ? NULL : PyUnicode_AsUTF8AndSize(arguments[1], NULL);
     request->reduction = (hvd_reduction)PyLong_AsLong(arguments[4]);
@@ -134,6 +136,7 @@ int request_read(hvd_context *context, hvd_request *request, struct held_tensors
     if (read_arguments(request, arguments, count) ||
         hold_tensors(held, request->operation, arguments[2], arguments[3]))
         return -1;
+    /* With outputs there are as many of them as inputs. */
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
     if (count > REQUEST_SPLITS && arguments[REQUEST_SPLITS] != Py_None &&
         read_splits(held, arguments[REQUEST_SPLITS],

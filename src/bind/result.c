@@ -32,6 +32,7 @@ static int result_get(PyObject *self, Py_buffer *view, int flags)
     Result *result = (Result *)self;
     const hvd_tensor *tensor = &result->tensor;
     if (!element_to_format(tensor->dtype)) {
+        /* A failed getbuffer has to leave it so. */
         view->obj = NULL;
         PyErr_Format(PyExc_BufferError, "the buffer protocol has no %s; use __dlpack__",
                      hvd_dtype_name(tensor->dtype));
@@ -101,6 +102,8 @@ static void destroy_capsule(PyObject *capsule)
 
 static PyObject *make_capsule(void *managed, const char *name, PyObject *owner)
 {
+    /* The capsule holds the Result until its consumer's deleter, or destroy_capsule, gives the reference
+     * back. */
     PyObject *capsule = managed ? PyCapsule_New(managed, name, destroy_capsule) : PyErr_NoMemory();
     if (capsule)
         Py_INCREF(owner);
@@ -140,6 +143,7 @@ static PyObject *result_dlpack(PyObject *self, PyObject *Py_UNUSED(arguments), P
         if (PyErr_Occurred())
             return NULL;
     }
+    /* Consumers older than DLPack 1.0 do not ask, and know the legacy struct only. */
     return major >= 1 ? make_versioned(self) : make_legacy(self);
 }
 

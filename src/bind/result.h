@@ -8,7 +8,7 @@
 /* Adds the type to the module. 0, or -1 with an exception set. */
 int result_init_module(PyObject *module);
 
-/* The results of a finished allgather as a list of Result. NULL with an exception set. */
+/* The results that the engine made, as a list of Result. NULL with an exception set. */
 PyObject *result_list(hvd_handle *handle, int32_t count);
 
 /* So many bytes of shared memory as a Result of uint8. NULL with an exception set. */

@@ -79,6 +79,7 @@ static int check_dense(PyObject *object, const struct tensor_role *role, const D
     if (!tensor->strides || has_no_elements(tensor))
         return 0;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
+        /* The stride of an extent of 1 is never used, and frameworks write anything there. */
         if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
             return refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
         expected *= tensor->shape[d];
@@ -136,6 +137,7 @@ static const DLExchangeTable *read_exchange_table(PyTypeObject *type)
     DLExchangeHeader *header = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
     Py_XDECREF(capsule);
     PyErr_Clear();
+    /* Newest first: an older major version hangs behind it. */
     while (header && header->version.major != 1)
         header = header->previous;
     const DLExchangeTable *table = (const DLExchangeTable *)header;
@@ -166,6 +168,7 @@ static int take_by_table(struct tensor_view *view, PyObject *object, const struc
     DLTensor borrowed;
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
+    /* The description is only lent: it lasts as long as the object does. */
     Py_INCREF(object);
     view->kept = object;
     return take_dlpack(view, object, role, &borrowed);
