@@ -37,12 +37,14 @@ static double gigabytes_per_second(size_t begin, void (*copy)(void *to, const vo
 {
     int64_t start = clock_now();
     for (size_t at = begin; at < begin + TOTAL; at += CHUNK) {
+        /* Only what was read may be written over. */
         if (at >= RING)
             wait_for(&read_so_far, at + CHUNK - RING);
         copy(ring + at % RING, source + at % DATA, CHUNK);
         atomic_store_explicit(&written, at + CHUNK, memory_order_release);
     }
     wait_for(&read_so_far, begin + TOTAL);
+    /* Bytes in a nanosecond are gigabytes in a second. */
     return TOTAL / (double)(clock_now() - start);
 }
 

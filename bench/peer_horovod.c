@@ -121,6 +121,7 @@ static void async(struct tensors *tensors)
     hvd_status status;
     for (int i = 0; i < tensors->number; i++) {
         char name[16];
+        /* The same names in every round, as in training. */
         snprintf(name, sizeof name, "%d", i);
         int64_t elements = (int64_t)tensors->elements[i];
         hvd_tensor input = describe(tensors, i, &elements);

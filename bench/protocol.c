@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+/* Rounds; a case whose round takes TOO_LONG times the time for it has one round only. */
 enum { WARM_UP = 3, FEWEST = 3, MOST = 2000, TOO_LONG = 5 };
 
 static double now(void)
@@ -52,6 +53,7 @@ static void add_tensor(struct tensors *tensors, size_t elements)
 
 static struct tensors one_tensor(size_t bytes, const char *dtype)
 {
+    /* The cases know float32 and the types of 16 bits. */
     struct tensors tensors = {.dtype = dtype, .element_size = strstr(dtype, "16") ? 2 : 4};
     add_tensor(&tensors, bytes / tensors.element_size);
     tensors.output = zeros(bytes * (size_t)peer_size());
@@ -124,6 +126,7 @@ static double memory_beyond(work_fn work, struct tensors *tensors)
     for (int i = 0; i < STEADY; i++)
         work(tensors);
     peer_barrier();
+    /* Between barriers: a rank that works or ends changes what the others hold of shared pages. */
     long after = memory_held();
     peer_barrier();
     return (double)(memory_of_opening + after - before);
@@ -136,6 +139,7 @@ static double median_time(work_fn work, struct tensors *tensors, double seconds)
     for (int i = 0; i < WARM_UP && longest < seconds; i++) {
         start = now();
         work(tensors);
+        /* Of all ranks, so that they agree on the number of rounds without another word. */
         longest = peer_largest(now() - start);
     }
     double rounds = seconds / longest;
