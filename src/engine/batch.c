@@ -83,6 +83,7 @@ static hvd_code check_method(const struct lane *lane, const struct hvd_handle *f
 static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
+    /* First of all: describe_job looks its row up in a table. */
     hvd_code code = check_method(lane, handles[0], batch->algorithm, status);
     if (code)
         return code;

@@ -19,11 +19,11 @@
 
 enum { DRIVER_FREE, DRIVER_TAKEN };
 
-/* How late a rank that waits for nothing hears of a fault or a request of others. */
+/* How late a rank that waits for nothing hears of a fault or a request of others, in ns. */
 #define NAP 2000000
 
 /* A caller that sleeps has to be rung for, and keeps others waiting until they sleep, too; so it yields for
- * longer than a wake-up takes. */
+ * longer than a wake-up takes, in ns. */
 #define YIELD_TIME_OF_CALLER     1000000
 #define YIELD_TIME_OF_BACKGROUND 5000
 

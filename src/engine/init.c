@@ -190,6 +190,7 @@ static void note_fork(void *owner)
     atomic_store(&context->forked, true);
 }
 
+/* Also of a context that could be opened in part only. Nobody drives any more before lanes are closed. */
 static void close_context(struct hvd_context *context)
 {
     forked_watch_remove(&context->watch);

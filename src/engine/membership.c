@@ -24,6 +24,7 @@ struct lane *membership_find(const struct hvd_context *context, int id)
 /* The handle of a removal ends once its lane has closed. */
 static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
 {
+    /* Where a broadcast has its root a removal has the id of the set. */
     int id = handle->request.root;
     sets_remove(&context->sets, id);
     /* The thread that added the set may have handed its lane over just now. */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define LOOKS_PER_PERIOD  8
-#define LOOKS_UNTIL_ASKED 2
+#define LOOKS_UNTIL_ASKED 2 /* in a row that heard nothing: a quarter of the period */
 
 /* The time between two looks; 0: none are wanted. */
 static int64_t interval(const struct hvd_context *context)
