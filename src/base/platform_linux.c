@@ -242,6 +242,7 @@ char platform_peer_state(int socket)
     char path[64], text[512];
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length))
         return '\0';
+    /* "pid (name) state ...", see proc(5). */
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)peer.pid);
     FILE *file = fopen(path, "re");
     if (!file)

@@ -28,7 +28,7 @@ struct free_block {
 };
 
 struct pool_chunk {
-    struct pool_chunk *previous, *next; /* in the pool's list of those with room */
+    struct pool_chunk *previous, *next; /* in the pool's list of those with room, or of spares (next) */
     struct free_block *given;           /* used before */
     size_t used;                        /* blocks in use */
     size_t fresh;                       /* where what was never used begins */

@@ -15,6 +15,7 @@ struct block {
 /* Part `index` of what a block's leader hands down to `parts` children. */
 static struct block block_part(struct block block, int parts, int index)
 {
+    /* In 64 bits, as the products are of two numbers of hosts. */
     int64_t rest = block.end - block.first - 1;
     return (struct block){block.first + 1 + (int)(rest * index / parts),
                           block.first + 1 + (int)(rest * (index + 1) / parts), block.first};

@@ -14,7 +14,7 @@
 #define MAGIC           "HHVD"
 #define MAGIC_BYTES     4
 #define VERSION         1
-#define HEADER_BYTES    8
+#define HEADER_BYTES    8 /* magic, version (u16), bytes of the body (u16) */
 #define NONCE_BYTES     32
 #define LABEL_ACCEPTS   "horovod accepts  "
 #define LABEL_INITIATES "horovod initiates"

@@ -7,7 +7,7 @@
 struct entry {
     size_t key_length;
     uint32_t length; /* of the value */
-    uint32_t joins;
+    uint32_t joins;  /* in the map of joins: how many there were */
     uint8_t bytes[]; /* key, value */
 };
 
