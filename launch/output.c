@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEPT_LINE_BYTES 1000
+#define KEPT_LINE_BYTES 1000 /* of each of the last lines */
 
 static void put_prefix(struct output *output)
 {

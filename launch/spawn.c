@@ -68,7 +68,7 @@ static int spawn(struct rank *rank, char **environment, const int ends[2], uv_ex
         .file = rank->job->options->command[0],
         .args = rank->job->options->command,
         .env = environment,
-        .flags = UV_PROCESS_DETACHED,
+        .flags = UV_PROCESS_DETACHED, /* calls setsid */
         .stdio_count = 3,
         .stdio = files,
     };
