@@ -96,6 +96,7 @@ PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
     int32_t *ids = malloc((size_t)count * sizeof *ids);
     if (!ids)
         return PyErr_NoMemory();
+    /* Between the two calls sets may come and go: the GIL does not stop the engine. */
     int32_t now = hvd_process_set_ids(context, ids, count);
     return list_of(ids, now < count ? now : count);
 }
