@@ -137,7 +137,7 @@ typedef struct hvd_request {
     hvd_operation operation;
     const char *name;         /* unique among this rank's requests in flight of this operation and process
                                  set; NULL: the engine counts, so ranks must submit in the same order */
-    int32_t count;            /* number of tensors; 0 only for barrier */
+    int32_t count;            /* number of tensors; 0 where there are none, as of a barrier or a join */
     int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
     const hvd_tensor *inputs; /* [count] */
     const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, alltoall
