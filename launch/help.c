@@ -35,7 +35,7 @@ static void print_flag(const char *shorter, const char *name, const char *argume
                        const char *help)
 {
     int column = printf("  ");
-    /* With the dashes that Horovod's own scripts have: -np N, -prefix-timestamp, but --min-np N. */
+    /* With the dashes that scripts for Horovod use: -np N, -prefix-timestamp, but --min-np N. */
     if (*shorter)
         column += printf("%s%s, ", strlen(shorter) > 2 && *argument ? "--" : "-", shorter);
     column += printf("--%s%s%s%s", choice ? "[no-]" : "", name, *argument ? " " : "", argument);
