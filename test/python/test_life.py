@@ -272,19 +272,28 @@ def test_wait_for_what_is_no_operation(size: int) -> None:
 
 
 def test_collector() -> None:
-    """What hooks are made of: an item for the list, and word of the first one."""
+    """What hooks are made of: an item for the list, and word of the first one of each thread in turn."""
     places: list[int] = []
     firsts: list[int] = []
-    collect = [_core.collector(places, i, lambda: firsts.append(len(places))) for i in range(2)]
+    last = bytearray(8)
+    collect = [_core.collector(places, i, lambda: firsts.append(len(places)), last) for i in range(2)]
     for call in (collect[1], collect[0], collect[1]):
         call("whatever")
     assert places == [1, 0, 1] and firsts == [0]
+    for call in (collect[0], collect[1]):
+        other = threading.Thread(target=call, args=("whatever",))
+        other.start()
+        other.join(30)
+        collect[0]("whatever")
+    assert places == [1, 0, 1, 0, 0, 1, 0] and firsts == [0, 3, 4, 5, 6]
     places.clear()
     with pytest.raises(ZeroDivisionError):
-        _core.collector(places, 2, lambda: 1 / 0)("whatever")  # type: ignore[arg-type,return-value]
+        _core.collector(places, 2, lambda: 1 / 0, last)("whatever")  # type: ignore[arg-type,return-value]
     assert places == []
     with pytest.raises(TypeError):
-        _core.collector((), 0, firsts.clear)  # type: ignore[arg-type]
+        _core.collector((), 0, firsts.clear, last)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="last must have 8 bytes"):
+        _core.collector(places, 0, firsts.clear, bytearray(7))
 
 
 def test_first_failure_of_many(rank: int, size: int) -> None:
