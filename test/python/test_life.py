@@ -98,7 +98,7 @@ def test_odd_environment(variable: str, value: str, says: str) -> None:
     assert says in result.stderr.splitlines()[-1], result.stderr
 
 
-def lonely(code: str, seconds: float = 100) -> subprocess.Popen[str]:
+def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str]:
     """Rank 0 of a job whose other rank never comes; it says when init begins."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     environment |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_START_TIMEOUT": str(seconds)}
@@ -110,7 +110,7 @@ def lonely(code: str, seconds: float = 100) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment | more,
     )
     assert process.stdout and process.stdout.readline() == "begin\n"
     return process
@@ -156,6 +156,32 @@ def test_init_in_two_threads() -> None:
     assert process.stdout and "another thread" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
+
+
+def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
+    """It runs while the tensors are let go, and waiting lets them go."""
+    process = lonely(
+        "import numpy as np\n"
+        "from horovod import _core\n"
+        "hvd.init()\n"
+        "class Odd(np.ndarray):\n"
+        "    def __del__(self):\n"
+        "        handle.wait()\n"
+        "class Wrapped:\n"
+        "    def __init__(self):\n"
+        "        self.inside = np.ones(3).view(Odd)\n"
+        "    def __dlpack__(self, **options):\n"
+        "        return self.inside.__dlpack__()\n"
+        "tensors = [Wrapped() for _ in range(40)]\n"
+        "handle = _core.submit(0, 'odd', tensors, None, 1, 1.0, 1.0, 0, 0, 0, True)\n"
+        "del tensors\n"
+        "handle.wait()\n"
+        "print('over')",
+        HOROVOD_SIZE="1",
+        MALLOC_PERTURB_="165",  # what is freed is not what it was
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "over\n", errors
 
 
 def test_mismatch_ends_one_round_only(rank: int, size: int) -> None:
