@@ -4,6 +4,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,8 +60,10 @@ static hvd_code parse_number(const struct setting *setting, const char *value, c
                              double *number, hvd_status *status)
 {
     char *end;
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL); /* the program's may have a decimal comma */
     errno = 0;
-    *number = strtod(value, &end);
+    *number = strtod_l(value, &end, plain);
+    freelocale(plain);
     if (end == value || *end || errno || isnan(*number))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is not a number (%s)", source, value,
                           setting->help);

@@ -10,6 +10,7 @@
 #include "tune/tuner.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,16 +24,20 @@ struct tuning {
 
 /* ---- the log ------------------------------------------------------------------------------------------- */
 
-/* Each row goes to the file at once, for whoever watches. */
+/* Each row goes to the file at once, for whoever watches; without the decimal comma of the program's locale.
+ */
 static void write_row(void *owner, enum tuner_stage stage, const struct values *values, double score)
 {
     FILE *log = ((struct tuning *)owner)->log;
     if (!log)
         return;
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL), before = uselocale(plain);
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(log, "%.15g,", values->of[i]);
     fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
     fflush(log);
+    uselocale(before);
+    freelocale(plain);
 }
 
 static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,6 +157,34 @@ def test_init_in_two_threads() -> None:
     assert process.stdout and "another thread" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
+
+
+def test_decimal_comma(tmp_path: Path) -> None:
+    """Programs with windows set the user's locale; numbers in settings and logs stay what they are."""
+    words = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]
+    if not shutil.which("localedef") or subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("this machine has no German locale")
+    process = lonely(
+        "import locale\n"
+        "import numpy as np\n"
+        "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "hvd.init()\n"
+        "for i in range(50):\n"
+        "    hvd.allreduce(np.ones(9), name='x')\n"
+        "hvd.shutdown()\n"
+        "print(f'{0.5:n}')",
+        LOCPATH=str(tmp_path),
+        HOROVOD_SIZE="1",
+        HOROVOD_CYCLE_TIME="0.5",
+        HOROVOD_AUTOTUNE="1",
+        HOROVOD_AUTOTUNE_LOG=str(tmp_path / "log"),
+        HOROVOD_AUTOTUNE_WARMUP_SAMPLES="0",
+        HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="1",
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "0,5\n", errors
+    rows = (tmp_path / "log").read_text().splitlines()
+    assert len(rows) > 2 and {row.count(",") for row in rows} == {rows[0].count(",")}
 
 
 def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
