@@ -4,13 +4,13 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plain.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "tune/sample.h"
 #include "tune/tuner.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +31,12 @@ static void write_row(void *owner, enum tuner_stage stage, const struct values *
     FILE *log = ((struct tuning *)owner)->log;
     if (!log)
         return;
-    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL), before = uselocale(plain);
+    locale_t before = uselocale(plain_locale());
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(log, "%.15g,", values->of[i]);
     fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
     fflush(log);
     uselocale(before);
-    freelocale(plain);
 }
 
 static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *status)

@@ -159,23 +159,28 @@ def test_init_in_two_threads() -> None:
     process.communicate(timeout=20)
 
 
-def test_decimal_comma(tmp_path: Path) -> None:
-    """Programs with windows set the user's locale; numbers in settings and logs stay what they are."""
-    words = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]
+@pytest.mark.parametrize("name", ["de_DE", "tr_TR"])
+def test_locales(name: str, tmp_path: Path) -> None:
+    """A decimal comma, and letters whose capitals are others: settings and files stay what they are."""
+    words = ["localedef", "-i", name, "-f", "UTF-8", str(tmp_path / f"{name}.UTF-8")]
     if not shutil.which("localedef") or subprocess.run(words, capture_output=True).returncode:
-        pytest.skip("this machine has no German locale")
+        pytest.skip(f"this machine has no locale {name}")
     process = lonely(
         "import locale\n"
         "import numpy as np\n"
-        "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "locale.setlocale(locale.LC_ALL, '')\n"
         "hvd.init()\n"
+        "hvd.barrier()\n"
         "for i in range(50):\n"
         "    hvd.allreduce(np.ones(9), name='x')\n"
         "hvd.shutdown()\n"
         "print(f'{0.5:n}')",
         LOCPATH=str(tmp_path),
+        LC_ALL=f"{name}.UTF-8",
         HOROVOD_SIZE="1",
         HOROVOD_CYCLE_TIME="0.5",
+        HOROVOD_LOG_LEVEL="warning",
+        HOROVOD_TIMELINE=str(tmp_path / "timeline"),
         HOROVOD_AUTOTUNE="1",
         HOROVOD_AUTOTUNE_LOG=str(tmp_path / "log"),
         HOROVOD_AUTOTUNE_WARMUP_SAMPLES="0",
@@ -185,6 +190,7 @@ def test_decimal_comma(tmp_path: Path) -> None:
     assert out == "0,5\n", errors
     rows = (tmp_path / "log").read_text().splitlines()
     assert len(rows) > 2 and {row.count(",") for row in rows} == {rows[0].count(",")}
+    assert '"NEGOTIATE_BARRIER"' in (tmp_path / "timeline").read_text()
 
 
 def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
