@@ -143,9 +143,26 @@ static int distance(const char *from, const char *to)
     return row[width];
 }
 
+/* Whether its words begin words of the other in this order, as "stall-warn" in "stall-check-warning-time". */
+static bool abbreviates(const char *name, const char *whole)
+{
+    for (; *whole; whole += strcspn(whole, "-"), whole += *whole == '-') {
+        size_t length = strcspn(name, "-");
+        if (strncmp(name, whole, length) != 0)
+            continue;
+        name += length;
+        if (!*name++)
+            return true;
+    }
+    return false;
+}
+
 static void consider(const char *candidate, const char *name, const char **best, int *least)
 {
-    int letters = *candidate ? distance(name, candidate) : *least;
+    if (!*candidate)
+        return;
+    bool begins = strncmp(name, candidate, strlen(name)) == 0;
+    int letters = begins ? 0 : abbreviates(name, candidate) ? 1 : distance(name, candidate);
     if (letters < *least) {
         *least = letters;
         *best = candidate;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +67,7 @@ class Reducer(Generic[P, A]):
     ``arrived`` gets every gradient of every backward pass; ``ready`` starts its reduction in the last one,
     ``finish`` starts what no pass has (ranks may use different parameters) and waits for all, ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
-    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys.
+    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys. Any thread.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Reducer(Generic[P, A]):
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
         self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
         self.rounds = 0  # calls of `finish` in this step that reduced
+        self.lock = threading.RLock()  # of all but `arrived`
         self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
         self.forget()
 
@@ -118,23 +120,26 @@ class Reducer(Generic[P, A]):
 
     def ready(self, waits: bool = False) -> None:
         """One more pass has added to the gradients that have arrived; `waits`: `finish` comes next."""
-        arrived = self.arrived[:]
-        del self.arrived[: len(arrived)]  # others may have come since
-        starting, passes = [], self.passes
-        for place in arrived:
-            seen = self.seen.get(place, 0) + 1
-            if seen > passes or self.rounds:
-                self._check_turn(place, seen)
-            self.seen[place] = seen
-            if seen == passes:
-                starting.append(place)
-        self.changed.update(arrived)
-        if not self.rules.early or not starting:
-            return
-        self.due = True
-        if self.sparse is None:
-            starting = [place for place in starting if not self.gradients.is_sparse(self.parameters[place])]
-        self._start(starting, waits)
+        with self.lock:
+            arrived = self.arrived[:]
+            del self.arrived[: len(arrived)]  # others may have come since
+            starting, passes = [], self.passes
+            for place in arrived:
+                seen = self.seen.get(place, 0) + 1
+                if seen > passes or self.rounds:
+                    self._check_turn(place, seen)
+                self.seen[place] = seen
+                if seen == passes:
+                    starting.append(place)
+            self.changed.update(arrived)
+            if not self.rules.early or not starting:
+                return
+            self.due = True
+            if self.sparse is None:
+                starting = [
+                    place for place in starting if not self.gradients.is_sparse(self.parameters[place])
+                ]
+            self._start(starting, waits)
 
     def _check_turn(self, place: int, seen: int) -> None:
         if seen > self.passes:
@@ -151,26 +156,27 @@ class Reducer(Generic[P, A]):
 
     def finish(self) -> None:
         """Returns when all gradients are reduced; raises the first error after all have ended."""
-        self.ready(waits=True)
-        if not self.rules.member or (self.rounds and not self.changed):
-            return
-        if self.sparse is None:
-            self.sparse = self._agree_on_sparse()
-        rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
-        trained = self.gradients.is_trained
-        rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
-        self._start(rest, waits=True)
-        taken, self.in_flight = self.in_flight, set()
-        self.changed.clear()
-        self.rounds, self.due = self.rounds + 1, False
-        gathering, self.gathering = self.gathering, {}
-        waits: list[Callable[[], None]] = [self._finish_dense]
-        waits += [partial(self._finish_sparse, *item) for item in gathering.items()]
-        failures = [error for wait in waits if (error := _failure_of(wait)) is not None]
-        if failures:
-            self.forget()
-            raise failures[0]
-        self._settle(taken)
+        with self.lock:
+            self.ready(waits=True)
+            if not self.rules.member or (self.rounds and not self.changed):
+                return
+            if self.sparse is None:
+                self.sparse = self._agree_on_sparse()
+            rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
+            trained = self.gradients.is_trained
+            rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
+            self._start(rest, waits=True)
+            taken, self.in_flight = self.in_flight, set()
+            self.changed.clear()
+            self.rounds, self.due = self.rounds + 1, False
+            gathering, self.gathering = self.gathering, {}
+            waits: list[Callable[[], None]] = [self._finish_dense]
+            waits += [partial(self._finish_sparse, *item) for item in gathering.items()]
+            failures = [error for wait in waits if (error := _failure_of(wait)) is not None]
+            if failures:
+                self.forget()
+                raise failures[0]
+            self._settle(taken)
 
     def forget(self) -> None:
         """The step is over; gradients may come anew."""

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include "base/append.h"
+#include "base/plain.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -20,7 +21,7 @@ static atomic_bool hide_time;
 hvd_code log_configure(const struct settings *settings, hvd_status *status)
 {
     for (int level = 0; level <= LOG_FATAL; level++) {
-        if (strcasecmp(settings->log_level, level_names[level]) == 0) {
+        if (strcasecmp_l(settings->log_level, level_names[level], plain_locale()) == 0) {
             atomic_store(&lowest_level, level);
             atomic_store(&hide_time, settings->log_hide_time);
             return HVD_OK;

@@ -1,6 +1,7 @@
 /* settings.c - parse, check and keep the settings of settings.def. One thread per struct. */
 #include "base/settings.h"
 
+#include "base/plain.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -60,7 +61,7 @@ static hvd_code parse_number(const struct setting *setting, const char *value, c
 {
     char *end;
     errno = 0;
-    *number = strtod(value, &end);
+    *number = strtod_l(value, &end, plain_locale());
     if (end == value || *end || errno || isnan(*number))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is not a number (%s)", source, value,
                           setting->help);
@@ -83,10 +84,9 @@ static hvd_code parse_boolean(const struct setting *setting, const char *value, 
 {
     static const char *const yes[] = {"true", "yes", "on"}, *const no[] = {"false", "no", "off"};
     for (int i = 0; i < 3; i++) {
-        if (strcasecmp(value, yes[i]) == 0 || strcasecmp(value, no[i]) == 0) {
-            *result = strcasecmp(value, yes[i]) == 0;
+        *result = strcasecmp_l(value, yes[i], plain_locale()) == 0;
+        if (*result || strcasecmp_l(value, no[i], plain_locale()) == 0)
             return HVD_OK;
-        }
     }
     double number;
     if (parse_number(setting, value, source, &number, status))

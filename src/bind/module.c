@@ -203,11 +203,14 @@ PyDoc_STRVAR(shared_doc, "shared($module, bytes, /)\n--\n\n"
 static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
 {
     PyObject *list = PyTuple_GetItem(state, 0), *first = PyTuple_GetItem(state, 2);
-    if (!PyList_Size(list)) {
+    char *last = PyByteArray_AsString(PyTuple_GetItem(state, 3));
+    unsigned long thread = PyThread_get_thread_ident();
+    if (!PyList_Size(list) || memcmp(last, &thread, sizeof thread) != 0) {
         PyObject *answer = PyObject_CallNoArgs(first);
         if (!answer)
             return NULL;
         Py_DECREF(answer);
+        memcpy(last, &thread, sizeof thread);
     }
     if (PyList_Append(list, PyTuple_GetItem(state, 1)))
         return NULL;
@@ -217,15 +220,19 @@ static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
 static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
 
 PyDoc_STRVAR(collector_doc,
-             "collector($module, list, item, first, /)\n--\n\n"
+             "collector($module, list, item, first, last, /)\n--\n\n"
              "A function of one argument that appends the item to the list; before that it calls "
-             "first() if the list is empty.");
+             "first() if the list is empty, or if another thread was the last to append: `last`, "
+             "bytearray(8), keeps which.");
 
 static PyObject *core_collector(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    PyObject *list, *item, *first;
-    if (!PyArg_ParseTuple(arguments, "O!OO:collector", &PyList_Type, &list, &item, &first))
+    PyObject *list, *item, *first, *last;
+    if (!PyArg_ParseTuple(arguments, "O!OOO!:collector", &PyList_Type, &list, &item, &first,
+                          &PyByteArray_Type, &last))
         return NULL;
+    if (PyByteArray_Size(last) != sizeof(unsigned long))
+        return PyErr_Format(PyExc_ValueError, "last must have %zu bytes", sizeof(unsigned long));
     return PyCFunction_NewEx(&collect_definition, arguments, NULL);
 }
 

@@ -6,6 +6,7 @@
 #include "bind/interruption.h"
 #include "bind/module.h"
 #include "bind/operation.h"
+#include "bind/request.h"
 
 #include <stdlib.h>
 
@@ -20,20 +21,6 @@ static PyObject *list_of(int32_t *values, int32_t count)
     }
     free(values);
     return list;
-}
-
-/* -1 with an exception set when the object is no number that fits. */
-static int read_int32(PyObject *object, int32_t *value)
-{
-    long number = PyLong_AsLong(object);
-    if (number == -1 && PyErr_Occurred())
-        return -1;
-    if (number < INT32_MIN || number > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%ld is neither a rank nor the id of a process set", number);
-        return -1;
-    }
-    *value = (int32_t)number;
-    return 0;
 }
 
 static int32_t *read_ranks(PyObject *sequence, int32_t *count)

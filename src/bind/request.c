@@ -18,11 +18,12 @@ static const char *name_of(hvd_operation operation)
 
 void held_tensors_release(struct held_tensors *held)
 {
-    for (int32_t i = 0; i < held->count; i++)
-        tensor_view_release(&held->views[i]);
-    free(held->views);
-    free(held->splits);
-    *held = (struct held_tensors){0};
+    struct held_tensors own = *held;
+    *held = (struct held_tensors){0}; /* the end of a tensor may run Python, and come back here */
+    for (int32_t i = 0; i < own.count; i++)
+        tensor_view_release(&own.views[i]);
+    free(own.views);
+    free(own.splits);
 }
 
 static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize_t count,
@@ -85,6 +86,21 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
 
 /* ---- requests -------------------------------------------------------------------------------------- */
 
+int read_int32(PyObject *object, int32_t *value)
+{
+    int overflow;
+    long number = PyLong_AsLongAndOverflow(object, &overflow);
+    if (number == -1 && !overflow && PyErr_Occurred())
+        return -1;
+    if (overflow || number < INT32_MIN || number > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%S is neither a rank nor the id of a process set nor an operation",
+                     object);
+        return -1;
+    }
+    *value = (int32_t)number;
+    return 0;
+}
+
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
     if (count < REQUEST_ARGUMENTS || count > REQUEST_END) {
@@ -94,14 +110,16 @@ static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_s
     }
     *request = (hvd_request){.struct_size = sizeof *request};
     /* In the order that request.h gives; 2 and 3 are inputs and outputs. */
-    request->operation = (hvd_operation)PyLong_AsLong(arguments[0]);
+    int32_t operation, reduction;
+    if (read_int32(arguments[0], &operation) || read_int32(arguments[4], &reduction) ||
+        read_int32(arguments[7], &request->root) || read_int32(arguments[8], &request->process_set) ||
+        read_int32(arguments[9], &request->priority))
+        return -1;
+    request->operation = (hvd_operation)operation;
+    request->reduction = (hvd_reduction)reduction;
     request->name = arguments[1] == Py_None ? NULL : PyUnicode_AsUTF8AndSize(arguments[1], NULL);
-    request->reduction = (hvd_reduction)PyLong_AsLong(arguments[4]);
     request->prescale = PyFloat_AsDouble(arguments[5]);
     request->postscale = PyFloat_AsDouble(arguments[6]);
-    request->root = (int32_t)PyLong_AsLong(arguments[7]);
-    request->process_set = (int32_t)PyLong_AsLong(arguments[8]);
-    request->priority = (int32_t)PyLong_AsLong(arguments[9]);
     request->grouped = PyObject_IsTrue(arguments[10]);
     return PyErr_Occurred() ? -1 : 0;
 }

@@ -27,6 +27,9 @@ int request_read(hvd_context *context, hvd_request *request, struct held_tensors
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,
                    hvd_handle **handle);
 
+/* A rank, a set or the number of an operation. 0, or -1 with an exception set. */
+int read_int32(PyObject *object, int32_t *value);
+
 /* Lets go of the Python objects. */
 void held_tensors_release(struct held_tensors *held);
 

@@ -1,12 +1,12 @@
 /* alltoall_routed.c - a block for every other rank: first their lengths, then the blocks, on the same ways.
  *
- *   A block goes the shorter way round in jumps of 2^k, one for each bit of the distance, the smallest first:
- *   8 ranks, from rank 0
- *     to 1: +1     to 2: +2     to 3: +1 +2   to 4: +4     to 5: -1 -2   to 6: -2     to 7: -1
- *     so the block from 0 to 3 passes through 1, and that from 0 to 5 through 7
+ *   Up to 8 ranks all have links to each other, and a block goes straight. Beyond, it goes the shorter way
+ *   round in jumps of 2^k, one for each bit of the distance, the smallest first; 10 ranks, from rank 0
+ *     to 1: +1   2: +2   3: +1 +2   4: +4   5: +1 +4   6: -4   7: -1 -2   8: -2   9: -1
+ *     so the block from 0 to 3 passes through 1, and that from 0 to 7 through 9
  *
- *   cost: log2(n) jumps, twice; each rank sends its own blocks and those that pass through it (none up to 5
- *   ranks; 2 besides 7 of its own with 8 ranks, 10 besides 15 with 16), and 8 bytes more for each.
+ *   cost: log2(n) jumps, twice; each rank sends its own blocks and those that pass through it (none up to 8
+ *   ranks; 3 besides 9 of its own with 10 ranks, 10 besides 15 with 16), and 8 bytes more for each.
  *
  * The links of the graph are enough (pattern.h). A block passes on byte by byte as it comes in. In the first
  * phase every block is one number, how many rows the block of the second phase has; so a rank learns the
@@ -53,6 +53,8 @@ static int bits_of(int distance)
 static int count_slots(int size)
 {
     int slots = size;
+    if (size <= PATTERN_COMPLETE)
+        return slots;
     for (int direction = -1; direction <= 1; direction += 2)
         for (int distance = 1; distance <= reach(direction, size); distance++)
             slots += bits_of(distance) - 1;
@@ -91,18 +93,37 @@ static void plan_jump(const struct job *job, int direction, int distance, int ro
     *passing = (struct passing){slot, receive};
 }
 
-static void plan_ways(const struct job *job, struct schedule *schedule)
+static void plan_straight(const struct job *job, struct schedule *schedule)
 {
     const struct routes *routes = job->scratch;
+    for (int distance = 1; distance < job->size; distance++) {
+        int to = pattern_shift(job->rank, distance, job->size);
+        int from = pattern_shift(job->rank, -distance, job->size);
+        schedule_add(schedule, step_of(STEP_SEND, BUFFER_INPUT, to, routes->sources[to]));
+        schedule_add(schedule, step_of(STEP_RECEIVE, BUFFER_OUTPUT, from, routes->places[from]));
+    }
+}
+
+static void plan_jumps(const struct job *job, struct schedule *schedule)
+{
     int next_slot = job->size;
-    struct step own = step_of(STEP_COPY, BUFFER_OUTPUT, 0, routes->places[job->rank]);
-    own.from = routes->sources[job->rank].offset;
-    schedule_add(schedule, own);
     for (int round = 0; round < pattern_rounds(job->size); round++)
         for (int direction = 1; direction >= -1; direction -= 2)
             for (int distance = 1; distance <= reach(direction, job->size); distance++)
                 if (distance >> round & 1)
                     plan_jump(job, direction, distance, round, &next_slot, schedule);
+}
+
+static void plan_ways(const struct job *job, struct schedule *schedule)
+{
+    const struct routes *routes = job->scratch;
+    struct step own = step_of(STEP_COPY, BUFFER_OUTPUT, 0, routes->places[job->rank]);
+    own.from = routes->sources[job->rank].offset;
+    schedule_add(schedule, own);
+    if (job->size <= PATTERN_COMPLETE)
+        plan_straight(job, schedule);
+    else
+        plan_jumps(job, schedule);
 }
 
 /* ---- the lengths ---------------------------------------------------------------------------------- */

@@ -85,8 +85,8 @@ static int insert(int *list, int count, int value)
 int pattern_peers(int rank, int size, int peers[PATTERN_PEER_LIMIT])
 {
     int count = 0;
-    for (int round = 0; round < pattern_rounds(size); round++) {
-        int distance = (int)(1u << round);
+    bool complete = size <= PATTERN_COMPLETE;
+    for (int distance = 1; distance < size; distance += complete ? 1 : distance) {
         count = insert(peers, count, pattern_shift(rank, distance, size));
         count = insert(peers, count, pattern_shift(rank, -distance, size));
     }

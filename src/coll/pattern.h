@@ -1,7 +1,9 @@
 /* pattern.h - who talks to whom about which block, as arithmetic: no link, no memory, no state.
  *
  * All algorithms stay on one graph: rank +- 2^k modulo size. Ring, recursive doubling with folding, binomial
- * trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) links at most. */
+ * trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) links at most.
+ * Few ranks have a link for every pair, which costs two more at most: alltoall's blocks then pass through
+ * nobody. */
 #ifndef HVD_COLL_PATTERN_H
 #define HVD_COLL_PATTERN_H
 
@@ -34,6 +36,7 @@ int pattern_tree_parent(int rank, int root, int size);
 int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHILD_LIMIT]);
 
 #define PATTERN_PEER_LIMIT 64
+#define PATTERN_COMPLETE   8 /* up to so many ranks there is a link for every pair */
 
 /* Every rank that an algorithm on so many ranks may talk to, ascending, without `rank` itself; returns how
  * many. Symmetric: a is a peer of b exactly if b is one of a. */

@@ -4,6 +4,7 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plain.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "tune/sample.h"
@@ -23,16 +24,19 @@ struct tuning {
 
 /* ---- the log ------------------------------------------------------------------------------------------- */
 
-/* Each row goes to the file at once, for whoever watches. */
+/* Each row goes to the file at once, for whoever watches; without the decimal comma of the program's locale.
+ */
 static void write_row(void *owner, enum tuner_stage stage, const struct values *values, double score)
 {
     FILE *log = ((struct tuning *)owner)->log;
     if (!log)
         return;
+    locale_t before = uselocale(plain_locale());
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(log, "%.15g,", values->of[i]);
     fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
     fflush(log);
+    uselocale(before);
 }
 
 static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *status)

@@ -18,9 +18,6 @@
 #include <unistd.h>
 
 #define CONNECTION_LIMIT 16384
-#define STRANGER_LIMIT   256
-#define STRANGER_TIME    (10 * CLOCK_SECOND)
-#define STRANGER_GRACE   (CLOCK_SECOND / 2) /* not dropped in favour of newer ones before */
 #define PAUSE            (CLOCK_SECOND / 10)
 
 enum { POLL_STOP, POLL_LISTENER, POLL_CONNECTIONS };

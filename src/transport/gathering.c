@@ -11,9 +11,6 @@
 #include <string.h>
 
 #define RETRY_INTERVAL (CLOCK_SECOND / 20)
-#define STRANGER_LIMIT 256
-#define STRANGER_TIME  (10 * CLOCK_SECOND)
-#define STRANGER_GRACE (CLOCK_SECOND / 2) /* not dropped in favour of newer ones before */
 
 enum { POLL_TCP, POLL_LOCAL, POLL_CANDIDATES };
 

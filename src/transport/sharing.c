@@ -15,7 +15,7 @@ hvd_code sharing_begin(struct sharing *sharing, const struct segment *own, int i
                        hvd_status *status)
 {
     size_t bytes = segment_offer_bytes(channels);
-    *sharing = (struct sharing){.channels = channels, .fd_out = own ? own->fd : -1};
+    *sharing = (struct sharing){.channels = channels, .fd_out = own ? own->fd : -1, .fd_in = -1};
     sharing->out = calloc(1, bytes); /* all zeros is an offer of nothing */
     sharing->in = calloc(1, bytes);
     sharing->rings = calloc((size_t)channels, sizeof *sharing->rings);
@@ -28,6 +28,8 @@ hvd_code sharing_begin(struct sharing *sharing, const struct segment *own, int i
 
 void sharing_free(struct sharing *sharing)
 {
+    if (sharing->out) /* it was begun */
+        socket_close(&sharing->fd_in);
     free(sharing->out);
     free(sharing->in);
     free(sharing->rings);
@@ -63,7 +65,8 @@ static hvd_code send_all(struct sharing *sharing, int socket, const uint8_t *byt
     return HVD_OK;
 }
 
-static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes, size_t length, int *fd,
+/* A descriptor may come with any of the bytes. */
+static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes, size_t length,
                             hvd_status *status)
 {
     while (sharing->received < length) {
@@ -71,8 +74,8 @@ static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes,
         ssize_t n =
             platform_receive_with_fd(socket, bytes + sharing->received, length - sharing->received, &came);
         if (came >= 0) {
-            socket_close(fd);
-            *fd = came;
+            socket_close(&sharing->fd_in);
+            sharing->fd_in = came;
         }
         if (n <= 0)
             return ended(n, status);
@@ -85,13 +88,11 @@ static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes,
 
 static hvd_code receive_offer(struct sharing *sharing, int socket, hvd_status *status)
 {
-    int fd = -1;
     size_t bytes = segment_offer_bytes(sharing->channels);
-    hvd_code code = receive_all(sharing, socket, sharing->in, bytes, &fd, status);
+    hvd_code code = receive_all(sharing, socket, sharing->in, bytes, status);
     if (!code)
-        sharing->segment = segment_accept(sharing->in, fd, sharing->rings, sharing->channels);
+        sharing->segment = segment_accept(sharing->in, sharing->fd_in, sharing->rings, sharing->channels);
     sharing->mine = sharing->segment != NULL;
-    socket_close(&fd);
     return code;
 }
 
@@ -107,7 +108,6 @@ hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status
 {
     hvd_code code = HVD_OK;
     while (!code) {
-        int none = -1;
         switch (sharing->stage) {
         case OFFER_OUT:
             code = send_all(sharing, socket, sharing->out, segment_offer_bytes(sharing->channels),
@@ -120,7 +120,7 @@ hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status
             code = send_all(sharing, socket, &sharing->mine, 1, -1, status);
             break;
         case VERDICT_IN:
-            code = receive_all(sharing, socket, &sharing->theirs, 1, &none, status);
+            code = receive_all(sharing, socket, &sharing->theirs, 1, status);
             break;
         default:
             return conclude(sharing, status);

@@ -11,7 +11,7 @@
 
 struct sharing { /* zeroed memory is a valid empty one */
     int channels;
-    int fd_out;        /* the own segment's */
+    int fd_out, fd_in; /* of the own segment; of the other's, once it has come */
     uint8_t *out, *in; /* offers */
     size_t sent, received;
     int stage;

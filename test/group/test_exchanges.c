@@ -151,7 +151,7 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
 
 static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
 {
-    int64_t splits[8], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
+    int64_t splits[MOST_RANKS + 3], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
     for (int to = 0; to < member->size; to++)
         shape[0] += splits[to] = rows_to(pattern, member->rank, to);
     double *input = calloc((size_t)(shape[0] * width) + 1, sizeof *input), *next = input;
@@ -217,3 +217,7 @@ static void all_cases(struct member *member)
 VARIANT(over_shm, "shm", "cache_capacity", "1024")
 VARIANT(over_tcp_tiny_cache, "tcp", "cache_capacity", "8")
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
+
+/* Where not every pair has a link. */
+GROUP_TEST(blocks_that_pass_through, alltoall_product, MOST_RANKS + 1, MOST_RANKS + 3, EVERY_TRANSPORT,
+           .seconds = 300)

@@ -176,6 +176,17 @@ def test_broadcast_async(kind: Any, rank: int, size: int) -> None:
     check(kind, kind.hvd.synchronize(second), [0], "float32")
 
 
+def test_numbers_beyond_the_engine() -> None:
+    """They are not cut to what is left of them: 2**32 would be rank 0."""
+    for number in (2**31, 2**32, -(2**40), 2**70):
+        with pytest.raises(ValueError, match=f"{number} is neither a rank"):
+            basics.broadcast(np.ones(1), number)
+        with pytest.raises(ValueError, match=f"{number} is neither a rank"):
+            basics.allreduce(np.ones(1), op=number)
+    with pytest.raises(TypeError):
+        basics.broadcast(np.ones(1), 0.0)  # type: ignore[arg-type]
+
+
 def test_strided_input(kind: Any, rank: int, size: int) -> None:
     matrix = kind.array(np.arange(12).reshape(3, 4))
     check(kind, kind.hvd.allreduce(matrix.T, op=basics.Sum), np.arange(12).reshape(3, 4).T * size, "float32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_odd_environment(variable: str, value: str, says: str) -> None:
     assert says in result.stderr.splitlines()[-1], result.stderr
 
 
-def lonely(code: str, seconds: float = 100) -> subprocess.Popen[str]:
+def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str]:
     """Rank 0 of a job whose other rank never comes; it says when init begins."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     environment |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_START_TIMEOUT": str(seconds)}
@@ -110,7 +111,7 @@ def lonely(code: str, seconds: float = 100) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment | more,
     )
     assert process.stdout and process.stdout.readline() == "begin\n"
     return process
@@ -156,6 +157,66 @@ def test_init_in_two_threads() -> None:
     assert process.stdout and "another thread" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("name", ["de_DE", "tr_TR"])
+def test_locales(name: str, tmp_path: Path) -> None:
+    """A decimal comma, and letters whose capitals are others: settings and files stay what they are."""
+    words = ["localedef", "-i", name, "-f", "UTF-8", str(tmp_path / f"{name}.UTF-8")]
+    if not shutil.which("localedef") or subprocess.run(words, capture_output=True).returncode:
+        pytest.skip(f"this machine has no locale {name}")
+    process = lonely(
+        "import locale\n"
+        "import numpy as np\n"
+        "locale.setlocale(locale.LC_ALL, '')\n"
+        "hvd.init()\n"
+        "hvd.barrier()\n"
+        "for i in range(50):\n"
+        "    hvd.allreduce(np.ones(9), name='x')\n"
+        "hvd.shutdown()\n"
+        "print(f'{0.5:n}')",
+        LOCPATH=str(tmp_path),
+        LC_ALL=f"{name}.UTF-8",
+        HOROVOD_SIZE="1",
+        HOROVOD_CYCLE_TIME="0.5",
+        HOROVOD_LOG_LEVEL="warning",
+        HOROVOD_TIMELINE=str(tmp_path / "timeline"),
+        HOROVOD_AUTOTUNE="1",
+        HOROVOD_AUTOTUNE_LOG=str(tmp_path / "log"),
+        HOROVOD_AUTOTUNE_WARMUP_SAMPLES="0",
+        HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="1",
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "0,5\n", errors
+    rows = (tmp_path / "log").read_text().splitlines()
+    assert len(rows) > 2 and {row.count(",") for row in rows} == {rows[0].count(",")}
+    assert '"NEGOTIATE_BARRIER"' in (tmp_path / "timeline").read_text()
+
+
+def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
+    """It runs while the tensors are let go, and waiting lets them go."""
+    process = lonely(
+        "import numpy as np\n"
+        "from horovod import _core\n"
+        "hvd.init()\n"
+        "class Odd(np.ndarray):\n"
+        "    def __del__(self):\n"
+        "        handle.wait()\n"
+        "class Wrapped:\n"
+        "    def __init__(self):\n"
+        "        self.inside = np.ones(3).view(Odd)\n"
+        "    def __dlpack__(self, **options):\n"
+        "        return self.inside.__dlpack__()\n"
+        "tensors = [Wrapped() for _ in range(40)]\n"
+        "handle = _core.submit(0, 'odd', tensors, None, 1, 1.0, 1.0, 0, 0, 0, True)\n"
+        "del tensors\n"
+        "handle.wait()\n"
+        "print('over')",
+        HOROVOD_SIZE="1",
+        MALLOC_PERTURB_="165",  # what is freed is not what it was
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "over\n", errors
 
 
 def test_mismatch_ends_one_round_only(rank: int, size: int) -> None:
@@ -272,19 +333,28 @@ def test_wait_for_what_is_no_operation(size: int) -> None:
 
 
 def test_collector() -> None:
-    """What hooks are made of: an item for the list, and word of the first one."""
+    """What hooks are made of: an item for the list, and word of the first one of each thread in turn."""
     places: list[int] = []
     firsts: list[int] = []
-    collect = [_core.collector(places, i, lambda: firsts.append(len(places))) for i in range(2)]
+    last = bytearray(8)
+    collect = [_core.collector(places, i, lambda: firsts.append(len(places)), last) for i in range(2)]
     for call in (collect[1], collect[0], collect[1]):
         call("whatever")
     assert places == [1, 0, 1] and firsts == [0]
+    for call in (collect[0], collect[1]):
+        other = threading.Thread(target=call, args=("whatever",))
+        other.start()
+        other.join(30)
+        collect[0]("whatever")
+    assert places == [1, 0, 1, 0, 0, 1, 0] and firsts == [0, 3, 4, 5, 6]
     places.clear()
     with pytest.raises(ZeroDivisionError):
-        _core.collector(places, 2, lambda: 1 / 0)("whatever")  # type: ignore[arg-type,return-value]
+        _core.collector(places, 2, lambda: 1 / 0, last)("whatever")  # type: ignore[arg-type,return-value]
     assert places == []
     with pytest.raises(TypeError):
-        _core.collector((), 0, firsts.clear)  # type: ignore[arg-type]
+        _core.collector((), 0, firsts.clear, last)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="last must have 8 bytes"):
+        _core.collector(places, 0, firsts.clear, bytearray(7))
 
 
 def test_first_failure_of_many(rank: int, size: int) -> None:

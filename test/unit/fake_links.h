@@ -14,7 +14,7 @@
 
 #define PIPE_LIMIT    8192 /* bytes */
 #define MESSAGE_LIMIT 1024 /* in one pipe */
-#define WORLD_RANKS   8
+#define WORLD_RANKS   11
 #define WORLD_CHANNEL 3
 
 static uint64_t random_state = 1;

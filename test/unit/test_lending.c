@@ -5,6 +5,7 @@
 #include "test.h"
 #include "transport/arena.h"
 #include "transport/peer.h"
+#include "transport/sharing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,30 @@ TEST(test_what_a_child_writes_stays_its_own)
     assert_int_equal(pair->memory[1000], (uint8_t)(7000 + (1000 >> 8)));
     introduce(pair);
     assert_int_equal(send_some(pair, pair->memory, BYTES), BYTES);
+}
+
+/* The offer in two parts, its descriptor with the first; one more comes with the verdict. */
+TEST(test_an_offer_comes_in_parts)
+{
+    struct pair *pair = *state;
+    struct segment *own = pair->mesh[0].segment;
+    struct sharing sharing;
+    int ends[2], before = count_entries("/proc/self/fd");
+    uint8_t offer[64], yes = 1;
+    size_t bytes = segment_offer_bytes(1);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    ASSERT_OK(sharing_begin(&sharing, own, 0, 1, &check_status));
+    segment_offer(own, 0, offer);
+    assert_int_equal(platform_send_with_fd(ends[1], offer, 1, own->fd), 1);
+    assert_int_equal(sharing_advance(&sharing, ends[0], NULL), HVD_IN_PROGRESS);
+    assert_int_equal(platform_send_with_fd(ends[1], offer + 1, bytes - 1, -1), bytes - 1);
+    assert_int_equal(sharing_advance(&sharing, ends[0], NULL), HVD_IN_PROGRESS);
+    assert_int_equal(platform_send_with_fd(ends[1], &yes, 1, own->fd), 1);
+    ASSERT_OK(sharing_advance(&sharing, ends[0], &check_status));
+    sharing_free(&sharing);
+    socket_close(&ends[0]);
+    socket_close(&ends[1]);
+    assert_int_equal(count_entries("/proc/self/fd"), before);
 }
 
 TEST(test_too_much_is_an_error)

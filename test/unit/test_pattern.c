@@ -98,7 +98,10 @@ TEST(test_peers)
         for (int rank = 0; rank < size; rank++) {
             int peers[PATTERN_PEER_LIMIT];
             int count = pattern_peers(rank, size, peers);
-            assert_true(count <= 2 * pattern_rounds(size));
+            if (size <= PATTERN_COMPLETE)
+                assert_int_equal(count, size - 1);
+            else
+                assert_in_range(count, 1, 2 * pattern_rounds(size));
             for (int i = 0; i < count; i++) {
                 assert_in_range(peers[i], 0, size - 1);
                 assert_int_not_equal(peers[i], rank);

@@ -142,13 +142,14 @@ class StepDeltas(StoredGradients):
 class _End:
     """Called when ``backward`` ends; only dropped when it fails; then, too, what came is counted."""
 
-    def __init__(self, hooks: BackwardHooks) -> None:
-        self.hooks = hooks
+    def __init__(self, hooks: BackwardHooks, task: int) -> None:
+        self.hooks, self.task = hooks, task
 
     def __call__(self) -> None:
-        self.hooks.after_backward()
+        self.hooks.after_backward(self.task)
 
     def __del__(self) -> None:
+        self.hooks.tasks.discard(self.task)
         self.hooks.reducer.ready()
 
 
@@ -161,7 +162,9 @@ class BackwardHooks:
 
     def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
         self.reducer = reducer
-        self.task = -1  # the backward call at whose end after_backward will run
+        self.tasks: set[int] = set()  # the backward calls at whose ends after_backward will run
+        self.thread = bytearray(8)  # whose gradient arrived last
+        self.overlapped = False  # more of them ran at once than the passes of a step
         self.installed: list[Any] = []
 
     def __del__(self) -> None:
@@ -176,7 +179,7 @@ class BackwardHooks:
 
         def begin() -> None:
             hooks = reference()
-            if hooks is not None and early and _current_task() != hooks.task:
+            if hooks is not None and early and _current_task() not in hooks.tasks:
                 hooks.await_end()
 
         def arrive(_: torch.Tensor) -> None:
@@ -185,25 +188,35 @@ class BackwardHooks:
             if hooks is not None:
                 hooks.reducer.ready()
 
-        collect = _core.collector(self.reducer.arrived, place, begin)
+        collect = _core.collector(self.reducer.arrived, place, begin, self.thread)
         waits = early and not torch.nn.parameter.is_lazy(parameter) and parameter.nbytes <= _SMALL
         hook = parameter.register_post_accumulate_grad_hook(collect if waits else arrive)
         self.installed.append(hook)
 
     def await_end(self) -> None:
-        self.task = _current_task()
-        torch.autograd.Variable._execution_engine.queue_callback(_End(self))
+        self.overlapped &= bool(self.tasks)
+        task = _current_task()
+        self.tasks.add(task)
+        torch.autograd.Variable._execution_engine.queue_callback(_End(self, task))
 
-    def after_backward(self) -> None:
+    def after_backward(self, task: int) -> None:
+        self.tasks.discard(task)
         outer = torch._C._current_autograd_node()
         if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
             hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
             return
-        self.reducer.ready(waits=True)
-        if self.reducer.due:
+        self.reducer.ready(waits=not self.tasks)
+        self.overlapped |= len(self.tasks) >= self.reducer.passes
+        if self.overlapped:
+            raise AssertionError(
+                "threads called backward() at once on parameters of one DistributedOptimizer: ranks can't "
+                "tell which gradients to reduce together; call them one after the other, or pass "
+                "backward_passes_per_step=<how many calls a step has> to DistributedOptimizer"
+            )
+        if self.reducer.due and not self.tasks:  # of several calls at once the last to end
             self.reducer.finish()
 
     def return_to_outer(self, hook: Any) -> None:
         hook.remove()
-        if _current_task() != self.task:
+        if _current_task() not in self.tasks:
             self.await_end()
