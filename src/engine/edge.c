@@ -23,7 +23,7 @@ void edge_fini(struct edge *edge)
 
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
 {
-    if (!edge->mute)
+    if (!edge->mute && wire_reserve(&edge->out, edge->out.length + sizeof(uint32_t) + length))
         wire_put_blob(&edge->out, bytes, (uint32_t)length);
 }
 
@@ -65,6 +65,13 @@ bool edge_flush(struct edge *edge)
 bool edge_is_flushed(const struct edge *edge)
 {
     return edge->mute || edge->out.length == 0;
+}
+
+bool edge_starved(struct edge *edge)
+{
+    bool starved = edge->out.failed || edge->in.failed;
+    edge->out.failed = edge->in.failed = false;
+    return starved;
 }
 
 /* Fills [*have, want) of `to`; true when it is full. */

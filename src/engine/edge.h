@@ -27,6 +27,7 @@ struct edge {
 void edge_init(struct edge *edge, int peer, struct link *link);
 void edge_fini(struct edge *edge);
 
+/* Whole or, when memory is out, not at all: see edge_starved. */
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 
 /* Makes a peer that lives say something. */
@@ -39,6 +40,10 @@ bool edge_flush(struct edge *edge);
 bool edge_is_flushed(const struct edge *edge);
 
 enum edge_event { EDGE_NOTHING, EDGE_MESSAGE, EDGE_GARBAGE };
+
+/* Whether memory for a message was out since the last call. Until then nothing more is put, and what came
+ * waits. */
+bool edge_starved(struct edge *edge);
 
 /* The next whole message, valid until the next call. EDGE_GARBAGE: the peer announced an impossible length.
  */

@@ -213,6 +213,19 @@ static bool receive_messages(struct lane *lane, struct edge *edge)
     }
 }
 
+/* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
+static void check_memory(struct lane *lane)
+{
+    for (int i = 0; i < lane->edge_count; i++) {
+        hvd_status cause;
+        if (!edge_starved(&lane->edges[i]))
+            continue;
+        status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
+                   lane->context->placement.rank, lane->ranks[lane->edges[i].peer]);
+        progress_fail(lane, -1, &cause);
+    }
+}
+
 bool lane_progress(struct lane *lane)
 {
     bool moved = false;
@@ -229,6 +242,7 @@ bool lane_progress(struct lane *lane)
         if (lane->stalls.count)
             report_stalls(lane);
     }
+    check_memory(lane);
     moved |= lane_flush(lane);
     /* Last, so that a batch that was decided in this turn starts in it. */
     return executor_progress(lane->executor) || moved;

@@ -1,0 +1,98 @@
+/* test_edge.c - what an edge does when memory is out. Its stream, in pieces of any size:
+ * test/fuzz/fuzz_edge.c.
+ */
+#include "engine/edge.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { LARGE = 8 << 20 };
+
+/* A link that gives its bytes and keeps what it is given. */
+struct stream {
+    struct link link;
+    const uint8_t *bytes;
+    size_t length;
+    uint8_t sent[64];
+    size_t sent_length;
+};
+
+static ssize_t receive(struct link *link, const struct iovec *parts, int count)
+{
+    struct stream *stream = (struct stream *)link;
+    (void)count;
+    size_t length = parts->iov_len < stream->length ? parts->iov_len : stream->length;
+    memcpy(parts->iov_base, stream->bytes, length);
+    stream->bytes += length;
+    stream->length -= length;
+    return (ssize_t)length;
+}
+
+static ssize_t send_all(struct link *link, const struct iovec *parts, int count)
+{
+    struct stream *stream = (struct stream *)link;
+    (void)count;
+    assert_true(parts->iov_len <= sizeof stream->sent - stream->sent_length);
+    memcpy(stream->sent + stream->sent_length, parts->iov_base, parts->iov_len);
+    stream->sent_length += parts->iov_len;
+    return (ssize_t)parts->iov_len;
+}
+
+static const struct link_operations operations = {.receive = receive, .send = send_all};
+
+/* AddressSanitizer ends the program otherwise. */
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+/* The process gets no more pages until it is given the limit again that it had. */
+static struct rlimit limit_memory(void)
+{
+    struct rlimit had;
+    assert_int_equal(getrlimit(RLIMIT_AS, &had), 0);
+    assert_int_equal(setrlimit(RLIMIT_AS, &(struct rlimit){1 << 20, had.rlim_max}), 0);
+    return had;
+}
+
+TEST(a_message_without_memory_is_lost_as_a_whole)
+{
+    static const uint8_t bytes[] = "one";
+    struct stream stream = {.link = {.operations = &operations}};
+    struct edge edge;
+    edge_init(&edge, 1, &stream.link);
+    edge_put(&edge, bytes, 3);
+    struct rlimit had = limit_memory();
+    edge_put(&edge, bytes, LARGE); /* which are not read */
+    edge_put(&edge, bytes, 2);     /* what follows would make no sense without it */
+    assert_int_equal(setrlimit(RLIMIT_AS, &had), 0);
+    assert_true(edge_starved(&edge));
+    assert_false(edge_starved(&edge));
+    edge_put(&edge, bytes, 1); /* why it was lost */
+    assert_true(edge_flush(&edge));
+    assert_int_equal(stream.sent_length, 12);
+    assert_memory_equal(stream.sent, "\3\0\0\0one\1\0\0\0o", 12);
+    edge_fini(&edge);
+}
+
+TEST(a_message_that_memory_is_missing_for_waits)
+{
+    uint8_t *bytes = calloc(1, LARGE + 4);
+    const uint8_t *message;
+    size_t length;
+    memcpy(bytes, "\0\0\200\0", 4); /* LARGE */
+    struct stream stream = {.link = {.operations = &operations}, .bytes = bytes, .length = LARGE + 4};
+    struct edge edge;
+    edge_init(&edge, 1, &stream.link);
+    struct rlimit had = limit_memory();
+    assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
+    assert_int_equal(setrlimit(RLIMIT_AS, &had), 0);
+    assert_true(edge_starved(&edge));
+    assert_int_equal(edge_next(&edge, &message, &length), EDGE_MESSAGE);
+    assert_int_equal(length, LARGE);
+    assert_false(edge_starved(&edge));
+    edge_fini(&edge);
+    free(bytes);
+}
