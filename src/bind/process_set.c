@@ -95,12 +95,12 @@ PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
     if (!context || read_int32(number, &id))
         return NULL;
     int32_t count = hvd_process_set_ranks(context, id, NULL, 0);
-    if (count < 0)
-        return PyErr_Format(PyExc_ValueError, "there is no process set %d: it was removed, or never added",
-                            (int)id);
-    int32_t *ranks = malloc((size_t)count * sizeof *ranks);
-    if (!ranks)
-        return PyErr_NoMemory();
-    hvd_process_set_ranks(context, id, ranks, count);
-    return list_of(ranks, count);
+    int32_t *ranks = count < 0 ? NULL : malloc((size_t)count * sizeof *ranks);
+    if (ranks) /* the set may go between the two calls, but its ranks never change */
+        count = hvd_process_set_ranks(context, id, ranks, count);
+    if (count >= 0)
+        return ranks ? list_of(ranks, count) : PyErr_NoMemory();
+    free(ranks);
+    return PyErr_Format(PyExc_ValueError, "there is no process set %d: it was removed, or never added",
+                        (int)id);
 }
