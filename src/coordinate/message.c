@@ -153,19 +153,17 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
     return false;
 }
 
-void stall_put(struct wire_writer *writer, uint64_t seen, const struct entry *entry, int64_t waited,
+void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
                const struct rank_set *missing)
 {
-    wire_put_u64(writer, seen);
     put_name(writer, entry);
     wire_put_u64(writer, (uint64_t)waited);
     put_ranks(writer, missing);
 }
 
-bool stall_get(struct wire_reader *reader, int first, int last, uint64_t *seen, const char **name,
-               uint32_t *length, int64_t *waited, struct rank_set *missing)
+bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
+               int64_t *waited, struct rank_set *missing)
 {
-    *seen = wire_get_u64(reader);
     bool named = get_name(reader, name, length);
     uint64_t nanoseconds = wire_get_u64(reader);
     *waited = (int64_t)nanoseconds;

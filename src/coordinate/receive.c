@@ -25,7 +25,6 @@ void end_round(struct coordinator *c, struct entry *entry)
 {
     c->open -= round_is_open(c, entry);
     stall_forget(entry, -1);
-    entry->ended = c->seen;
     round_reset(entry, c->table.reporters);
     table_tidy(&c->table, entry);
 }

@@ -51,23 +51,21 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     struct stall_note *note = calloc(1, sizeof *note);
     const char *name;
     uint32_t length;
-    uint64_t seen;
     if (!note)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request");
     note->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
-    bool good = stall_get(reader, first, last, &seen, &name, &length, &note->waited, &note->missing);
+    bool good = stall_get(reader, first, last, &name, &length, &note->waited, &note->missing);
+    /* Of the present round, which waits for what the child says behind this. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
-    /* It has asked since, or was told of a round that has ended. */
-    if (!entry || round_has_child(entry, child) || seen < entry->ended) {
+    if (!entry) {
         free(note);
-        return good ? HVD_OK : status_set(status, HVD_REFUSED, "a malformed stall");
+        return good ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request")
+                    : status_set(status, HVD_REFUSED, "a malformed stall");
     }
     if (!round_is_open(c, entry))
         c->open++;
     stall_forget(entry, child);
-    /* A message brings no time: that of the last look stands for it. */
-    note->at = c->stall_looked;
     note->next = entry->round.notes;
     entry->round.notes = note;
     if (!is_root(c)) { /* passed on at once, or each level would add its own delay */
@@ -75,19 +73,6 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
         c->stall_news = true;
     }
     return HVD_OK;
-}
-
-/* A child tells again as long as it waits; what it told before a round ended may arrive after it. */
-static void expire_notes(struct coordinator *c, struct entry *entry, int64_t now)
-{
-    struct stall_note *note = entry->round.notes;
-    while (note) {
-        int child = note->child;
-        bool old = now - note->at > 2 * period(c);
-        note = note->next;
-        if (old)
-            stall_forget(entry, child);
-    }
 }
 
 /* ---- who is missing -------------------------------------------------------------------------------- */
@@ -161,7 +146,7 @@ static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hv
     if (!is_root(c)) {
         c->out.length = 0;
         wire_put_u8(&c->out, MESSAGE_STALLED);
-        stall_put(&c->out, c->seen, entry, waited, &missing);
+        stall_put(&c->out, entry, waited, &missing);
         return send_out(c, c->config.tree.parent, status);
     }
     const struct coordinator_output *output = &c->config.output;
@@ -189,12 +174,6 @@ static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now,
         return HVD_OK;
     if (!entry->round.since)
         entry->round.since = now;
-    expire_notes(c, entry, now);
-    /* Only notes had kept it open. */
-    if (!round_is_open(c, entry)) {
-        c->open--;
-        return HVD_OK;
-    }
     return is_due(c, entry, now) ? tell(c, entry, now, status) : HVD_OK;
 }
 

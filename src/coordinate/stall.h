@@ -8,7 +8,7 @@
 /* What a child has told of its part: who is missing there. */
 struct stall_note {
     int child;
-    int64_t at, waited; /* when it was told (clock of flush), and since how long it waited by then */
+    int64_t waited; /* by then */
     struct rank_set missing;
     struct stall_note *next;
 };

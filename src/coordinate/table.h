@@ -67,7 +67,6 @@ struct entry {
     struct agreement *agreed;
     struct pending *mine;
     struct round round;
-    uint64_t ended;     /* number of the decision that ended the last round */
     uint64_t *reported; /* a bit per child */
     int agreements;     /* that point here */
     uint32_t name_length;

@@ -818,7 +818,6 @@ static void check_garbage(int to, int from, const char *bytes, size_t length, co
 
 /* Messages begin with their kind, then what was seen, or the number of the first decision. */
 #define BEGIN_REPORT    "\1\0\0\0\0\0\0\0\0"
-#define BEGIN_STALLED   "\4\0\0\0\0\0\0\0\0"
 #define BEGIN_DECISIONS "\5\1\0\0\0\0\0\0\0"
 #define ZEROS_32        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
 #define COUNTERS        ZEROS_32 ZEROS_32 ZEROS_32 ZEROS_32 /* of unnamed requests */
@@ -849,9 +848,9 @@ TEST(garbage_names_its_sender)
         GARBAGE(0, 2, BEGIN_REPORT "\3\2\0\0\0" COUNTERS "\3\2\0\0\0" COUNTERS, "a second join"),
         GARBAGE(0, 1, "\2\2\0\0\0", "a malformed leave"),          /* of another subtree */
         GARBAGE(0, 1, "\3", "a message that no child sends then"), /* a goodbye out of the blue */
-        GARBAGE(0, 1, BEGIN_STALLED, "a malformed"),
+        GARBAGE(0, 1, "\4", "a malformed"),
         GARBAGE(0, 1, BEGIN_DECISIONS, "a message that no child sends then"),
-        GARBAGE(2, 0, BEGIN_STALLED, "a message that no parent sends then"),
+        GARBAGE(2, 0, "\4", "a message that no parent sends then"),
         GARBAGE(2, 0, "\5\2\0\0\0\0\0\0\0", "decisions out of order"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\2\1\0\0\0\0\0\0\0", "an eviction of the unknown id 1"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\3\0\0\1\0\0\0\1\0\0\0\0\0\0\0", "a batch with the unknown id 1"),
@@ -1151,4 +1150,15 @@ TEST(a_stall_that_ends_is_forgotten)
     check_log("");
     for (int r = 0; r < 6; r++)
         assert_true(coordinator_next_flush(ranks[r].coordinator) == INT64_MAX);
+}
+
+TEST(what_an_idle_node_hears_of_a_stall_counts)
+{
+    config.stall_time = 1000;
+    now = 100000; /* the root has not looked at anything for long */
+    open_ranks("2,2", 4);
+    submit(3, "a", 3);
+    for (; now <= 100300; now += 50)
+        run_all();
+    assert_true(coordinator_next_flush(ranks[0].coordinator) < INT64_MAX);
 }
