@@ -244,7 +244,7 @@ int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity
 {
     if (capacity > 0)
         ids[0] = 0;
-    return 1 + sets_ids(&context->sets, ids + 1, capacity - 1);
+    return 1 + sets_ids(&context->sets, ids ? ids + 1 : NULL, capacity - 1);
 }
 
 int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity)

@@ -22,7 +22,8 @@ void sets_fini(struct sets *sets)
 
 static int compare_ranks(const void *a, const void *b)
 {
-    return *(const int *)a - *(const int *)b;
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y); /* unchecked ranks may differ by more than an int holds */
 }
 
 void ranks_sort(int *ranks, int count)

@@ -142,6 +142,9 @@ static void mismatch(struct member *member)
           "got something else");
     CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 99}, 2, &id, &status) == HVD_INVALID_ARGUMENT,
           "got something else");
+    int32_t extremes[] = {1, INT32_MIN, INT32_MAX};
+    CHECK(hvd_process_set_add(member->context, extremes, 3, &id, &status) == HVD_INVALID_ARGUMENT,
+          "got something else");
     CHECK(hvd_process_set_remove(member->context, 0, &status) == HVD_INVALID_ARGUMENT, "got something else");
     CHECK(hvd_process_set_remove(member->context, 7, &status) == HVD_INVALID_ARGUMENT, "got something else");
 }
@@ -157,6 +160,7 @@ static void inquiries(struct member *member)
     CHECK(hvd_process_set_ranks(member->context, 0, ranks, 1) == member->size, "got something else");
     CHECK(hvd_process_set_ranks(member->context, 9, ranks, 4) == -1, "got something else");
     CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+    CHECK(hvd_process_set_ids(member->context, NULL, 0) == 1, "got something else");
     CHECK(hvd_process_set_ids(member->context, ids, 4) == 1, "got something else");
     CHECK(hvd_process_set_ranks(member->context, id, ranks, 4) == -1, "got something else");
     CHECK(add_set(member, (int32_t[]){2, 0}, 2) == id + 1, "an id was used again");
