@@ -51,15 +51,14 @@ struct hvd_context {
     atomic_int wanted;                  /* callers that would rather drive than wait */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
-    int64_t next_look; /* at peers that keep silent; 0: this rank does not wait; driver only */
-    unsigned turns;    /* of progress, to look at the kernel only now and then */
-    int64_t caller_spin, background_spin; /* ns of polling before yielding; the latter is 0 */
-    int crowded;                          /* the driver's: see drive.c */
+    int64_t next_look;   /* at peers that keep silent; 0: this rank does not wait; driver only */
+    unsigned turns;      /* of progress, to look at the kernel only now and then */
+    int64_t caller_spin; /* ns of polling before yielding */
+    int crowded;         /* the driver's: see drive.c */
 
     atomic_bool leaving;     /* hvd_shutdown was called */
     bool leave_said;         /* and the coordinator knows; driver only */
     atomic_uint closed;      /* nobody needs this rank any more; a futex word */
-    hvd_code health;         /* of the coordinator, as far as it was acted on; driver only */
     hvd_status fault;        /* code not HVD_OK: what a callback found; driver only */
     atomic_bool failed;      /* `failure` is valid */
     hvd_status failure;      /* why nothing runs any more; written once, before `failed` */

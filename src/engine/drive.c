@@ -271,8 +271,7 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 /* True when it shall nap. */
 static bool drive_in_background(struct hvd_context *context)
 {
-    struct patience patience = {
-        .mesh = context->world->mesh, .spin = context->background_spin, .yield = YIELD_TIME_OF_BACKGROUND};
+    struct patience patience = {.mesh = context->world->mesh, .yield = YIELD_TIME_OF_BACKGROUND};
     patience_renew(&patience);
     do {
         if (progress(context))
