@@ -60,8 +60,6 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);
     }
-    if (entry->agreed)
-        table_touch(&c->table, entry->agreed);
     entry->round.order = root->next_order++;
     entry->round.ready_since = now;
     if (root->ready.count) {
