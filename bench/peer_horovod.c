@@ -16,7 +16,7 @@ static void check(hvd_code code, const hvd_status *status)
     }
 }
 
-/* HVD_COMPLEX128, the last one, stands for what there is not. */
+/* The last one stands for what there is not. */
 static hvd_dtype dtype_of(const char *name)
 {
     hvd_dtype dtype = HVD_UINT8;
@@ -25,9 +25,9 @@ static hvd_dtype dtype_of(const char *name)
     return dtype;
 }
 
-bool peer_takes(const char *dtype)
+size_t peer_element_size(const char *dtype)
 {
-    return dtype_of(dtype) != HVD_COMPLEX128;
+    return dtype_of(dtype) == HVD_COMPLEX128 ? 0 : hvd_dtype_size(dtype_of(dtype));
 }
 
 static hvd_tensor describe(const struct tensors *tensors, int index, const int64_t *elements)
@@ -72,17 +72,17 @@ static void allreduce(struct tensors *tensors)
 static void allreduce_shared(struct tensors *tensors)
 {
     static void *memory;
-    static size_t elements;
+    static size_t bytes;
     hvd_status status;
-    if (elements != tensors->elements[0]) {
+    if (bytes != tensors->elements[0] * tensors->element_size) {
         hvd_shared_free(memory);
-        elements = tensors->elements[0];
-        check(hvd_shared_alloc(elements * hvd_dtype_size(dtype_of(tensors->dtype)), &memory, &status),
-              &status);
+        bytes = tensors->elements[0] * tensors->element_size;
+        check(hvd_shared_alloc(bytes, &memory, &status), &status);
     }
     void *data[] = {memory};
-    call(HVD_ALLREDUCE,
-         &(struct tensors){.number = 1, .dtype = tensors->dtype, .data = data, .elements = &elements});
+    call(
+        HVD_ALLREDUCE,
+        &(struct tensors){.number = 1, .dtype = tensors->dtype, .data = data, .elements = tensors->elements});
 }
 
 static void allgather(struct tensors *tensors)

@@ -4,6 +4,7 @@
 #include "protocol.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +54,7 @@ static void add_tensor(struct tensors *tensors, size_t elements)
 
 static struct tensors one_tensor(size_t bytes, const char *dtype)
 {
-    /* The cases know float32 and the types of 16 bits. */
-    struct tensors tensors = {.dtype = dtype, .element_size = strstr(dtype, "16") ? 2 : 4};
+    struct tensors tensors = {.dtype = dtype, .element_size = peer_element_size(dtype)};
     add_tensor(&tensors, bytes / tensors.element_size);
     tensors.output = zeros(bytes * (size_t)peer_size());
     return tensors;
@@ -170,7 +170,7 @@ static void run_case(const char *name, double seconds, FILE *results)
         return;
     bool memory = strcmp(what, "memory") == 0, one = isdigit((unsigned char)argument[0]);
     work_fn work = find_work(memory ? "async" : what);
-    if (!work || !peer_takes(dtype))
+    if (!work || !peer_element_size(dtype))
         return;
     struct tensors tensors = one ? one_tensor(strtoul(argument, NULL, 10), dtype) : listed_tensors(argument);
     double value = memory ? memory_beyond(work, &tensors) : 1e6 * median_time(work, &tensors, seconds);

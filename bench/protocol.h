@@ -8,7 +8,6 @@
 #ifndef HVD_BENCH_PROTOCOL_H
 #define HVD_BENCH_PROTOCOL_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* All zeros. */
@@ -36,7 +35,7 @@ void peer_open(int *argc, char ***argv);
 void peer_close(void);
 int peer_rank(void);
 int peer_size(void);
-bool peer_takes(const char *dtype);
+size_t peer_element_size(const char *dtype); /* 0: it has no such type */
 void peer_barrier(void);
 double peer_largest(double value); /* over all ranks */
 

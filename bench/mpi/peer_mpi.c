@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* MPI has no type of 16 bits, and MPICH 4.0 aborts when it adds the one that it defines besides. */
-bool peer_takes(const char *dtype)
+size_t peer_element_size(const char *dtype)
 {
-    return strcmp(dtype, "float32") == 0;
+    return strcmp(dtype, "float32") == 0 ? sizeof(float) : 0;
 }
 
 static void allreduce(struct tensors *t)
