@@ -266,6 +266,16 @@ static void put_report(struct coordinator *c, const struct entry *entry)
         report_put_common(&c->out, entry);
 }
 
+/* Before each item: what has become long goes out. */
+static hvd_code cut_report(struct coordinator *c, hvd_status *status)
+{
+    if (c->out.length < MESSAGE_SOFT_LIMIT)
+        return HVD_OK;
+    hvd_code code = send_out(c, c->config.tree.parent, status);
+    begin_report(c);
+    return code;
+}
+
 /* Tells the parent what the whole subtree has asked for since the last time, and who has joined: with the
  * largest counters of the subtree so far, since the root looks for the maximum only. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
@@ -275,15 +285,14 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     hvd_code code = HVD_OK;
     begin_report(c);
     for (size_t i = 0; !code && i < c->complete.count; i++) {
+        code = cut_report(c, status);
         put_report(c, c->complete.items[i]);
-        if (c->out.length >= MESSAGE_SOFT_LIMIT && i + 1 < c->complete.count) {
-            code = send_out(c, c->config.tree.parent, status);
-            begin_report(c);
-        }
     }
     c->complete.count = 0;
-    for (int i = 0; i < c->join_count; i++) /* behind what was asked before */
+    for (int i = 0; !code && i < c->join_count; i++) { /* behind what was asked before */
+        code = cut_report(c, status);
         report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
+    }
     c->join_count = 0;
     return code ? code : send_out(c, c->config.tree.parent, status);
 }

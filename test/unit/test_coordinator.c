@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 16, MESSAGES = 1024, REQUESTS = 2048 };
+enum { RANKS = 200, MESSAGES = 1024, REQUESTS = 2048 };
 
 struct message {
     int from, to;
@@ -1098,6 +1098,16 @@ TEST(ranks_may_join_again)
         run_all();
         check_log("b ");
     }
+}
+
+TEST(many_joins_at_once_come_in_parts)
+{
+    open_ranks("1,199", 200);
+    for (int r = 0; r < size; r++)
+        join_rank(r);
+    run_all();
+    assert_int_equal(coordinator_pending_count(ranks[199].coordinator), 0);
+    assert_in_range(longest_message, 16 << 10, 17 << 10);
 }
 
 /* ---- stalls ----------------------------------------------------------------------------------------------
