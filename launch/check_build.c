@@ -18,7 +18,7 @@ static const struct {
 static const char *const libraries[] = {"NCCL", "DDL", "CCL", "MPI"};
 
 /* Prints its own path, then those of the words after it that name a module which can be imported. */
-static const char program[] = "import importlib.util as u, sys; print(sys.executable); "
+static const char program[] = "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
                               "[print(name) for name in sys.argv[1:] if name and u.find_spec(name)]";
 
 #define FRAMEWORKS (sizeof frameworks / sizeof *frameworks)
@@ -37,7 +37,7 @@ static void ask_python(char *python, size_t capacity, bool found[FRAMEWORKS])
         if (!*python)
             snprintf(python, capacity, "%s", line);
         for (size_t i = 0; i < FRAMEWORKS; i++)
-            found[i] = found[i] || strcmp(line, frameworks[i].module) == 0;
+            found[i] = found[i] || (*line && strcmp(line, frameworks[i].module) == 0);
     }
     if (answer)
         pclose(answer);

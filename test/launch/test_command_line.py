@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import sys
 
 import pytest
 from conftest import Launcher
@@ -65,6 +67,21 @@ def test_check_build(launcher: Launcher, flag: str) -> None:
     assert result.returncode == 0
     text = re.sub(r"\[X\] (PyTorch|NumPy)\n", r"[ ] \1\n", result.stdout)  # whether they are installed here
     assert re.fullmatch(CHECK_BUILD, text), result.stdout
+
+
+def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
+    """An embedded one, say, has no sys.executable."""
+    python = launcher.folder / "python3"
+    python.write_text(
+        "#!/bin/sh\n"
+        "program=$2; shift 2\n"
+        f'exec {sys.executable} -c "import sys; sys.executable = str(); $program" "$@"\n'
+    )
+    python.chmod(0o755)
+    path = f"{launcher.folder}:{os.environ['PATH']}"
+    result = launcher.run("--check-build", env=launcher.environment(PATH=path))
+    assert "[ ] TensorFlow\n" in result.stdout
+    assert "as seen by python3." in result.stdout
 
 
 @pytest.mark.parametrize(
