@@ -76,8 +76,13 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
     signal(SIGPIPE, SIG_IGN);
     /* What outlives its rank becomes a child of this process, and can be waited for: see group_is_empty. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (job->options->with_parent)
+    if (job->options->parent) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
+        /* One that has ended by now gives no signal. */
+        if (getppid() != job->options->parent)
+            return status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
+                              (int)job->options->parent);
+    }
     sink_open(&job->sinks[0], &job->loop, STDOUT_FILENO);
     sink_open(&job->sinks[1], &job->loop, STDERR_FILENO);
     job->out = &job->sinks[0];

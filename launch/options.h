@@ -12,7 +12,7 @@ struct options {
     const char *config;   /* path, or NULL */
     const char *output;   /* folder for the ranks' output, or NULL */
     bool timestamp;       /* in front of every line of output */
-    bool with_parent;     /* ends when the program that started it has ended */
+    int64_t parent;       /* ends when this process, which started it, has ended; 0: not given */
     bool verbose, help, version, check_build;
     char **values; /* per row of setting_table: the environment's text that was asked for, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */

@@ -191,3 +191,21 @@ def test_a_job_inside_a_job(launcher: Launcher) -> None:
     process.kill()
     process.wait(DEADLINE)
     assert launcher.none_alive()
+
+
+def test_the_job_ends_with_its_parent(launcher: Launcher) -> None:
+    words = [launcher.program, "--end-with-parent", "$$", "-np", "2", *launcher.python(LISTEN), "SIGTERM"]
+    shell = launcher.start("-c", " ".join(words) + " & wait", program="/bin/sh")
+    assert shell.stdout
+    for _ in range(2):
+        assert shell.stdout.readline().endswith("ready\n")
+    shell.kill()
+    assert launcher.none_alive()
+
+
+def test_a_parent_that_ended_before(launcher: Launcher) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait(DEADLINE)
+    result = launcher.run("--end-with-parent", str(ended.pid), "-np", "1", "true")
+    assert result.returncode == 1
+    assert f"process {ended.pid} has ended, or is no parent" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -119,7 +120,7 @@ def _launch(words: Sequence[str]) -> tuple[int, str]:
     """
     last: deque[str] = deque(maxlen=LAST_LINES)
     process = subprocess.Popen(
-        [horovodrun(), "--end-with-parent", *words],
+        [horovodrun(), "--end-with-parent", str(os.getpid()), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
