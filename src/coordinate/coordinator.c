@@ -12,6 +12,7 @@
 #define EVICTIONS_UNSEEN_LIMIT 64
 
 #define TABLE_CHUNK ((size_t)32 << 10)
+#define TABLE_KEPT  ((size_t)16 << 10) /* of a chunk of rounds that have ended */
 
 #define KEPT_NAMES 256 /* for which lists stay between two flushes */
 
@@ -40,7 +41,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->config = *config;
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
-    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_CHUNK);
+    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
     c->root.sorted = true;

@@ -22,7 +22,7 @@
 
 /* Some 200 requests in flight need no system call. */
 #define HANDLES      ((size_t)1 << 20)
-#define HANDLES_KEPT ((size_t)96 << 10)
+#define HANDLES_KEPT ((size_t)64 << 10)
 
 void context_retain(struct hvd_context *context)
 {
