@@ -189,12 +189,13 @@ def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> flo
 def memory_held() -> int:
     """KiB that this process can write to, each page divided by the number of processes that hold it."""
     held, writable = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first, second, *_ = line.split()
-        if not first.endswith(":"):
-            writable = second[1] == "w"
-        elif writable and first == "Pss:":
-            held += int(second)
+    with Path("/proc/self/smaps").open() as lines:  # not as one text, which would take memory itself
+        for line in lines:
+            first, second, *_ = line.split()
+            if not first.endswith(":"):
+                writable = second[1] == "w"
+            elif writable and first == "Pss:":
+                held += int(second)
     return held
 
 
