@@ -48,8 +48,11 @@ const struct kernels *kernels_of(hvd_dtype dtype);
 #include "base/dtypes.def"
 #undef DTYPE
 
-/* The float16 kernels that this processor has instructions for, the fastest at place 0; NULL behind the last.
- */
-const struct kernels *kernels_float16_native(int place);
+/* The kernels of a 16-bit float that this processor has instructions for, the fastest at place 0; NULL behind
+ * the last. */
+const struct kernels *kernels_native(hvd_dtype dtype, int place);
+
+void widen_bfloat16(float *result, const uint16_t *halves, size_t elements);
+void narrow_bfloat16(uint16_t *result, const float *values, size_t elements);
 
 #endif

@@ -72,22 +72,22 @@ typedef float (*operation_fn)(float a, float b, float factor);
             narrow_##type                                                                                    \
     }
 
-#define CONVERSIONS(name)                                                                                    \
-    KERNEL static void widen_##name(float *result, const uint16_t *halves, size_t elements)                  \
+#define CONVERSIONS(linkage, name)                                                                           \
+    KERNEL linkage void widen_##name(float *result, const uint16_t *halves, size_t elements)                 \
     {                                                                                                        \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++)                                                                \
             result[i] = name##_value(halves[i]);                                                             \
     }                                                                                                        \
-    KERNEL static void narrow_##name(uint16_t *result, const float *values, size_t elements)                 \
+    KERNEL linkage void narrow_##name(uint16_t *result, const float *values, size_t elements)                \
     {                                                                                                        \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++)                                                                \
             result[i] = name##_of(values[i]);                                                                \
     }
 
-CONVERSIONS(bfloat16)
-CONVERSIONS(float16)
+CONVERSIONS(, bfloat16)
+CONVERSIONS(static, float16)
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */
 
