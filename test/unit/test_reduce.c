@@ -260,7 +260,7 @@ TEST(test_scale)
 /* Integers divide without a factor: every value of 16 bits, and others at the edges of a quotient. */
 TEST(test_scale_divides)
 {
-    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 65535, 16777215};
+    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 32769, 65535, 65537, 2097151, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
