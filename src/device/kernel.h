@@ -36,8 +36,8 @@ struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
     scaled_sum_fn scaled_sum;
-    widen_fn widen; /* of the half types; a NaN that is narrowed is ONE_NAN */
-    narrow_fn narrow;
+    widen_fn widen, add_widened; /* of the half types: result = halves, result += halves */
+    narrow_fn narrow;            /* a NaN in it is ONE_NAN */
 };
 
 /* Those that this processor does best. */
@@ -52,7 +52,6 @@ const struct kernels *kernels_of(hvd_dtype dtype);
  * the last. */
 const struct kernels *kernels_native(hvd_dtype dtype, int place);
 
-void widen_bfloat16(float *result, const uint16_t *halves, size_t elements);
 void narrow_bfloat16(uint16_t *result, const float *values, size_t elements);
 
 #endif

@@ -50,25 +50,37 @@
         }                                                                                                    \
     }
 
-/* The last few of both go through padded registers, too. */
-#define CONVERSIONS(isa, unit, set)                                                                          \
-    INLINE(isa) void widen_step_##set(float *to, const uint16_t *from)                                       \
+/* The last few of all go through padded registers, too. */
+#define WIDEN(function, isa, unit, set, adds)                                                                \
+    INLINE(isa) void function##_step_##set(float *to, const uint16_t *from)                                  \
     {                                                                                                        \
-        put_##unit(to, low_##set(from));                                                                     \
-        put_##unit(to + LANES_##unit / 2, high_##set(from));                                                 \
+        VECTOR_##unit low = low_##set(from), high = high_##set(from);                                        \
+        if (adds) {                                                                                          \
+            low += get_##unit(to);                                                                           \
+            high += get_##unit(to + LANES_##unit / 2);                                                       \
+            set_nan_##unit(&low, &high, ANY_NAN(unit));                                                      \
+        }                                                                                                    \
+        put_##unit(to, low);                                                                                 \
+        put_##unit(to + LANES_##unit / 2, high);                                                             \
     }                                                                                                        \
-    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
-                                                         size_t elements)                                    \
+    __attribute__((target(isa))) static void function##_##set(float *result, const uint16_t *halves,         \
+                                                              size_t elements)                               \
     {                                                                                                        \
         size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
         uint16_t tail[LANES_##unit] = {0};                                                                   \
-        float wide[LANES_##unit];                                                                            \
+        float wide[LANES_##unit] = {0};                                                                      \
         for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
-            widen_step_##set(result + i, halves + i);                                                        \
+            function##_step_##set(result + i, halves + i);                                                   \
         memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
-        widen_step_##set(wide, tail);                                                                        \
+        if (adds)                                                                                            \
+            memcpy(wide, result + whole, rest * sizeof *wide);                                               \
+        function##_step_##set(wide, tail);                                                                   \
         memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
-    }                                                                                                        \
+    }
+
+#define CONVERSIONS(isa, unit, set)                                                                          \
+    WIDEN(widen, isa, unit, set, false)                                                                      \
+    WIDEN(add_widened, isa, unit, set, true)                                                                 \
     INLINE(isa) void narrow_step_##set(uint16_t *to, const float *from)                                      \
     {                                                                                                        \
         store_##set(to, get_##unit(from), get_##unit(from + LANES_##unit / 2));                              \
@@ -86,7 +98,7 @@
         memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
     }
 
-#define KERNELS(isa, unit, set, widen, narrow)                                                               \
+#define KERNELS(isa, unit, set, conversions)                                                                 \
     COMBINE(sum, isa, unit, set, add, ANY_NAN, second, 1, OPERANDS)                                          \
     COMBINE(min, isa, unit, set, smaller, FIRST_NAN, second, 1, OPERANDS)                                    \
     COMBINE(max, isa, unit, set, larger, FIRST_NAN, second, 1, OPERANDS)                                     \
@@ -94,8 +106,10 @@
     COMBINE(scaled_sum, isa, unit, set, add_scaled, ANY_NAN, second, factor / (double)divisor,               \
             SCALED_OPERANDS)                                                                                 \
     COMBINE(scale, isa, unit, set, scaled, ANY_NAN, first, factor / (double)divisor, SCALED_OPERAND)         \
-    static const struct kernels kernels_##set = {sum_##set,   min_##set,        max_##set, product_##set,    \
-                                                 scale_##set, scaled_sum_##set, widen,     narrow};
+    static const struct kernels kernels_##set = {                                                            \
+        sum_##set,           min_##set,        max_##set,           product_##set,                           \
+        scale_##set,         scaled_sum_##set, widen_##conversions, add_widened_##conversions,               \
+        narrow_##conversions};
 
 /* Counts in one of the verbs. */
 #define FACTOR __attribute__((unused))
@@ -155,7 +169,7 @@ INLINE(F16C) void store_f16c(uint16_t *to, __m256 low, __m256 high)
 }
 
 CONVERSIONS(F16C, avx, f16c)
-KERNELS(F16C, avx, f16c, widen_f16c, narrow_f16c)
+KERNELS(F16C, avx, f16c, f16c)
 
 /* ---- float16 by AVX-512 ----------------------------------------------------------------------------- */
 
@@ -183,7 +197,7 @@ INLINE(AVX512) void store_f16(uint16_t *to, __m512 low, __m512 high)
 }
 
 CONVERSIONS(AVX512, avx512, f16)
-KERNELS(AVX512, avx512, f16, widen_f16, narrow_f16)
+KERNELS(AVX512, avx512, f16, f16)
 
 /* ---- bfloat16 by AVX-512: low and high are every second element ------------------------------------- */
 
@@ -193,6 +207,15 @@ VERB(AVX512, __m512, low_bf16, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(from), 16)))
 VERB(AVX512, __m512, high_bf16, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32((int)0xffff0000))))
+
+/* Widened they lie in turn. */
+VERB(AVX512, __m512, low_wide, (const uint16_t *from),
+     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)),
+                                           16)))
+VERB(AVX512, __m512, high_wide, (const uint16_t *from), low_wide(from + LANES_avx512 / 2))
+WIDEN(widen, AVX512, avx512, wide, false)
+WIDEN(add_widened, AVX512, avx512, wide, true)
+#define narrow_wide narrow_bfloat16
 
 /* The upper halves, one more where the lower half is above 0x8000, or at it and the upper half is odd. */
 INLINE(AVX512) void store_bf16(uint16_t *to, __m512 low, __m512 high)
@@ -205,7 +228,7 @@ INLINE(AVX512) void store_bf16(uint16_t *to, __m512 low, __m512 high)
     _mm512_storeu_si512(to, _mm512_mask_add_epi16(upper, up, upper, one));
 }
 
-KERNELS(AVX512, avx512, bf16, widen_bfloat16, narrow_bfloat16)
+KERNELS(AVX512, avx512, bf16, wide)
 
 /* ---- bfloat16 by its own conversion, which spoils subnormal numbers and some NaNs -------------------- */
 
@@ -224,7 +247,7 @@ INLINE(AVX512_BF16) void store_native_bf16(uint16_t *to, __m512 low, __m512 high
         _mm512_storeu_si512(to, _mm512_permutexvar_epi16(in_turn, (__m512i)_mm512_cvtne2ps_pbh(high, low)));
 }
 
-KERNELS(AVX512_BF16, avx512, native_bf16, widen_bfloat16, narrow_bfloat16)
+KERNELS(AVX512_BF16, avx512, native_bf16, wide)
 
 /* -------------------------------------------------------------------------------------------------- */
 

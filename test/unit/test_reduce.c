@@ -260,7 +260,8 @@ TEST(test_scale)
 /* Integers divide without a factor: every value of 16 bits, and others at the edges of a quotient. */
 TEST(test_scale_divides)
 {
-    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 32769, 65535, 65537, 2097151, 16777215};
+    static const int64_t divisors[] = {1,   2,    3,    7,     10,    41,    49,      64,
+                                       255, 1000, 4097, 32769, 65535, 65537, 2097151, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
@@ -392,6 +393,13 @@ static void check_conversions(hvd_dtype dtype, const struct kernels *kernels)
         for (size_t i = 0; i < elements; i++) {
             float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
             assert_true(value != value ? wide[i] != wide[i] : wide[i] == value && scaled_all[i] == from[i]);
+        }
+        kernels->add_widened(wide, from, elements);
+        assert_true(elements == HALVES || wide[elements] == 5);
+        for (size_t i = 0; i < elements; i++) {
+            float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
+            float should = value != value ? NAN : value + value;
+            assert_memory_equal(&wide[i], &should, sizeof should);
         }
     }
     for (int i = 0; i < HALVES; i++) { /* all exponents, and ties */
