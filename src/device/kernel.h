@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 /* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
- * it would ask before they are set up. */
+ * it would ask before they are set up, nor in the tests of one level. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)
 #define KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define KERNEL

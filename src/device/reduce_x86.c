@@ -12,8 +12,7 @@
 
 #define INLINE(isa) static inline __attribute__((always_inline, target(isa)))
 
-/* A set of kernels takes 16-bit floats from memory into two registers of a unit, <low> and <high>, and back.
- */
+/* A set of kernels loads 16-bit floats into two registers of a unit, low and high, and stores them again. */
 #define OPERANDS        void *result, const void *first, const void *second, size_t elements
 #define SCALED_OPERANDS OPERANDS, double factor, int64_t divisor
 #define SCALED_OPERAND  void *result, const void *first, size_t elements, double factor, int64_t divisor
