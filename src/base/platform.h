@@ -52,6 +52,9 @@ void platform_host_identity(char *text, size_t capacity);
 
 /* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */
 bool platform_thread_bind(int core);
+/* Has the calling thread go on elsewhere, once, on a core that it may use and that is none of these; false:
+ * there is none. */
+bool platform_thread_leave(const int *cores, int count);
 
 /* Waits for many descriptors. POLLER_EDGE: news are told once. */
 enum { POLLER_READ = 1, POLLER_WRITE = 2, POLLER_END = 4, POLLER_EDGE = 8 };

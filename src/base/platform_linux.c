@@ -281,6 +281,21 @@ bool platform_thread_bind(int core)
     return sched_setaffinity(0, sizeof cores, &cores) == 0;
 }
 
+bool platform_thread_leave(const int *cores, int count)
+{
+    cpu_set_t allowed, others;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return false;
+    others = allowed;
+    for (int i = 0; i < count; i++) {
+        if (cores[i] >= 0 && cores[i] < CPU_SETSIZE)
+            CPU_CLR(cores[i], &others);
+    }
+    if (!CPU_COUNT(&others) || sched_setaffinity(0, sizeof others, &others))
+        return false;
+    return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
+}
+
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
 int platform_poller_create(void)

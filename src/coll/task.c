@@ -94,7 +94,7 @@ static void finish(const struct run *run, char *data, size_t length)
 
 /* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
  * bits, also for -0 and NaN. */
-static void reduce_piece(const struct task *task, const struct piece *piece, const char *received)
+static void combine_piece(const struct task *task, const struct piece *piece, const char *received)
 {
     const struct run *run = task->run;
     bool received_first = task->step->peer < run->job->rank;
@@ -109,6 +109,25 @@ static void reduce_piece(const struct task *task, const struct piece *piece, con
     run->combine(piece->to, a, b, elements);
     if (finishes)
         finish(run, piece->to, piece->length);
+}
+
+/* The same past the caches, which combine_piece can't: it may pass twice over what it stores. */
+static void combine_streamed(const struct task *task, const struct piece *piece, const char *received)
+{
+    _Alignas(64) char sum[PIECE];
+    for (size_t at = 0; at < piece->length; at += PIECE) {
+        size_t length = smaller(piece->length - at, PIECE);
+        combine_piece(task, &(struct piece){sum, piece->from + at, length}, received + at);
+        copying_stream(piece->to + at, sum, length);
+    }
+}
+
+static void reduce_piece(const struct task *task, const struct piece *piece, const char *received,
+                         struct copying *copying)
+{
+    struct copying_transfer transfer = copying_begin(copying, piece->length);
+    (transfer.way == COPYING_STREAMED ? combine_streamed : combine_piece)(task, piece, received);
+    copying_end(copying, &transfer, piece->length);
 }
 
 static ssize_t move_reduce(const struct task *task, struct link *link, size_t open)
@@ -126,7 +145,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     for (size_t at = 0; at < length;) {
         size_t offset = step->offset + task->done + at;
         struct piece piece = piece_at(&job->output, offset, buffer, offset, smaller(length - at, limit));
-        reduce_piece(task, &piece, (const char *)received + at);
+        reduce_piece(task, &piece, (const char *)received + at, link->reduced);
         at += piece.length;
     }
     return link->operations->consume(link, length) ? (ssize_t)length : -1;

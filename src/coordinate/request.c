@@ -117,7 +117,7 @@ static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tenso
                           (int)tensor->dtype);
     if (tensor->device_type != HVD_CPU)
         return status_set(status, HVD_UNSUPPORTED,
-                          "%s: tensor %d is on a device of type %d; copy it to the CPU", text, index,
+                          "%s: tensor %d is on a device of type %d, not HVD_CPU; copy it there", text, index,
                           (int)tensor->device_type);
     if (operation_reduces(request->operation) && tensor->dtype != request->inputs[0].dtype)
         return status_set(status, HVD_INVALID_ARGUMENT,

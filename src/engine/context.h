@@ -54,6 +54,7 @@ struct hvd_context {
     int64_t next_look; /* at peers that keep silent; 0: this rank does not wait; driver only */
     unsigned turns;    /* of progress, to look at the kernel only now and then */
     int64_t caller_spin, background_spin; /* ns of polling before a wait becomes a sleep */
+    int crowded;                          /* the driver's: see drive.c */
 
     atomic_bool leaving;     /* hvd_shutdown was called */
     bool leave_said;         /* and the coordinator knows; driver only */

@@ -27,6 +27,9 @@ enum { DRIVER_FREE, DRIVER_TAKEN };
 #define YIELD_TIME_OF_CALLER     1000000
 #define YIELD_TIME_OF_BACKGROUND 5000
 
+/* So many waits in a row beside a peer on the same core: the system leaves them there for up to seconds. */
+#define CROWDED 64
+
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -41,6 +44,7 @@ struct patience {
     struct mesh *mesh;
     int64_t spin, yield, start; /* 0: not yet */
     bool shares_core;           /* with whom it may wait for: polling would keep that one waiting */
+    int *crowded;               /* waits in a row that began so; NULL: this thread stays where it is */
 };
 
 static void patience_renew(struct patience *patience)
@@ -51,7 +55,15 @@ static void patience_renew(struct patience *patience)
 static void patience_start(struct patience *patience, int64_t now)
 {
     patience->start = now;
-    patience->shares_core = patience->spin && mesh_shares_core(patience->mesh, sched_getcpu());
+    int core = patience->spin ? sched_getcpu() : -1;
+    patience->shares_core = core >= 0 && mesh_shares_core(patience->mesh, core);
+    if (!patience->crowded)
+        return;
+    *patience->crowded = patience->shares_core ? *patience->crowded + 1 : 0;
+    if (*patience->crowded == CROWDED) {
+        *patience->crowded = 0;
+        mesh_leave_core(patience->mesh, core);
+    }
 }
 
 /* False when patience has run out. */
@@ -171,8 +183,10 @@ void drive_notify(struct hvd_context *context)
 /* Drives until the word has its value, patience or time is over; the driver's word is free afterwards. */
 static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
 {
-    struct patience patience = {
-        .mesh = context->world->mesh, .spin = context->caller_spin, .yield = YIELD_TIME_OF_CALLER};
+    struct patience patience = {.mesh = context->world->mesh,
+                                .spin = context->caller_spin,
+                                .yield = YIELD_TIME_OF_CALLER,
+                                .crowded = &context->crowded};
     patience_renew(&patience);
     context->driven = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {

@@ -77,14 +77,6 @@ void copying_learn(struct copying *copying, enum copying_way way, double cost)
     copying->way = better;
 }
 
-static void copy_timed(struct copying *copying, enum copying_way way, char *to, const char *from,
-                       size_t length)
-{
-    uint64_t begin = ticks();
-    copy(way, to, from, length);
-    copying_learn(copying, way, (double)(ticks() - begin) / (double)length);
-}
-
 /* True when it is time for another trial. */
 static bool due(struct copying *copying, size_t length)
 {
@@ -108,13 +100,25 @@ static enum copying_way other(enum copying_way way)
     return way == COPYING_CACHED ? COPYING_STREAMED : COPYING_CACHED;
 }
 
+struct copying_transfer copying_begin(struct copying *copying, size_t length)
+{
+    enum copying_way way = copying && length >= STREAMED_LEAST ? copying->way : COPYING_CACHED;
+    if (!copying || length < TIMED_LEAST)
+        return (struct copying_transfer){.way = way};
+    if (due(copying, length))
+        way = other(copying->way);
+    return (struct copying_transfer){.way = way, .timed = true, .begin = ticks()};
+}
+
+void copying_end(struct copying *copying, const struct copying_transfer *transfer, size_t length)
+{
+    if (transfer->timed)
+        copying_learn(copying, transfer->way, (double)(ticks() - transfer->begin) / (double)length);
+}
+
 void copying_copy(struct copying *copying, void *to, const void *from, size_t length)
 {
-    bool streams = copying && copying->way == COPYING_STREAMED && length >= STREAMED_LEAST;
-    if (!copying || length < TIMED_LEAST) {
-        copy(streams ? COPYING_STREAMED : COPYING_CACHED, to, from, length);
-        return;
-    }
-    enum copying_way way = due(copying, length) ? other(copying->way) : copying->way;
-    copy_timed(copying, way, to, from, length);
+    struct copying_transfer transfer = copying_begin(copying, length);
+    copy(transfer.way, to, from, length);
+    copying_end(copying, &transfer, length);
 }

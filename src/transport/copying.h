@@ -1,4 +1,4 @@
-/* copying.h - how a rank copies what another one reads from shared memory.
+/* copying.h - how a rank stores what another one reads, or has read, from shared memory.
  *
  * An ordinary store first takes the cache line away from the core that read it last. Between cores that share
  * a cache this is cheap; between others it was measured to take 50 to 100 ns, one line after the other: 1
@@ -8,7 +8,9 @@
 #ifndef HVD_TRANSPORT_COPYING_H
 #define HVD_TRANSPORT_COPYING_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum copying_way { COPYING_CACHED, COPYING_STREAMED, COPYING_WAYS };
 
@@ -25,6 +27,16 @@ void copying_copy(struct copying *copying, void *to, const void *from, size_t le
 
 /* Past the caches in any case. */
 void copying_stream(void *to, const void *from, size_t length);
+
+/* For those who compute what they store: begin says which way this transfer goes, end learns from it. The
+ * same copying for transfers of one kind only; NULL: with ordinary stores. */
+struct copying_transfer {
+    enum copying_way way;
+    bool timed;
+    uint64_t begin;
+};
+struct copying_transfer copying_begin(struct copying *copying, size_t length);
+void copying_end(struct copying *copying, const struct copying_transfer *transfer, size_t length);
 
 /* A byte cost so much on this way: makes the better way the copying's. */
 void copying_learn(struct copying *copying, enum copying_way way, double cost);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NEIGHBOURS = 256 }; /* on one host, whose cores are looked at */
+
 #define NEWS_PER_CALL 64
 
 static const char *const transport_names[] = {
@@ -287,14 +289,30 @@ void mesh_wake(struct mesh *mesh)
     platform_event_set(mesh->event);
 }
 
+/* Where the peer last began to wait; -1: unknown. */
+static int core_of(const struct peer *peer)
+{
+    return peer->segment ? atomic_load_explicit(&peer->segment->memory->core, memory_order_relaxed) - 1 : -1;
+}
+
 bool mesh_shares_core(struct mesh *mesh, int core)
 {
     bool shares = false;
     if (mesh->segment)
         atomic_store_explicit(&mesh->segment->memory->core, core + 1, memory_order_relaxed);
-    for (int i = 0; i < mesh->peer_count; i++) {
-        struct segment *segment = mesh->peers[i].segment;
-        shares |= segment && atomic_load_explicit(&segment->memory->core, memory_order_relaxed) == core + 1;
-    }
+    for (int i = 0; i < mesh->peer_count; i++)
+        shares |= core_of(&mesh->peers[i]) == core;
     return shares;
+}
+
+void mesh_leave_core(struct mesh *mesh, int core)
+{
+    int taken[NEIGHBOURS], count = 0;
+    bool yields = false;
+    for (int i = 0; i < mesh->peer_count && count < NEIGHBOURS; i++) {
+        taken[count++] = core_of(&mesh->peers[i]);
+        yields |= taken[count - 1] == core && mesh->peers[i].rank < mesh->rank;
+    }
+    if (yields)
+        platform_thread_leave(taken, count);
 }

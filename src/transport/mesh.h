@@ -70,4 +70,8 @@ void mesh_wake(struct mesh *mesh); /* any thread; ends the present or next mesh_
  * thread. */
 bool mesh_shares_core(struct mesh *mesh, int core);
 
+/* The calling thread goes on on a core where no peer waits, if there is one and a peer of lower rank, which
+ * stays, waits on this one. */
+void mesh_leave_core(struct mesh *mesh, int core);
+
 #endif

@@ -18,6 +18,8 @@ struct peer {
     int doorbell;            /* Unix socket to a peer of this host, or -1 */
     struct segment *segment; /* its memory, mapped here, or NULL */
     struct copying copying;  /* into the rings to it */
+    struct copying received; /* from its arenas into memory here that it may have read in place */
+    struct copying reduced;  /* likewise, what was computed from them */
     struct lending lending;  /* whose memory the one sees of the other */
     int local_index;         /* place among the peers of this host, or -1 */
     bool expected;           /* said goodbye */

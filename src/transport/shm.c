@@ -143,8 +143,10 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
         return -1;
     if (shm->borrowed_left) {
         *data = shm->borrowed;
+        link->reduced = &shm->peer->reduced;
         return (ssize_t)(limit < shm->borrowed_left ? limit : shm->borrowed_left);
     }
+    link->reduced = NULL;
     size_t n = ring_view(&shm->in, data, limit);
     shm->unusable = n < 16 && n < limit ? n : 0;
     return n || !lost ? (ssize_t)n : -1;
@@ -173,6 +175,7 @@ static bool shm_consume(struct link *link, size_t n)
 
 static ssize_t receive_part(struct link *link, char *to, size_t length)
 {
+    struct shm_link *shm = shm_of(link);
     size_t done = 0;
     while (done < length) {
         const void *from;
@@ -180,7 +183,7 @@ static ssize_t receive_part(struct link *link, char *to, size_t length)
         ssize_t n = shm_view(link, &from, left < PUBLISH_BYTES ? left : PUBLISH_BYTES);
         if (n <= 0)
             return done ? (ssize_t)done : n;
-        memcpy(to + done, from, (size_t)n);
+        copying_copy(shm->borrowed_left ? &shm->peer->received : NULL, to + done, from, (size_t)n);
         if (!shm_consume(link, (size_t)n))
             return -1;
         done += (size_t)n;

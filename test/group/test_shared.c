@@ -38,12 +38,12 @@ static void release_memory(float *memory, bool shared)
 
 static float value_of(int rank, int round, size_t i)
 {
-    return (float)((i * 7 + (size_t)rank * 3 + (size_t)round) % 16);
+    return (float)((i * 7 + (size_t)rank * 3 + (size_t)round) % 17);
 }
 
-/* Values repeat every 16 elements: tensors are filled and compared block by block, since a sanitizer looks at
- * a block once and at elements one by one. */
-enum { BLOCK = 16 * 256 };
+/* Values repeat every 17 elements, which no piece that moves at once is a multiple of: tensors are filled and
+ * compared block by block, since a sanitizer looks at a block once and at elements one by one. */
+enum { BLOCK = 17 * 241 };
 
 static void make_block(float *block, int first, int last, int round)
 {

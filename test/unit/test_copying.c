@@ -77,6 +77,23 @@ TEST(one_interruption_changes_nothing)
     assert_int_equal(copying.way, COPYING_CACHED);
 }
 
+TEST(a_transfer_of_the_callers_own)
+{
+    struct copying copying = settled(COPYING_CACHED);
+    struct copying_transfer transfer = copying_begin(NULL, ROOM);
+    assert_int_equal(transfer.way, COPYING_CACHED);
+    copying_end(NULL, &transfer, ROOM);
+    transfer = copying_begin(&copying, 100);
+    assert_false(transfer.timed);
+    copying.until_trial = 0;
+    transfer = copying_begin(&copying, ROOM);
+    assert_int_equal(transfer.way, COPYING_STREAMED);
+    assert_true(transfer.timed);
+    copying.cost[COPYING_CACHED] = 1e9; /* so any time is better by far */
+    copying_end(&copying, &transfer, ROOM);
+    assert_int_equal(copying.way, COPYING_STREAMED);
+}
+
 /* What is better in truth depends on the machine; that it is asked again and again does not. */
 TEST(trials_go_on)
 {

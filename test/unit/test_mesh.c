@@ -411,6 +411,57 @@ TEST(test_auto_shares_memory_inside_a_host)
     run_each(2, (struct group_options){.transport = "auto", .fn = expect_shm});
 }
 
+/* ---- cores --------------------------------------------------------------------------------------------- */
+
+static int first_core(const cpu_set_t *cores)
+{
+    int core = 0;
+    while (!CPU_ISSET(core, cores))
+        core++;
+    return core;
+}
+
+/* Both say that they wait on one core; rank 1 is bound to it when `argument` says so. */
+static void share_core(struct member *member)
+{
+    cpu_set_t before, after;
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "no cores");
+    int core = first_core(&before);
+    bool bound = member->argument && member->rank == 1;
+    mesh_shares_core(member->mesh, core);
+    pthread_barrier_wait(&barrier);
+    CHECK(mesh_shares_core(member->mesh, core), "nobody else on core %d", core);
+    pthread_barrier_wait(&barrier);
+    if (member->rank == 1) {
+        CHECK(!mesh_shares_core(member->mesh, core + 1), "somebody on core %d", core + 1);
+        mesh_shares_core(member->mesh, core);
+    }
+    pthread_barrier_wait(&barrier);
+    if (member->rank == 1)
+        CHECK(platform_thread_bind(core), "can't bind to core %d", core);
+    if (member->rank == 1 && !bound)
+        CHECK(sched_setaffinity(0, sizeof before, &before) == 0, "can't unbind"); /* it is still there */
+    int now = core;
+    for (int i = 0; i < 50 && now == core; i++) { /* the system may move it back at once */
+        mesh_leave_core(member->mesh, core);
+        now = sched_getcpu();
+    }
+    CHECK(sched_getaffinity(0, sizeof after, &after) == 0, "no cores");
+    CHECK(CPU_COUNT(&after) == (bound ? 1 : CPU_COUNT(&before)), "%d cores are left", CPU_COUNT(&after));
+    CHECK(member->rank == 0 || (now == core) == (bound || CPU_COUNT(&before) == 1), "now on core %d", now);
+    pthread_barrier_wait(&barrier);
+}
+
+TEST(test_the_higher_rank_leaves_a_shared_core)
+{
+    run_each(2, (struct group_options){.transport = "shm", .fn = share_core});
+}
+
+TEST(test_a_bound_thread_stays_on_its_core)
+{
+    run_each(2, (struct group_options){.transport = "shm", .fn = share_core, .argument = "bound"});
+}
+
 /* ---- no wake-up is lost -------------------------------------------------------------------------------- */
 
 #define ROUNDS 3000
