@@ -1,9 +1,10 @@
 /* kernels.c - GB/s of payload of every element kernel, as Markdown: bench_kernels [dtype] [turns]. Best of
  * many turns; one thread. In brackets the percentage of memcpy's rate, corrected for the number of lines
- * moved. */
+ * moved, and that of a loop with the same loads and stores and hardly any arithmetic. */
 #include "base/clock.h"
 #include "base/types.h"
 #include "device/adasum.h"
+#include "device/kernel.h"
 #include "device/reduce.h"
 #include "device/reduce_many.h"
 
@@ -82,14 +83,52 @@ static void work_many(const struct arrays *arrays, hvd_dtype dtype, hvd_reductio
     reduce_many(dtype, reduction, arrays->result, sources, MANY, part / hvd_dtype_size(dtype), 1, 1);
 }
 
-/* Lines of cache that a kernel moves for each line of payload: read, written, and fetched before they are
+/* ---- bounds ------------------------------------------------------------------------------------------ */
+
+/* The loads and stores of a kernel alone: `statement` for each word. */
+#define STREAM(name, statement)                                                                              \
+    KERNEL static void name(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)           \
+    {                                                                                                        \
+        (void)dtype, (void)reduction;                                                                        \
+        uint64_t *a = (void *)arrays->a, *b = (void *)arrays->b, *to = (void *)arrays->result, sum = 0;      \
+        size_t words = arrays->bytes / sizeof *a;                                                            \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < words; i++)                                                                   \
+            statement;                                                                                       \
+        __asm__ volatile("" : : "r"(sum), "r"(b), "r"(to));                                                  \
+    }
+
+STREAM(stream_reads, sum += a[i] ^ b[i])
+STREAM(stream_one, a[i] ^= 1)
+STREAM(stream_in_place, a[i] += b[i])
+STREAM(stream_out_of_place, to[i] = a[i] + b[i])
+
+KERNEL static void stream_many(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+{
+    (void)dtype, (void)reduction;
+    const uint64_t *a = (void *)arrays->a;
+    uint64_t *to = (void *)arrays->result;
+    size_t part = arrays->bytes / MANY / sizeof *a;
+    KERNEL_LOOP
+    for (size_t i = 0; i < part; i++)
+        to[i] = a[i] + a[i + part] + a[i + 2 * part] + a[i + 3 * part];
+}
+
+enum pattern { READS_TWO, IN_PLACE_OF_ONE, IN_PLACE_OF_TWO, OUT_OF_PLACE, FOUR_TO_ONE, PATTERNS };
+
+/* lines: of cache that are moved for each line of payload: read, written, and fetched before they are
  * written. What is longer than the cache memcpy writes without fetching it. */
-#define READS_TWO       2
-#define IN_PLACE_OF_ONE 2
-#define IN_PLACE_OF_TWO 3
-#define OUT_OF_PLACE    4
-#define FOUR_TO_ONE     1.5
-static const double copy_traffic[] = {3, 2};
+static struct {
+    work_fn stream;
+    double lines, rate[2];
+} patterns[PATTERNS] = {
+    [READS_TWO] = {.stream = stream_reads, .lines = 2},
+    [IN_PLACE_OF_ONE] = {.stream = stream_one, .lines = 2},
+    [IN_PLACE_OF_TWO] = {.stream = stream_in_place, .lines = 3},
+    [OUT_OF_PLACE] = {.stream = stream_out_of_place, .lines = 4},
+    [FOUR_TO_ONE] = {.stream = stream_many, .lines = 1.5},
+};
+static const double copy_lines[] = {3, 2};
 
 static int turns = 15;
 static double copy_rate[2];
@@ -111,19 +150,25 @@ static double gigabytes_per_second(work_fn work, const struct arrays *arrays, hv
     return (double)arrays->bytes * repeats / (double)best;
 }
 
+static void print_rate(const struct arrays *arrays, hvd_dtype dtype, work_fn work, hvd_reduction reduction,
+                       enum pattern pattern, int size)
+{
+    double rate = gigabytes_per_second(work, &arrays[size], dtype, reduction);
+    double copy = copy_rate[size] * copy_lines[size] / patterns[pattern].lines;
+    printf(" %.1f (%.0f, %.0f) |", rate, 100 * rate / copy, 100 * rate / patterns[pattern].rate[size]);
+}
+
 /* `other`: NULL, or the same out of place. */
 static void print_row(const struct arrays *arrays, hvd_dtype dtype, const char *what, work_fn work,
-                      work_fn other, hvd_reduction reduction, double traffic)
+                      work_fn other, hvd_reduction reduction, enum pattern pattern)
 {
     printf("| %s | %s |", hvd_dtype_name(dtype), what);
     for (int size = 0; size < 2; size++) {
-        double lines = copy_rate[size] * copy_traffic[size];
-        double rate = gigabytes_per_second(work, &arrays[size], dtype, reduction);
-        printf(" %.1f (%.0f) |", rate, 100 * rate * traffic / lines);
-        rate = other ? gigabytes_per_second(other, &arrays[size], dtype, reduction) : 0;
+        print_rate(arrays, dtype, work, reduction, pattern, size);
         if (other)
-            printf(" %.1f (%.0f)", rate, 100 * rate * OUT_OF_PLACE / lines);
-        printf(" |");
+            print_rate(arrays, dtype, other, reduction, OUT_OF_PLACE, size);
+        else
+            printf(" |");
     }
     printf("\n");
     fflush(stdout);
@@ -161,21 +206,32 @@ static struct arrays make_arrays(size_t bytes)
     return arrays;
 }
 
+static void keep_best(double *rate, work_fn work, const struct arrays *arrays)
+{
+    double measured = gigabytes_per_second(work, arrays, HVD_UINT8, HVD_SUM);
+    *rate = measured > *rate ? measured : *rate;
+}
+
+static void measure_bounds(const struct arrays *arrays, int size)
+{
+    keep_best(&copy_rate[size], work_copy, arrays);
+    for (int i = 0; i < PATTERNS; i++)
+        keep_best(&patterns[i].rate[size], patterns[i].stream, arrays);
+}
+
 int main(int argc, char **argv)
 {
     struct arrays arrays[2];
     turns = argc > 2 ? atoi(argv[2]) : turns;
-    printf("| GB/s (%% of memcpy) | |");
+    printf("| GB/s (%% of memcpy, of its loads and stores) | |");
     for (int size = 0; size < 2; size++) {
         arrays[size] = make_arrays(sizes[size]);
         printf(" %zu KiB, in place | out of place |", sizes[size] >> 10);
     }
     printf("\n| --- | --- | --: | --: | --: | --: |\n| | memcpy |");
     for (int size = 0; size < 2; size++) {
-        for (int i = 0; i < 10; i++) { /* all shares depend on it */
-            double rate = gigabytes_per_second(work_copy, &arrays[size], HVD_UINT8, HVD_SUM);
-            copy_rate[size] = rate > copy_rate[size] ? rate : copy_rate[size];
-        }
+        for (int i = 0; i < 10; i++) /* all shares depend on these */
+            measure_bounds(&arrays[size], size);
         printf(" | %.1f |", copy_rate[size]);
     }
     printf("\n");

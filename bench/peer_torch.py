@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
-STEADY = 20  # rounds until rings have been filled from end to end
+STEADY, SHORT_ONES, SHORT_BYTES = 20, 128, 64 << 10  # rounds until buffers have been used from end to end
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
 
 Work = Callable[[], object]
@@ -187,17 +187,27 @@ def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> flo
 
 
 def memory_held() -> int:
-    """KiB of this process, each page divided by the number of processes that hold it."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
+    """KiB that this process can write to, each page divided by the number of processes that hold it."""
+    held, writable = 0, False
+    with Path("/proc/self/smaps").open() as lines:  # not as one text, which would take memory itself
+        for line in lines:
+            first, second, *_ = line.split()
+            if not first.endswith(":"):
+                writable = second[1] == "w"
+            elif writable and first == "Pss:":
+                held += int(second)
+    return held
 
 
 def memory_beyond(peer: HorovodPeer | GlooPeer, work: Work) -> float:
     """KiB that this rank holds more once it has worked."""
+    work_on_one = peer.rows["allreduce"](make_tensors(str(SHORT_BYTES)))
     peer.barrier()
     before = memory_held()
     for _ in range(STEADY):
         work()
+    for _ in range(SHORT_ONES):
+        work_on_one()
     peer.barrier()
     after = memory_held()
     peer.barrier()

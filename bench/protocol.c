@@ -101,34 +101,54 @@ void unpack(struct tensors *tensors)
         memcpy(tensors->data[i], from, tensors->elements[i] * tensors->element_size);
 }
 
-/* KiB of this process, each page divided by the number of processes that hold it. */
+/* KiB that this process can write to, each page divided by the number of processes that hold it. Pages of
+ * programs and libraries are left out: their share changes with whatever else runs. */
 static long memory_held(void)
 {
-    long held = 0;
-    char line[256];
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "Pss: %ld", &held) != 1)
-        continue;
+    long held = 0, part;
+    bool writable = false;
+    char line[512], access[5];
+    FILE *file = fopen("/proc/self/smaps", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%*x-%*x %4s", access) == 1)
+            writable = access[1] == 'w';
+        else if (writable && sscanf(line, "Pss: %ld", &part) == 1)
+            held += part;
+    }
     if (file)
         fclose(file);
     return held;
 }
 
+static work_fn find_work(const char *what)
+{
+    const struct row *row = peer_rows;
+    while (row->what && strcmp(row->what, what) != 0)
+        row++;
+    return row->work;
+}
+
 static long memory_of_opening;
 
-/* In the steady state: rings have been filled from end to end. */
-enum { STEADY = 20 };
+/* In the steady state, buffers have been used from end to end: those for short messages, too, whoever sent
+ * how many by then. */
+enum { STEADY = 20, SHORT_ONES = 128, SHORT_BYTES = 64 << 10 };
 
 static double memory_beyond(work_fn work, struct tensors *tensors)
 {
+    struct tensors one = one_tensor(SHORT_BYTES, tensors->dtype);
+    work_fn work_on_one = find_work("allreduce");
     peer_barrier();
     long before = memory_held();
     for (int i = 0; i < STEADY; i++)
         work(tensors);
+    for (int i = 0; i < SHORT_ONES; i++)
+        work_on_one(&one);
     peer_barrier();
     /* Between barriers: a rank that works or ends changes what the others hold of shared pages. */
     long after = memory_held();
     peer_barrier();
+    free_tensors(&one);
     return (double)(memory_of_opening + after - before);
 }
 
@@ -153,14 +173,6 @@ static double median_time(work_fn work, struct tensors *tensors, double seconds)
     }
     qsort(times, (size_t)count, sizeof *times, compare);
     return times[count / 2];
-}
-
-static work_fn find_work(const char *what)
-{
-    const struct row *row = peer_rows;
-    while (row->what && strcmp(row->what, what) != 0)
-        row++;
-    return row->work;
 }
 
 static void run_case(const char *name, double seconds, FILE *results)

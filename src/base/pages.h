@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#define PAGES_LEAST ((size_t)32 << 10)
+#define PAGES_LEAST ((size_t)8 << 10)
 
 void *pages_take(size_t bytes);              /* not zeroed; NULL when memory is out */
 void pages_give(void *memory, size_t bytes); /* as many as were taken; NULL is fine */

@@ -1,7 +1,7 @@
 /* schedule.c - see schedule.h. */
 #include "coll/schedule.h"
 
-#include <stdlib.h>
+#include "base/pages.h"
 
 bool step_is_local(const struct step *step)
 {
@@ -16,14 +16,15 @@ void schedule_clear(struct schedule *schedule)
 
 void schedule_free(struct schedule *schedule)
 {
-    free(schedule->steps);
+    pages_give(schedule->steps, (size_t)schedule->capacity * sizeof *schedule->steps);
     *schedule = (struct schedule){0};
 }
 
 static bool grow(struct schedule *schedule)
 {
     int capacity = schedule->capacity ? schedule->capacity * 2 : 16;
-    struct step *steps = realloc(schedule->steps, (size_t)capacity * sizeof *steps);
+    struct step *steps = pages_resize(schedule->steps, (size_t)schedule->capacity * sizeof *steps,
+                                      (size_t)capacity * sizeof *steps);
     if (!steps)
         return false;
     schedule->steps = steps;

@@ -3,6 +3,7 @@
  * link agree on which bytes come next. */
 #include "coll/track.h"
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -145,9 +146,10 @@ static bool tasks_reserve(struct run *run, int count)
 {
     if (count <= run->capacity)
         return true;
-    struct task *tasks = realloc(run->tasks, (size_t)count * sizeof *tasks);
+    struct task *tasks = pages_take((size_t)count * sizeof *tasks);
     if (!tasks)
         return false;
+    pages_give(run->tasks, (size_t)run->capacity * sizeof *tasks);
     run->tasks = tasks;
     run->capacity = count;
     return true;
@@ -345,7 +347,7 @@ void track_free(struct track *track)
         struct run *run = track->spare;
         track->spare = run->next;
         schedule_free(&run->schedule);
-        free(run->tasks);
+        pages_give(run->tasks, (size_t)run->capacity * sizeof *run->tasks);
         free(run);
     }
     free(track->endpoints);

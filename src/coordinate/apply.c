@@ -56,15 +56,25 @@ static bool reserve_members(struct coordinator *c, size_t count)
     return true;
 }
 
+static bool has_asked(const struct entry *entry)
+{
+    return entry->round && entry->round->mine;
+}
+
 /* Whether this rank can do its part in what the root has decided about a name. */
 static bool is_due(const struct coordinator *c, const struct entry *entry)
 {
-    return (entry->mine || c->join) && !join_missing(c, entry);
+    const struct round *round = entry->round;
+    bool known_to_root = !round || !round->noted || round->told;
+    return (has_asked(entry) || c->join) && !join_missing(c, entry) && known_to_root;
 }
 
-/* Members taken before a fault stay in `members`, where fail() finds them. */
-static hvd_code take_members(struct coordinator *c, struct decision *decision, hvd_status *status)
+/* Members taken before a fault stay in `members`, where fail() finds them. The root puts no more short
+ * requests into a batch than make it short, too. */
+static hvd_code take_members(struct coordinator *c, struct decision *decision, bool *all_short,
+                             hvd_status *status)
 {
+    *all_short = true;
     if (!reserve_members(c, (size_t)decision->count))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch of %d requests",
                           decision->count);
@@ -76,30 +86,20 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, h
         struct entry *entry = agreement->entry;
         if (!is_due(c, entry))
             return refuse(status, "a batch that not every rank asked for, with id", id);
+        *all_short &= is_short(agreement->form->summary.bytes);
         c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
-        c->members[c->member_count++] = entry->mine ? entry_take_request(c, entry) : NULL;
+        c->members[c->member_count++] = has_asked(entry) ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
         end_round(c, entry);
     }
     return HVD_OK;
 }
 
-/* The root puts no more short requests into a batch than make it short, too. */
-static bool all_are_short(const struct coordinator *c)
-{
-    struct signature_summary summary;
-    for (size_t i = 0; i < c->member_count; i++) {
-        signature_summarize(c->forms[i].signature, &summary);
-        if (!is_short(summary.bytes))
-            return false;
-    }
-    return true;
-}
-
 /* With `members` empty the requests are the engine's: a later fault ends them there and not here. */
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
-    hvd_code code = take_members(c, decision, status);
+    bool all_short;
+    hvd_code code = take_members(c, decision, &all_short, status);
     if (code)
         return code;
     struct batch batch = {.sequence = c->seen,
@@ -107,7 +107,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
                           .members = c->forms,
                           .count = decision->count,
                           .algorithm = decision->algorithm,
-                          .is_short = all_are_short(c)};
+                          .is_short = all_short};
     c->member_count = 0;
     c->running++;
     if (batch.is_short && is_root(c))
@@ -126,7 +126,7 @@ static hvd_code apply_fail(struct coordinator *c, const struct decision *decisio
         return HVD_OK; /* nobody here has asked */
     hvd_status mismatch;
     status_set(&mismatch, HVD_MISMATCH, "%s", decision->text);
-    struct pending *request = entry->mine ? entry_take_request(c, entry) : NULL;
+    struct pending *request = has_asked(entry) ? entry_take_request(c, entry) : NULL;
     end_round(c, entry);
     if (request)
         c->config.output.finish(c->config.output.owner, request, &mismatch);

@@ -20,8 +20,8 @@ static void end_requests(struct coordinator *c)
         output->finish(output->owner, join, &c->cause);
     while (c->oldest)
         output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
-    c->complete.count = 0;
-    c->root.ready.count = 0;
+    entry_list_clear(&c->complete);
+    entry_list_clear(&c->root.ready);
 }
 
 void close_begin(struct coordinator *c, int leaver)

@@ -12,29 +12,9 @@
 #define EVICTIONS_UNSEEN_LIMIT 64
 
 #define TABLE_CHUNK ((size_t)32 << 10)
+#define TABLE_KEPT  ((size_t)16 << 10) /* of a chunk of rounds that have ended */
 
 #define KEPT_NAMES 256 /* for which lists stay between two flushes */
-
-bool entry_list_push(struct entry_list *list, struct entry *entry)
-{
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 16;
-        struct entry **items =
-            pages_resize(list->items, list->capacity * sizeof *items, capacity * sizeof *items);
-        if (!items)
-            return false;
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = entry;
-    return true;
-}
-
-static void entry_list_free(struct entry_list *list)
-{
-    pages_give(list->items, list->capacity * sizeof(struct entry *));
-    *list = (struct entry_list){0};
-}
 
 void members_free(struct coordinator *c)
 {
@@ -43,13 +23,6 @@ void members_free(struct coordinator *c)
     c->members = NULL;
     c->forms = NULL;
     c->member_capacity = 0;
-}
-
-static void ids_free(struct root *root)
-{
-    pages_give(root->ids, root->id_capacity * sizeof *root->ids);
-    root->ids = NULL;
-    root->id_capacity = 0;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------- */
@@ -68,7 +41,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->config = *config;
     c->children = children;
     c->table.reporters = config->tree.child_count + 1;
-    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_CHUNK);
+    pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
     c->root.sorted = true;
@@ -84,11 +57,7 @@ void coordinator_destroy(struct coordinator *c)
     tree_node_free(&c->config.tree);
     wire_writer_free(&c->out);
     free(c->children);
-    entry_list_free(&c->complete);
     members_free(c);
-    entry_list_free(&c->root.ready);
-    entry_list_free(&c->root.members);
-    ids_free(&c->root);
     free(c->root.joined);
     free(c->joins);
     free(c);
@@ -108,7 +77,7 @@ int coordinator_pending_count(const struct coordinator *c)
 
 static void put_request(struct coordinator *c, struct entry *entry, struct pending *request)
 {
-    entry->mine = request;
+    entry->round->mine = request;
     request->entry = entry;
     request->previous = c->newest;
     request->next = NULL;
@@ -119,10 +88,10 @@ static void put_request(struct coordinator *c, struct entry *entry, struct pendi
 
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
 {
-    struct pending *request = entry->mine;
+    struct pending *request = entry->round->mine;
     *(request->previous ? &request->previous->next : &c->oldest) = request->next;
     *(request->next ? &request->next->previous : &c->newest) = request->previous;
-    entry->mine = NULL;
+    entry->round->mine = NULL;
     c->pending--;
     return request;
 }
@@ -150,7 +119,7 @@ static hvd_code check_submission(const struct coordinator *c, const struct pendi
 static hvd_code add_request(struct coordinator *c, struct entry *entry, struct pending *request,
                             hvd_status *status)
 {
-    if (entry->mine)
+    if (entry->round && entry->round->mine)
         return status_set(status, HVD_DUPLICATE_NAME,
                           "%s is in flight on rank %d; wait for it, or give the second one another name",
                           entry->name, rank_name(&c->config, c->config.rank));
@@ -163,8 +132,9 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
         code = form_find(&c->table.forms, &request->signature, c->config.size, &form, status);
     if (code)
         return code;
-    note_open(c, entry);
-    code = round_add_own(entry, &c->config.tree, form, status);
+    code = table_open_round(&c->table, entry)
+               ? round_add_own(entry, &c->config.tree, form, status)
+               : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %.200s", entry->name);
     form_release(form);
     if (code)
         return code;
@@ -207,9 +177,7 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
         return code;
     }
     c->unnamed[operation_of(request)] += request->unnamed;
-    hvd_status problem;
-    if (note_if_complete(c, entry, &problem))
-        fail(c, -1, &problem);
+    note_if_complete(c, entry);
     return status_ok(status);
 }
 
@@ -257,10 +225,11 @@ static void begin_report(struct coordinator *c)
 
 static void put_report(struct coordinator *c, const struct entry *entry)
 {
+    entry->round->told = true;
     const struct agreement *agreed = entry->agreed;
-    if (entry->round.variants)
+    if (entry->round->variants)
         report_put_variants(&c->out, entry);
-    else if (agreed && agreed->form == entry->round.common)
+    else if (agreed && agreed->form == entry->round->common)
         report_put_agreed(&c->out, entry);
     else
         report_put_common(&c->out, entry);
@@ -284,11 +253,11 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
         return HVD_OK;
     hvd_code code = HVD_OK;
     begin_report(c);
-    for (size_t i = 0; !code && i < c->complete.count; i++) {
+    for (const struct entry *entry = c->complete.head; !code && entry; entry = entry->round->next) {
         code = cut_report(c, status);
-        put_report(c, c->complete.items[i]);
+        put_report(c, entry);
     }
-    c->complete.count = 0;
+    entry_list_clear(&c->complete);
     for (int i = 0; !code && i < c->join_count; i++) { /* behind what was asked before */
         code = cut_report(c, status);
         report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
@@ -297,22 +266,10 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
-static void entry_list_tidy(struct entry_list *list)
-{
-    if (!list->count && list->capacity > KEPT_NAMES)
-        entry_list_free(list);
-}
-
 /* Memory that many names needed at once is given back. */
 static void tidy(struct coordinator *c)
 {
     wire_reset(&c->out);
-    entry_list_tidy(&c->complete);
-    entry_list_tidy(&c->root.ready);
-    c->root.members.count = 0;
-    entry_list_tidy(&c->root.members);
-    if (c->root.id_capacity > KEPT_NAMES)
-        ids_free(&c->root);
     if (c->member_capacity > KEPT_NAMES)
         members_free(c);
 }

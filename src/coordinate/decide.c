@@ -42,7 +42,12 @@ static hvd_code decided(struct coordinator *c, uint64_t *number, hvd_status *sta
 /* Of an entry that is ready. */
 static const struct signature_summary *summary_of(const struct entry *entry)
 {
-    return &entry->round.common->summary;
+    return &entry->round->common->summary;
+}
+
+static int32_t priority_of(const struct entry *entry)
+{
+    return summary_of(entry)->priority;
 }
 
 /* ---- judging ----------------------------------------------------------------------------------------- */
@@ -52,46 +57,71 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
     struct root *root = &c->root;
     uint64_t number;
     char text[HVD_STATUS_TEXT];
-    if (entry->round.variants) {
+    entry->round->told = true;
+    if (entry->round->variants) {
         join_leave_out(c, entry);
         mismatch_text(entry, c->config.names, text, sizeof text);
     }
-    if (entry->round.variants || !join_permits(c, entry, text, sizeof text)) {
+    if (entry->round->variants || !join_permits(c, entry, text, sizeof text)) {
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);
     }
-    entry->round.order = root->next_order++;
-    entry->round.ready_since = now;
-    if (root->ready.count) {
-        const struct entry *last = root->ready.items[root->ready.count - 1];
-        root->sorted &= summary_of(entry)->priority <= summary_of(last)->priority;
-    }
-    if (!entry_list_push(&root->ready, entry))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of ready requests");
+    entry->round->ready_since = now;
+    if (root->ready.head)
+        root->sorted &= priority_of(entry) <= priority_of(root->ready.tail);
+    entry_list_push(&root->ready, entry);
     return HVD_OK;
 }
 
 static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    for (size_t i = 0; !code && i < c->complete.count; i++)
-        code = judge(c, c->complete.items[i], now, status);
-    c->complete.count = 0;
+    struct entry *entry = c->complete.head;
+    entry_list_clear(&c->complete);
+    while (!code && entry) {
+        struct entry *next = entry->round->next;
+        code = judge(c, entry, now, status);
+        entry = next;
+    }
     return code;
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
 
-/* Larger priority first, else what was ready first. */
-static int compare_ready(const void *a, const void *b)
+/* Of two lists in order; among equals those of `a` come first. */
+static struct entry *merge(struct entry *a, struct entry *b)
 {
-    const struct entry *x = *(struct entry *const *)a;
-    const struct entry *y = *(struct entry *const *)b;
-    int32_t first = summary_of(x)->priority;
-    int32_t second = summary_of(y)->priority;
-    if (first != second)
-        return first > second ? -1 : 1;
-    return x->round.order < y->round.order ? -1 : 1;
+    struct entry *merged, **end = &merged;
+    while (a && b) {
+        struct entry **first = priority_of(b) > priority_of(a) ? &b : &a;
+        *end = *first;
+        end = &(*first)->round->next;
+        *first = *end;
+    }
+    *end = a ? a : b;
+    return merged;
+}
+
+/* The first `count`, larger priority first, else what was ready first. */
+static struct entry *merge_sort(struct entry *first, size_t count)
+{
+    struct entry *second = first;
+    for (size_t i = 0; i < count / 2; i++)
+        second = second->round->next;
+    if (second == first) { /* one, or none */
+        if (first)
+            first->round->next = NULL;
+        return first;
+    }
+    first = merge_sort(first, count / 2);
+    return merge(first, merge_sort(second, count - count / 2));
+}
+
+static void sort(struct entry_list *list)
+{
+    list->head = list->tail = merge_sort(list->head, list->count);
+    while (list->tail && list->tail->round->next)
+        list->tail = list->tail->round->next;
 }
 
 static bool may_share(const struct coordinator *c, const struct signature_summary *a,
@@ -104,55 +134,53 @@ static bool may_share(const struct coordinator *c, const struct signature_summar
     return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
 }
 
-/* The first that may start now; `ready.count` when all have to wait. */
-static size_t find_next(const struct coordinator *c)
+/* The first that may start now; NULL when all have to wait. */
+static struct entry *find_next(const struct coordinator *c)
 {
-    const struct entry_list *ready = &c->root.ready;
     bool short_may = !c->short_running;
     /* `running` counts the short one, too. */
     bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
-    size_t i = 0;
-    while (i < ready->count && !(is_short(summary_of(ready->items[i])->bytes) ? short_may : long_may))
-        i++;
-    return i;
+    struct entry *entry = c->root.ready.head;
+    while (entry && !(is_short(summary_of(entry)->bytes) ? short_may : long_may))
+        entry = entry->round->next;
+    return entry;
 }
 
 /* Moves the members of the next batch from `ready` to `members`: this one, and whatever behind it fits in. A
- * short batch stays short. `bytes`: theirs; false when memory is out. */
-static bool pick_members(struct coordinator *c, size_t next, uint64_t *bytes)
+ * short batch stays short. Returns their bytes. */
+static uint64_t pick_members(struct coordinator *c, const struct entry *next)
 {
     struct root *root = &c->root;
-    const struct signature_summary *head = summary_of(root->ready.items[next]);
+    const struct signature_summary *head = summary_of(next);
+    uint64_t bytes = 0;
     /* 0: nothing is fused, not even what has no bytes. */
     uint64_t limit = c->config.fusion_threshold;
-    size_t kept = next;
     if (is_short(head->bytes) && limit > SHORT_BYTES)
         limit = SHORT_BYTES;
-    *bytes = 0;
-    root->members.count = 0;
-    for (size_t i = next; i < root->ready.count; i++) {
-        struct entry *entry = root->ready.items[i];
+    struct entry *entry = root->ready.head, *behind;
+    bool reached = false;
+    entry_list_clear(&root->ready);
+    entry_list_clear(&root->members);
+    for (; entry; entry = behind) {
+        behind = entry->round->next;
+        reached |= entry == next;
         const struct signature_summary *summary = summary_of(entry);
-        bool fits = i == next || (root->members.count < BATCH_LIMIT && *bytes <= limit &&
-                                  summary->bytes <= limit - *bytes && limit && may_share(c, head, summary));
-        if (!fits) {
-            root->ready.items[kept++] = entry;
-            continue;
-        }
-        *bytes += summary->bytes;
-        if (!entry_list_push(&root->members, entry))
-            return false;
+        bool fits =
+            entry == next || (reached && root->members.count < BATCH_LIMIT && bytes <= limit &&
+                              summary->bytes <= limit - bytes && limit && may_share(c, head, summary));
+        bytes += fits ? summary->bytes : 0;
+        entry_list_push(fits ? &root->members : &root->ready, entry);
     }
-    root->ready.count = kept;
-    return true;
+    return bytes;
 }
 
 /* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
-static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *id, hvd_status *status)
+static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    struct agreement *agreed = entry->agreed;
-    if (agreed && agreed->form == entry->round.common) {
+    const struct agreement *agreed = entry->agreed;
+    uint64_t *id = &entry->round->id;
+    if (agreed && agreed->form == entry->round->common) {
         *id = agreed->id;
         return HVD_OK;
     }
@@ -161,51 +189,36 @@ static hvd_code agreed_id(struct coordinator *c, struct entry *entry, uint64_t *
         code = decided(c, id, status);
     }
     if (!code) {
-        decision_put_assign(&c->out, entry, entry->round.common);
+        decision_put_assign(&c->out, entry, entry->round->common);
         code = decided(c, id, status);
     }
     return code;
 }
 
-static bool reserve_ids(struct root *root, size_t count)
+static hvd_code decide_batch(struct coordinator *c, const struct entry *next, hvd_status *status)
 {
-    if (count <= root->id_capacity)
-        return true;
-    uint64_t *ids = pages_resize(root->ids, root->id_capacity * sizeof *ids, count * sizeof *ids);
-    if (!ids)
-        return false;
-    root->ids = ids;
-    root->id_capacity = count;
-    return true;
-}
-
-static hvd_code decide_batch(struct coordinator *c, size_t next, hvd_status *status)
-{
-    struct root *root = &c->root;
-    uint64_t bytes;
-    if (!pick_members(c, next, &bytes) || !reserve_ids(root, root->members.count))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch");
-    size_t count = root->members.count;
-    const struct signature_summary *first = summary_of(root->members.items[0]);
-    for (size_t i = 0; i < count; i++) {
+    const struct entry_list *members = &c->root.members;
+    uint64_t bytes = pick_members(c, next);
+    const struct signature_summary *first = summary_of(next);
+    for (struct entry *entry = members->head; entry; entry = entry->round->next) {
         /* May publish what was decided so far, but never this batch, so that the entries stay as they are. */
-        hvd_code code = agreed_id(c, root->members.items[i], &root->ids[i], status);
+        hvd_code code = agree_on_id(c, entry, status);
         if (code)
             return code;
     }
     const struct coordinator_output *output = &c->config.output;
     uint16_t algorithm = output->choose_algorithm(output->owner, first->operation, first->reduction, bytes);
-    decision_put_batch(&c->out, algorithm, root->ids, (int)count);
-    root->unpublished++;
+    decision_put_batch(&c->out, algorithm, members->head, (int)members->count);
+    c->root.unpublished++;
     return publish(c, status);
 }
 
 static int64_t oldest_ready(const struct root *root)
 {
     int64_t oldest = INT64_MAX;
-    for (size_t i = 0; i < root->ready.count; i++) {
-        if (root->ready.items[i]->round.ready_since < oldest)
-            oldest = root->ready.items[i]->round.ready_since;
+    for (const struct entry *entry = root->ready.head; entry; entry = entry->round->next) {
+        if (entry->round->ready_since < oldest)
+            oldest = entry->round->ready_since;
     }
     return oldest;
 }
@@ -217,7 +230,7 @@ static bool cycle_is_over(const struct coordinator *c, int64_t now)
 
 int64_t decide_next(const struct coordinator *c)
 {
-    if (!c->config.cycle_time || find_next(c) == c->root.ready.count)
+    if (!c->config.cycle_time || !find_next(c))
         return INT64_MAX;
     return oldest_ready(&c->root) + c->config.cycle_time;
 }
@@ -234,7 +247,7 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
         struct agreement *newer = agreement->previous;
         /* Nobody has asked in the present round, as far as is known here; who did meanwhile is read by the
          * retired id. */
-        if (agreement->entry->round.missing == c->table.reporters) {
+        if (!agreement->entry->round) {
             uint64_t number;
             decision_put_evict(&c->out, agreement->id);
             excess--;
@@ -269,9 +282,9 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     if (code || c->state != STATE_OPEN)
         return code;
     if (!c->root.sorted)
-        qsort(c->root.ready.items, c->root.ready.count, sizeof(struct entry *), compare_ready);
+        sort(&c->root.ready);
     c->root.sorted = true;
-    for (size_t next; !code && (next = find_next(c)) < c->root.ready.count && cycle_is_over(c, now);)
+    for (const struct entry *next; !code && (next = find_next(c)) && cycle_is_over(c, now);)
         code = decide_batch(c, next, status);
     if (!code && join_is_over(c))
         code = decide_joined(c, status);

@@ -18,13 +18,18 @@ bool child_is_absent(const struct coordinator *c, int child)
     return c->children[child].joined == tree_child_last(tree, child) - tree->children[child] + 1;
 }
 
+static bool has_own(const struct entry *entry)
+{
+    return entry->round && entry->round->own;
+}
+
 int join_missing(const struct coordinator *c, const struct entry *entry)
 {
-    int missing = entry->round.missing;
+    int missing = entry->round ? entry->round->missing : c->table.reporters;
     if (!missing || !c->absent)
         return missing;
     /* Who asked in this round and joined then has been counted already. */
-    missing -= c->join && !entry->round.own;
+    missing -= c->join && !has_own(entry);
     for (int i = 0; i < c->config.tree.child_count; i++)
         missing -= child_is_absent(c, i) && !round_has_child(entry, i);
     return missing;
@@ -35,7 +40,7 @@ static bool is_left_out(const struct coordinator *c, const struct entry *entry, 
 {
     const struct tree_node *tree = &c->config.tree;
     if (rank == tree->rank)
-        return !entry->round.own;
+        return !has_own(entry);
     for (int i = 0; i < tree->child_count; i++) {
         if (tree->children[i] <= rank && rank <= tree_child_last(tree, i))
             return !round_has_child(entry, i);
@@ -45,7 +50,7 @@ static bool is_left_out(const struct coordinator *c, const struct entry *entry, 
 
 void join_note_absent(const struct coordinator *c, struct entry *entry)
 {
-    struct round *round = &entry->round;
+    struct round *round = entry->round;
     const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
     round->partial = true;
     if (summary && summary->operation == HVD_BROADCAST)
@@ -54,21 +59,18 @@ void join_note_absent(const struct coordinator *c, struct entry *entry)
 
 void join_count_absent(struct entry *entry, const struct report *report)
 {
-    entry->round.partial |= report->partial;
-    entry->round.rootless |= report->rootless;
+    entry->round->partial |= report->partial;
+    entry->round->rootless |= report->rootless;
 }
 
-/* Rounds that waited for this reporter only are complete now, and noted as such: the table does not change on
- * this walk. */
-static hvd_code note_absent(struct coordinator *c, hvd_status *status)
+/* Rounds that waited for this reporter only are complete now. */
+static void note_absent(struct coordinator *c)
 {
     size_t cursor = 0;
     struct entry *entry;
-    hvd_code code = HVD_OK;
     c->absent++;
-    while (!code && (entry = map_next(&c->table.names, &cursor)))
-        code = note_if_complete(c, entry, status);
-    return code;
+    while ((entry = map_next(&c->table.names, &cursor)))
+        note_if_complete(c, entry);
 }
 
 /* At the root, which names the joined ones. */
@@ -121,7 +123,8 @@ hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *
     c->join = request;
     c->pending++;
     raise(c->joined_unnamed, c->unnamed);
-    return note_absent(c, status);
+    note_absent(c);
+    return HVD_OK;
 }
 
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
@@ -134,7 +137,9 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
         return code;
     raise(c->joined_unnamed, unnamed);
     c->children[child].joined++;
-    return child_is_absent(c, child) ? note_absent(c, status) : HVD_OK;
+    if (child_is_absent(c, child))
+        note_absent(c);
+    return HVD_OK;
 }
 
 /* ---- what may run meanwhile ------------------------------------------------------------------------ */
@@ -151,15 +156,15 @@ static void joined_text(const struct coordinator *c, char *text, size_t capacity
 
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity)
 {
-    const struct signature_summary *summary = &entry->round.common->summary;
+    const struct signature_summary *summary = &entry->round->common->summary;
     enum absence absence = operation_absence(summary->operation);
-    if (!entry->round.partial || absence == ABSENCE_always ||
-        (absence == ABSENCE_asked && c->config.join_all && !entry->round.rootless))
+    if (!entry->round->partial || absence == ABSENCE_always ||
+        (absence == ABSENCE_asked && c->config.join_all && !entry->round->rootless))
         return true;
     char ranks[256];
     joined_text(c, ranks, sizeof ranks);
     const char *advice = absence == ABSENCE_never ? "it needs all ranks"
-                         : entry->round.rootless && c->config.join_all
+                         : entry->round->rootless && c->config.join_all
                              ? "its root is one of them"
                              : "only allreduce and barrier run meanwhile, unless HOROVOD_JOIN=all is set";
     snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",
@@ -169,8 +174,8 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
 
 void join_leave_out(const struct coordinator *c, struct entry *entry)
 {
-    struct variants *variants = entry->round.variants;
-    for (int i = 0; entry->round.partial && i < variants->count; i++) {
+    struct variants *variants = entry->round->variants;
+    for (int i = 0; entry->round->partial && i < variants->count; i++) {
         const struct rank_set *counted = &variants->list[i].ranks;
         struct rank_set asked = {.others = counted->others};
         for (int r = 0; r < counted->count; r++) {

@@ -31,7 +31,7 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 /* The kind in the low bits, above them REPORT_PARTIAL and REPORT_ROOTLESS. */
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
-    int flags = (entry->round.partial ? REPORT_PARTIAL : 0) | (entry->round.rootless ? REPORT_ROOTLESS : 0);
+    int flags = (entry->round->partial ? REPORT_PARTIAL : 0) | (entry->round->rootless ? REPORT_ROOTLESS : 0);
     wire_put_u8(writer, (uint8_t)(kind | flags));
 }
 
@@ -45,7 +45,7 @@ void report_put_common(struct wire_writer *writer, const struct entry *entry)
 {
     put_kind(writer, REPORT_COMMON, entry);
     put_name(writer, entry);
-    put_form(writer, entry->round.common);
+    put_form(writer, entry->round->common);
 }
 
 static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
@@ -60,7 +60,7 @@ static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
 
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
-    const struct variants *variants = entry->round.variants;
+    const struct variants *variants = entry->round->variants;
     put_kind(writer, REPORT_VARIANTS, entry);
     put_name(writer, entry);
     wire_put_u8(writer, variants->others);
@@ -185,13 +185,13 @@ void decision_put_evict(struct wire_writer *writer, uint64_t id)
     wire_put_u64(writer, id);
 }
 
-void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const uint64_t *ids, int count)
+void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const struct entry *first, int count)
 {
     wire_put_u8(writer, DECISION_BATCH);
     wire_put_u16(writer, algorithm);
     wire_put_u32(writer, (uint32_t)count);
-    for (int i = 0; i < count; i++)
-        wire_put_u64(writer, ids[i]);
+    for (const struct entry *entry = first; entry; entry = entry->round->next)
+        wire_put_u64(writer, entry->round->id);
 }
 
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text)

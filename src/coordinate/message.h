@@ -96,7 +96,8 @@ struct decision {
 
 void decision_put_assign(struct wire_writer *writer, const struct entry *entry, const struct form *form);
 void decision_put_evict(struct wire_writer *writer, uint64_t id);
-void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const uint64_t *ids, int count);
+/* The members are `first` and those behind it in its list, `count` in all. */
+void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const struct entry *first, int count);
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
 void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed);
 void decision_put_close(struct wire_writer *writer, int rank);

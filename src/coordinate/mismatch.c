@@ -70,7 +70,7 @@ static unsigned add_respect(struct text *text, const struct variants *variants, 
 
 void mismatch_text(const struct entry *entry, const int *names, char *bytes, size_t capacity)
 {
-    struct variants *variants = entry->round.variants;
+    struct variants *variants = entry->round->variants;
     /* The lowest ranks first, so that the text does not depend on who was quick. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = operation_name(variants->list[0].form->summary.operation);

@@ -8,24 +8,20 @@
 #include <string.h>
 
 /* Once per round; a round that nobody has begun is none, even if all have joined. */
-hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status)
+void note_if_complete(struct coordinator *c, struct entry *entry)
 {
-    struct round *round = &entry->round;
-    if (round->noted || round->missing == c->table.reporters || join_missing(c, entry))
-        return HVD_OK;
+    struct round *round = entry->round;
+    if (!round || round->noted || round->missing == c->table.reporters || join_missing(c, entry))
+        return;
     round->noted = true;
     if (round->missing)
         join_note_absent(c, entry);
-    if (!entry_list_push(&c->complete, entry))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of complete requests");
-    return HVD_OK;
+    entry_list_push(&c->complete, entry);
 }
 
 void end_round(struct coordinator *c, struct entry *entry)
 {
-    c->open -= round_is_open(c, entry);
-    stall_forget(entry, -1);
-    round_reset(entry, c->table.reporters);
+    table_close_round(&c->table, entry);
     table_tidy(&c->table, entry);
 }
 
@@ -33,7 +29,7 @@ static void tell_ready(const struct coordinator *c, int child, const struct entr
 {
     const struct coordinator_output *output = &c->config.output;
     const struct tree_node *tree = &c->config.tree;
-    const struct round *round = &entry->round;
+    const struct round *round = entry->round;
     if (!output->ready || !is_root(c))
         return;
     /* Observers want operation and reduction: where ranks differ, those of the first variant. */
@@ -43,6 +39,11 @@ static void tell_ready(const struct coordinator *c, int child, const struct entr
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
+
+static hvd_code no_memory(hvd_status *status)
+{
+    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
+}
 
 static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
                              hvd_status *status)
@@ -54,14 +55,16 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     struct entry *entry = agreement->entry;
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
-    note_open(c, entry);
+    if (!table_open_round(&c->table, entry))
+        return no_memory(status);
     stall_forget(entry, child);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     if (code)
         return code;
     join_count_absent(entry, report);
     tell_ready(c, child, entry);
-    return note_if_complete(c, entry, status);
+    note_if_complete(c, entry);
+    return HVD_OK;
 }
 
 static hvd_code count_common(struct coordinator *c, int child, struct entry *entry,
@@ -108,10 +111,9 @@ static hvd_code count_variants(struct coordinator *c, int child, struct entry *e
 static hvd_code count_named(struct coordinator *c, int child, const struct report *report, hvd_status *status)
 {
     struct entry *entry = table_entry(&c->table, report->name, report->name_length);
-    if (!entry)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
+    if (!entry || !table_open_round(&c->table, entry))
+        return no_memory(status);
     hvd_code code;
-    note_open(c, entry);
     stall_forget(entry, child);
     if (round_has_child(entry, child))
         code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
@@ -123,7 +125,8 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         return code;
     join_count_absent(entry, report);
     tell_ready(c, child, entry);
-    return note_if_complete(c, entry, status);
+    note_if_complete(c, entry);
+    return HVD_OK;
 }
 
 /* What all children have seen to be ended can be forgotten. */

@@ -9,7 +9,7 @@
 
 bool round_has_child(const struct entry *entry, int child)
 {
-    return entry->reported[child / 64] >> (child % 64) & 1;
+    return entry->round && (entry->round->reported[child / 64] >> (child % 64) & 1);
 }
 
 void variants_release(struct variants *variants)
@@ -29,20 +29,10 @@ void round_clear(struct round *round)
     round->variants = NULL;
 }
 
-void round_reset(struct entry *entry, int reporters)
-{
-    round_clear(&entry->round);
-    entry->round.missing = reporters;
-    entry->round.own = entry->round.noted = false;
-    entry->round.partial = entry->round.rootless = false;
-    entry->round.since = entry->round.told = 0;
-    memset(entry->reported, 0, ((size_t)reporters + 63) / 64 * sizeof(uint64_t));
-}
-
 /* The ranks of all reports so far. */
 static void write_reported(const struct entry *entry, const struct tree_node *tree, struct rank_set *ranks)
 {
-    if (entry->round.own)
+    if (entry->round->own)
         rank_set_add(ranks, tree->rank, tree->rank);
     for (int i = 0; i < tree->child_count; i++) {
         if (round_has_child(entry, i))
@@ -68,7 +58,7 @@ static void add_variant(struct variants *variants, struct form *form, const stru
 /* From here on the round tells who asked for what. */
 static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_status *status)
 {
-    struct round *round = &entry->round;
+    struct round *round = entry->round;
     if (round->variants)
         return HVD_OK;
     round->variants = calloc(1, sizeof *round->variants);
@@ -87,7 +77,7 @@ static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_st
 static hvd_code add_form(struct entry *entry, const struct tree_node *tree, struct form *form, int first,
                          int last, hvd_status *status)
 {
-    struct round *round = &entry->round;
+    struct round *round = entry->round;
     /* Equal forms are one in memory (form.h), so pointers are compared. */
     if (!round->common && !round->variants) {
         round->common = form_share(form);
@@ -105,14 +95,14 @@ static hvd_code add_form(struct entry *entry, const struct tree_node *tree, stru
 
 static void mark_child(struct entry *entry, int child)
 {
-    entry->reported[child / 64] |= UINT64_C(1) << (child % 64);
+    entry->round->reported[child / 64] |= UINT64_C(1) << (child % 64);
 }
 
 hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
                        hvd_status *status)
 {
     hvd_code code = add_form(entry, tree, form, tree->rank, tree->rank, status);
-    entry->round.own = !code;
+    entry->round->own = !code;
     return code;
 }
 
@@ -132,9 +122,9 @@ hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, i
     if (code)
         return code;
     for (int i = 0; i < variants->count; i++)
-        add_variant(entry->round.variants, variants->list[i].form, &variants->list[i].ranks);
-    entry->round.variants->others |= variants->others;
-    entry->round.missing--;
+        add_variant(entry->round->variants, variants->list[i].form, &variants->list[i].ranks);
+    entry->round->variants->others |= variants->others;
+    entry->round->missing--;
     mark_child(entry, child);
     return HVD_OK;
 }

@@ -5,7 +5,7 @@
 #include "coordinate/table.h"
 #include "coordinate/tree.h"
 
-/* This rank asks for `form`. */
+/* In the entry's open round. This rank asks for `form`. */
 hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
                        hvd_status *status);
 /* The whole subtree of a child asks for `form`. */
@@ -16,9 +16,6 @@ hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, i
                             const struct variants *variants, hvd_status *status);
 
 bool round_has_child(const struct entry *entry, int child);
-
-/* Nobody has asked yet. */
-void round_reset(struct entry *entry, int reporters);
 
 void round_clear(struct round *round);            /* releases what it holds */
 void variants_release(struct variants *variants); /* the forms only */

@@ -27,13 +27,13 @@ static int64_t patience(const struct coordinator *c)
 
 int64_t stall_next(const struct coordinator *c)
 {
-    return c->open && period(c) ? c->stall_looked + period(c) / LOOKS_PER_PERIOD : INT64_MAX;
+    return c->table.open && period(c) ? c->stall_looked + period(c) / LOOKS_PER_PERIOD : INT64_MAX;
 }
 
 void stall_forget(struct entry *entry, int child)
 {
-    struct stall_note **at = &entry->round.notes;
-    while (*at) {
+    struct stall_note **at = entry->round ? &entry->round->notes : NULL;
+    while (at && *at) {
         struct stall_note *note = *at;
         if (child >= 0 && note->child != child) {
             at = &note->next;
@@ -58,18 +58,16 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     bool good = stall_get(reader, first, last, &name, &length, &note->waited, &note->missing);
     /* Of the present round, which waits for what the child says behind this. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
-    if (!entry) {
+    if (!entry || !table_open_round(&c->table, entry)) {
         free(note);
         return good ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request")
                     : status_set(status, HVD_REFUSED, "a malformed stall");
     }
-    if (!round_is_open(c, entry))
-        c->open++;
     stall_forget(entry, child);
-    note->next = entry->round.notes;
-    entry->round.notes = note;
+    note->next = entry->round->notes;
+    entry->round->notes = note;
     if (!is_root(c)) { /* passed on at once, or each level would add its own delay */
-        entry->round.told = 0;
+        entry->round->warned = 0;
         c->stall_news = true;
     }
     return HVD_OK;
@@ -79,7 +77,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
 
 static const struct stall_note *note_of(const struct entry *entry, int child)
 {
-    const struct stall_note *note = entry->round.notes;
+    const struct stall_note *note = entry->round->notes;
     while (note && note->child != child)
         note = note->next;
     return note;
@@ -89,7 +87,7 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
 {
     struct rank_set missing = {0};
     const struct tree_node *tree = &c->config.tree;
-    if (!entry->round.own && !c->join)
+    if (!entry->round->own && !c->join)
         rank_set_add(&missing, tree->rank, tree->rank);
     for (int i = 0; i < tree->child_count; i++) {
         const struct stall_note *note = note_of(entry, i);
@@ -118,8 +116,8 @@ static struct rank_set name_missing(const struct coordinator *c, const struct ra
 
 static int64_t waited_for(const struct entry *entry, int64_t now)
 {
-    int64_t waited = now - entry->round.since;
-    for (const struct stall_note *note = entry->round.notes; note; note = note->next)
+    int64_t waited = now - entry->round->since;
+    for (const struct stall_note *note = entry->round->notes; note; note = note->next)
         waited = note->waited > waited ? note->waited : waited;
     return waited;
 }
@@ -142,7 +140,7 @@ static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hv
 {
     struct rank_set missing = missing_ranks(c, entry);
     int64_t waited = waited_for(entry, now);
-    entry->round.told = now;
+    entry->round->warned = now;
     if (!is_root(c)) {
         c->out.length = 0;
         wire_put_u8(&c->out, MESSAGE_STALLED);
@@ -160,20 +158,20 @@ static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hv
 
 static bool is_due(const struct coordinator *c, const struct entry *entry, int64_t now)
 {
-    const struct round *round = &entry->round;
+    const struct round *round = entry->round;
     int64_t waited = waited_for(entry, now), end = c->config.stall_shutdown_time;
     if (is_root(c) && end && waited >= end)
         return true;
-    return waited >= patience(c) && (!round->told || now - round->told >= patience(c));
+    return waited >= patience(c) && (!round->warned || now - round->warned >= patience(c));
 }
 
 static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
     /* Noted: the whole subtree has asked, so who is missing sits above or beside it. */
-    if (!round_is_open(c, entry) || entry->round.noted)
+    if (!entry->round || entry->round->noted)
         return HVD_OK;
-    if (!entry->round.since)
-        entry->round.since = now;
+    if (!entry->round->since)
+        entry->round->since = now;
     return is_due(c, entry, now) ? tell(c, entry, now, status) : HVD_OK;
 }
 

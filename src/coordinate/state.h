@@ -31,21 +31,19 @@ struct child {
     bool lost; /* after its goodbye */
 };
 
+/* Entries with an open round, which is in one list at most. */
 struct entry_list {
-    struct entry **items;
-    size_t count, capacity;
+    struct entry *head, *tail;
+    size_t count;
 };
 
 /* What only the root has. */
 struct root {
-    struct entry_list ready; /* asked for by every rank, in one form */
-    bool sorted;             /* `ready` is in the order in which it runs */
-    uint64_t next_order;
-    uint64_t *ids; /* of a batch in the making */
-    size_t id_capacity;
-    struct entry_list members;
-    int unpublished;  /* decisions in `out` */
-    uint64_t *joined; /* a bit per rank; NULL: nobody ever has */
+    struct entry_list ready;   /* asked for by every rank, in one form */
+    bool sorted;               /* `ready` is in the order in which it runs */
+    struct entry_list members; /* of a batch in the making */
+    int unpublished;           /* decisions in `out` */
+    uint64_t *joined;          /* a bit per rank; NULL: nobody ever has */
     int last_joined;
 };
 
@@ -65,7 +63,6 @@ struct coordinator {
     int running;                     /* batches of this rank */
     uint64_t short_running;          /* at the root: the number of the short one among them; 0: none */
     int evictions_unseen;            /* carried out since the last report */
-    int open;                        /* rounds that have begun and not ended */
     bool stall_news;                 /* a child has told of its part since */
     int64_t stall_looked;            /* when the open rounds were looked at */
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
@@ -91,19 +88,24 @@ static inline bool is_short(uint64_t bytes)
     return bytes && bytes <= SHORT_BYTES;
 }
 
-/* Somebody has asked, or is known to wait. */
-static inline bool round_is_open(const struct coordinator *c, const struct entry *entry)
-{
-    return entry->round.missing < c->table.reporters || entry->round.notes;
-}
-
 /* What the users call a rank of this set. */
 static inline int rank_name(const struct coordinator_config *config, int rank)
 {
     return config->names ? config->names[rank] : rank;
 }
 
-bool entry_list_push(struct entry_list *list, struct entry *entry); /* false when memory is out */
+static inline void entry_list_push(struct entry_list *list, struct entry *entry)
+{
+    entry->round->next = NULL;
+    *(list->head ? &list->tail->round->next : &list->head) = entry;
+    list->tail = entry;
+    list->count++;
+}
+
+static inline void entry_list_clear(struct entry_list *list)
+{
+    *list = (struct entry_list){0};
+}
 
 /* coordinator.c: takes this rank's request out of its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
@@ -112,14 +114,8 @@ void members_free(struct coordinator *c); /* the list */
 hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
 
-/* Before somebody is counted in a round. */
-static inline void note_open(struct coordinator *c, const struct entry *entry)
-{
-    c->open += !round_is_open(c, entry);
-}
-
 /* receive.c: a report counts in its entry; a complete one is noted. */
-hvd_code note_if_complete(struct coordinator *c, struct entry *entry, hvd_status *status);
+void note_if_complete(struct coordinator *c, struct entry *entry);
 /* The round of an entry has ended; it may be freed. */
 void end_round(struct coordinator *c, struct entry *entry);
 

@@ -7,20 +7,14 @@
 
 #include <string.h>
 
-static size_t bit_words(const struct table *table)
+static size_t entry_bytes(uint32_t name_length)
 {
-    return ((size_t)table->reporters + 63) / 64;
+    return sizeof(struct entry) + name_length + 1;
 }
 
-/* The bits of the children lie behind the name. */
-static size_t bits_offset(uint32_t name_length)
+static size_t round_bytes(const struct table *table)
 {
-    return (sizeof(struct entry) + name_length + 1 + 7) / 8 * 8;
-}
-
-static size_t entry_bytes(const struct table *table, uint32_t name_length)
-{
-    return bits_offset(name_length) + bit_words(table) * sizeof(uint64_t);
+    return sizeof(struct round) + ((size_t)table->reporters + 63) / 64 * sizeof(uint64_t);
 }
 
 struct entry *table_entry(struct table *table, const char *name, uint32_t length)
@@ -28,29 +22,52 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
     struct entry *entry = map_get(&table->names, name, length);
     if (entry)
         return entry;
-    size_t bytes = entry_bytes(table, length);
-    entry = pool_take(&table->pool, bytes);
+    entry = pool_take(&table->pool, entry_bytes(length));
     if (!entry)
         return NULL;
-    memset(entry, 0, bytes);
-    entry->reported = (uint64_t *)((char *)entry + bits_offset(length));
-    entry->round.missing = table->reporters;
-    entry->name_length = length;
+    *entry = (struct entry){.name_length = length};
     memcpy(entry->name, name, length);
+    entry->name[length] = '\0';
     if (map_put(&table->names, entry->name, length, entry))
         return entry;
-    pool_give(&table->pool, entry, bytes);
+    pool_give(&table->pool, entry, entry_bytes(length));
     return NULL;
+}
+
+bool table_open_round(struct table *table, struct entry *entry)
+{
+    if (entry->round)
+        return true;
+    size_t bytes = round_bytes(table);
+    struct round *round = pool_take(&table->pool, bytes);
+    if (!round)
+        return false;
+    memset(round, 0, bytes);
+    round->missing = table->reporters;
+    entry->round = round;
+    table->open++;
+    return true;
+}
+
+void table_close_round(struct table *table, struct entry *entry)
+{
+    if (!entry->round)
+        return;
+    stall_forget(entry, -1);
+    round_clear(entry->round);
+    pool_give(&table->pool, entry->round, round_bytes(table));
+    entry->round = NULL;
+    table->open--;
 }
 
 static void entry_free(struct table *table, struct entry *entry)
 {
-    pool_give(&table->pool, entry, entry_bytes(table, entry->name_length));
+    pool_give(&table->pool, entry, entry_bytes(entry->name_length));
 }
 
 void table_tidy(struct table *table, struct entry *entry)
 {
-    if (entry->agreements || entry->mine || entry->round.missing < table->reporters || entry->round.notes)
+    if (entry->agreements || entry->round)
         return;
     map_remove(&table->names, entry->name, entry->name_length);
     entry_free(table, entry);
@@ -152,8 +169,7 @@ void table_free(struct table *table)
     }
     cursor = 0;
     while ((entry = map_next(&table->names, &cursor))) {
-        round_clear(&entry->round);
-        stall_forget(entry, -1);
+        table_close_round(table, entry);
         entry_free(table, entry);
     }
     map_free(&table->names);

@@ -41,34 +41,37 @@ struct variants {
     struct variant list[VARIANT_LIMIT];
 };
 
-/* Who has asked for a name since it last ran: this rank and its children with their whole subtrees. */
+/* Who has asked for a name since it last ran: this rank and its children with their whole subtrees. It is
+ * there from the first who asks, or is said to wait, until the round ends. */
 struct round {
-    int missing;   /* of the reporters */
-    bool own;      /* this rank is not missing */
-    bool partial;  /* some rank is left out because it has joined */
-    bool rootless; /* the root of this broadcast is one of them */
-    bool noted;    /* the whole subtree has asked */
+    struct pending *mine; /* this rank's request */
+    struct entry *next;   /* in the list of those complete, later of those ready, then of a batch */
+    int missing;          /* of the reporters */
+    bool own;             /* this rank is not missing */
+    bool partial;         /* some rank is left out because it has joined */
+    bool rootless;        /* the root of this broadcast is one of them */
+    bool noted;           /* the whole subtree has asked: it is in the list of those, */
+    bool told;            /* and was taken from there: the parent knows, or the root has judged */
     union {
-        struct { /* until it is noted; stall.c: when it was first seen to wait, and last told of; 0: not yet
-                  */
-            int64_t since, told;
+        struct { /* until it is noted; stall.c: when first seen to wait, and last warned of; 0: not yet */
+            int64_t since, warned;
         };
-        struct { /* afterwards, at the root: when it became ready everywhere, as a number, and in time */
-            uint64_t order;
+        struct { /* afterwards, at the root: when it became ready everywhere, and its id in a batch */
             int64_t ready_since;
+            uint64_t id;
         };
     };
     struct stall_note *notes;  /* what children told of their part */
     struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
     struct variants *variants; /* they differ */
+    uint64_t reported[];       /* a bit per child */
 };
 
+/* All that stays of a name between its rounds, so it is small. */
 struct entry {
     struct agreement *agreed;
-    struct pending *mine;
-    struct round round;
-    uint64_t *reported; /* a bit per child */
-    int agreements;     /* that point here */
+    struct round *round; /* NULL: nobody asks */
+    int agreements;      /* that point here */
     uint32_t name_length;
     char name[];
 };
@@ -76,8 +79,9 @@ struct entry {
 struct table {
     struct map names, ids;
     struct form_store forms;
-    struct pool pool;                      /* of entries and agreements */
+    struct pool pool;                      /* of entries, rounds and agreements */
     int reporters;                         /* children and this rank */
+    int open;                              /* rounds */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };
 
@@ -85,6 +89,9 @@ void table_free(struct table *table);
 
 /* Finds the entry, or makes one; NULL when memory is out. */
 struct entry *table_entry(struct table *table, const char *name, uint32_t length);
+/* Begins a round unless one is open; false when memory is out. */
+bool table_open_round(struct table *table, struct entry *entry);
+void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
 /* Frees an entry that says nothing any more. */
 void table_tidy(struct table *table, struct entry *entry);
 

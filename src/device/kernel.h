@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 /* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
- * it would ask before they are set up. */
+ * it would ask before they are set up, nor in the tests of one level. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)
 #define KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define KERNEL
@@ -36,8 +36,8 @@ struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
     scaled_sum_fn scaled_sum;
-    widen_fn widen; /* of the half types; a NaN that is narrowed is ONE_NAN */
-    narrow_fn narrow;
+    widen_fn widen, add_widened; /* of the half types: result = halves, result += halves */
+    narrow_fn narrow;            /* a NaN in it is ONE_NAN */
 };
 
 /* Those that this processor does best. */
@@ -48,8 +48,10 @@ const struct kernels *kernels_of(hvd_dtype dtype);
 #include "base/dtypes.def"
 #undef DTYPE
 
-/* The float16 kernels that this processor has instructions for, the fastest at place 0; NULL behind the last.
- */
-const struct kernels *kernels_float16_native(int place);
+/* The kernels of a 16-bit float that this processor has instructions for, the fastest at place 0; NULL behind
+ * the last. */
+const struct kernels *kernels_native(hvd_dtype dtype, int place);
+
+void narrow_bfloat16(uint16_t *result, const float *values, size_t elements);
 
 #endif

@@ -7,7 +7,7 @@
 
 const struct kernels *kernels_of(hvd_dtype dtype)
 {
-    const struct kernels *native = dtype == HVD_FLOAT16 ? kernels_float16_native(0) : NULL;
+    const struct kernels *native = kernels_native(dtype, 0);
     if (native)
         return native;
     switch (dtype) {

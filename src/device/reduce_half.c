@@ -69,25 +69,24 @@ typedef float (*operation_fn)(float a, float b, float factor);
 #define TABLE(type)                                                                                          \
     {                                                                                                        \
         sum_##type, min_##type, max_##type, product_##type, scale_##type, scaled_sum_##type, widen_##type,   \
-            narrow_##type                                                                                    \
+            add_widened_##type, narrow_##type                                                                \
     }
 
-#define CONVERSIONS(name)                                                                                    \
-    KERNEL static void widen_##name(float *result, const uint16_t *halves, size_t elements)                  \
+#define CONVERSION(linkage, function, to, from, value)                                                       \
+    KERNEL linkage void function(to *result, const from *source, size_t elements)                            \
     {                                                                                                        \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++)                                                                \
-            result[i] = name##_value(halves[i]);                                                             \
-    }                                                                                                        \
-    KERNEL static void narrow_##name(uint16_t *result, const float *values, size_t elements)                 \
-    {                                                                                                        \
-        KERNEL_LOOP                                                                                          \
-        for (size_t i = 0; i < elements; i++)                                                                \
-            result[i] = name##_of(values[i]);                                                                \
+            result[i] = value;                                                                               \
     }
 
-CONVERSIONS(bfloat16)
-CONVERSIONS(float16)
+#define CONVERSIONS(linkage, name)                                                                           \
+    CONVERSION(static, widen_##name, float, uint16_t, name##_value(source[i]))                               \
+    CONVERSION(static, add_widened_##name, float, uint16_t, ONE_NAN(result[i] + name##_value(source[i])))    \
+    CONVERSION(linkage, narrow_##name, uint16_t, float, name##_of(source[i]))
+
+CONVERSIONS(, bfloat16)
+CONVERSIONS(static, float16)
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */
 

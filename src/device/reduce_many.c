@@ -14,6 +14,7 @@ struct reduction {
     combine_fn combine; /* of float32 for half types */
     scale_fn scale;     /* NULL: nothing to scale */
     widen_fn widen;     /* NULL: not a half type */
+    widen_fn add;       /* NULL: not a sum of those */
     narrow_fn narrow;
     double factor;
     int64_t divisor;
@@ -41,8 +42,13 @@ static void reduce_halves(const struct reduction *by, char *result, const char *
     alignas(64) float sum[BLOCK / sizeof(float)], other[BLOCK / sizeof(float)];
     by->widen(sum, (const uint16_t *)(const void *)(sources[0] + offset), elements);
     for (int i = 1; i < count; i++) {
-        by->widen(other, (const uint16_t *)(const void *)(sources[i] + offset), elements);
-        by->combine(sum, sum, other, elements);
+        const uint16_t *halves = (const uint16_t *)(const void *)(sources[i] + offset);
+        if (by->add) {
+            by->add(sum, halves, elements);
+        } else {
+            by->widen(other, halves, elements);
+            by->combine(sum, sum, other, elements);
+        }
     }
     if (by->scale)
         by->scale(sum, sum, elements, by->factor, by->divisor);
@@ -54,10 +60,11 @@ void reduce_many(hvd_dtype dtype, hvd_reduction reduction, void *result, const v
 {
     const struct kernels *kernels = kernels_of(dtype);
     hvd_dtype computed = kernels->widen ? HVD_FLOAT32 : dtype;
-    bool scales = factor != 1 || divisor != 1;
+    bool scales = factor != 1 || divisor != 1, adds = reduction == HVD_SUM || reduction == HVD_AVERAGE;
     struct reduction by = {.combine = reduce_combine(computed, reduction),
                            .scale = scales ? reduce_scale(computed) : NULL,
                            .widen = kernels->widen,
+                           .add = adds ? kernels->add_widened : NULL,
                            .narrow = kernels->narrow,
                            .factor = factor,
                            .divisor = divisor};

@@ -17,11 +17,11 @@
         }                                                                                                    \
     }
 
-#define TABLE(name)                                                                                          \
+#define TABLE(name, multiply)                                                                                \
     const struct kernels kernels_##name = {.sum = sum_##name,                                                \
                                            .min = min_##name,                                                \
                                            .max = max_##name,                                                \
-                                           .product = product_##name,                                        \
+                                           .product = multiply,                                              \
                                            .scale = scale_##name};
 
 /* ---- integers: sums and products wrap around ------------------------------------------------------- */
@@ -29,58 +29,92 @@
 #define HIGHEST(type) ((type)-1 < 1 ? (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1) : (type)-1)
 #define LOWEST(type)  ((type)~HIGHEST(type))
 
-/* Dividing is slow, so an average multiplies by a little more than 1 / divisor: quotients of a value that is
- * no multiple lie 1 / divisor or more below the next whole number, and the excess is a small part of that. */
-struct divider {
-    float single_precision; /* for 8 and 16 bits */
-    double double_precision;
-    uint64_t bits64; /* for 64 bits: after Granlund and Montgomery, "Division by invariant integers", 1994 */
-    int shift;
-};
+/* Dividing is slow, so an average multiplies; every quotient is exact. Of 2 bytes: by a little more than
+ * 1 / divisor: quotients that are not whole lie 1 / divisor or more below the next one, and the excess is a
+ * small part of that. */
+#define DIVIDE_SHORT(name, type)                                                                             \
+    KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
+    {                                                                                                        \
+        float by = 1.0f / (float)divisor * (1 + 0x1p-21f);                                                   \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++)                                                                \
+            to[i] = (type)((float)from[i] * by);                                                             \
+    }
 
-__extension__ typedef unsigned __int128 wide;
+DIVIDE_SHORT(UINT16, uint16_t)
+DIVIDE_SHORT(INT16, int16_t)
 
-/* Of 2 ... 2^24 - 1. */
-static struct divider divider_of(int64_t divisor)
+/* Of 4 and 8 bytes: an estimate from below by a float with fewer digits than the integer, then the quotient
+ * of what remains, by a little more: it is less than divisor + 2^15. `half` is 1 for unsigned types, which
+ * convert as signed ones. */
+#define DIVIDE_LONG(name, type, sign, real, digits, half)                                                    \
+    KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
+    {                                                                                                        \
+        real low = (real)1 / (real)divisor * (1 - (real)8 / ((uint64_t)1 << digits)) * (1 << half);          \
+        real high = (real)1 / (real)divisor * (1 + (real)2 / ((uint64_t)1 << digits));                       \
+        type by = (type)divisor;                                                                             \
+        if (divisor >> 21) { /* more than a float's digits tell apart */                                     \
+            for (size_t i = 0; i < elements; i++)                                                            \
+                to[i] = from[i] / by;                                                                        \
+            return;                                                                                          \
+        }                                                                                                    \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements; i++) {                                                              \
+            type estimate = (type)(sign)((real)(sign)(from[i] >> half) * low);                               \
+            type rest = from[i] - estimate * by;                                                             \
+            to[i] = estimate + (type)(sign)((real)(sign)rest * high);                                        \
+        }                                                                                                    \
+    }
+
+DIVIDE_LONG(UINT32, uint32_t, int32_t, float, 24, 1)
+DIVIDE_LONG(INT32, int32_t, int32_t, float, 24, 0)
+DIVIDE_LONG(UINT64, uint64_t, int64_t, double, 53, 1)
+DIVIDE_LONG(INT64, int64_t, int64_t, double, 53, 0)
+
+/* Of bytes: two at a time, by the upper halves of 16-bit products. `divide` takes a pair. */
+#define DIVIDE_BYTES(name, type, lane, power, divide)                                                        \
+    KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
+    {                                                                                                        \
+        lane by = (lane)(power / divisor + 1);                                                               \
+        uint16_t pair;                                                                                       \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < elements / 2; i++) {                                                          \
+            memcpy(&pair, from + 2 * i, sizeof pair);                                                        \
+            pair = divide(pair, by);                                                                         \
+            memcpy(to + 2 * i, &pair, sizeof pair);                                                          \
+        }                                                                                                    \
+        if (elements % 2)                                                                                    \
+            to[elements - 1] = (type)(from[elements - 1] / divisor);                                         \
+    }
+
+static inline uint16_t divide_pair(uint16_t pair, uint16_t by)
 {
-    uint64_t d = (uint64_t)divisor;
-    int log = 64 - __builtin_clzll(d - 1);
-    return (struct divider){.single_precision = 1.0f / (float)d * (1 + 0x1p-21f),
-                            .double_precision = 1.0 / (double)d * (1 + 0x1p-50),
-                            .bits64 = (uint64_t)(((((wide)1 << log) - d) << 64) / d + 1),
-                            .shift = log - 1};
+    uint16_t low = pair & 0xff, high = pair & 0xff00;
+    low = (uint16_t)((uint32_t)low * by >> 16);
+    high = (uint16_t)((uint32_t)high * by >> 16);
+    return low | (high & 0xff00);
 }
 
-static inline uint64_t divided(uint64_t x, struct divider by)
+/* Twice each element, as the factor has 15 bits; rounded down, then towards zero. */
+static inline uint16_t divide_signed_pair(uint16_t pair, int16_t by)
 {
-    uint64_t high = (uint64_t)((wide)x * by.bits64 >> 64);
-    return (high + ((x - high) >> 1)) >> by.shift;
+    int16_t low = (int16_t)((int16_t)(pair << 8) >> 7), high = (int16_t)((int16_t)(pair & 0xff00) >> 7);
+    int16_t low_down = (int16_t)((int32_t)low * by >> 16), high_down = (int16_t)((int32_t)high * by >> 16);
+    uint16_t low_part = (uint16_t)(low_down + (low < 0)), high_part = (uint16_t)(high_down + (high < 0));
+    return (uint16_t)((low_part & 0xff) | (uint16_t)(high_part << 8));
 }
 
-/* The quotient of the magnitude, and the sign again: `sign` is 0 or -1. */
-static inline uint64_t divided_signed(int64_t x, struct divider by)
-{
-    uint64_t sign = (uint64_t)(x >> 63);
-    return (divided(((uint64_t)x ^ sign) - sign, by) ^ sign) - sign;
-}
+DIVIDE_BYTES(UINT8, uint8_t, uint16_t, 65535, divide_pair)
+DIVIDE_BYTES(INT8, int8_t, int16_t, 32768, divide_signed_pair)
 
-#define AVERAGE_integer(type, x, by)                                                                         \
-    (sizeof(type) <= 2   ? (type)((float)(x)*by.single_precision)                                            \
-     : sizeof(type) == 4 ? (type)((double)(x)*by.double_precision)                                           \
-     : (type)-1 < 1      ? (type)divided_signed((int64_t)(x), by)                                            \
-                         : (type)divided((uint64_t)(x), by))
-
-#define SCALE_INTEGER(function, type)                                                                        \
-    KERNEL static void function(void *result, const void *source, size_t elements, double factor,            \
-                                int64_t divisor)                                                             \
+#define SCALE_INTEGER(name, type)                                                                            \
+    KERNEL static void scale_##name(void *result, const void *source, size_t elements, double factor,        \
+                                    int64_t divisor)                                                         \
     {                                                                                                        \
         type *to = result;                                                                                   \
         const type *from = source;                                                                           \
         if (factor == 1 && divisor > 1) {                                                                    \
-            struct divider by = divider_of(divisor);                                                         \
-            KERNEL_LOOP                                                                                      \
-            for (size_t i = 0; i < elements; i++)                                                            \
-                to[i] = AVERAGE_integer(type, from[i], by);                                                  \
+            divide_##name(to, from, elements, divisor);                                                      \
         } else if (factor == 1 && to != from) {                                                              \
             memcpy(to, from, elements * sizeof *to);                                                         \
         }                                                                                                    \
@@ -96,13 +130,30 @@ static inline uint64_t divided_signed(int64_t x, struct divider by)
         }                                                                                                    \
     }
 
+/* Of bytes, two at a time, as no instruction multiplies them. */
+KERNEL static void product_bytes(void *result, const void *first, const void *second, size_t elements)
+{
+    uint8_t *to = result;
+    const uint8_t *a = first, *b = second;
+    uint16_t p, q;
+    KERNEL_LOOP
+    for (size_t i = 0; i < elements / 2; i++) {
+        memcpy(&p, a + 2 * i, sizeof p);
+        memcpy(&q, b + 2 * i, sizeof q);
+        p = (uint16_t)(((uint32_t)p * q & 0xff) | (uint16_t)((p >> 8) * (q & 0xff00)));
+        memcpy(to + 2 * i, &p, sizeof p);
+    }
+    if (elements % 2)
+        to[elements - 1] = (uint8_t)(a[elements - 1] * b[elements - 1]);
+}
+
 #define KERNELS_integer(name, type, compute)                                                                 \
     COMBINE(sum_##name, type, (uint64_t)a + (uint64_t)b)                                                     \
     COMBINE(min_##name, type, a < b ? a : b)                                                                 \
     COMBINE(max_##name, type, a > b ? a : b)                                                                 \
     COMBINE(product_##name, type, (uint64_t)a *(uint64_t)b)                                                  \
-    SCALE_INTEGER(scale_##name, type)                                                                        \
-    TABLE(name)
+    SCALE_INTEGER(name, type)                                                                                \
+    TABLE(name, sizeof(type) == 1 ? product_bytes : product_##name)
 
 /* ---- real numbers: a NaN on either side is the result ---------------------------------------------- */
 
@@ -124,7 +175,7 @@ static inline uint64_t divided_signed(int64_t x, struct divider by)
     COMBINE(max_##name, type, ((a > b) | (a != a)) ? a : b)                                                  \
     COMBINE(product_##name, type, ONE_NAN(a *b))                                                             \
     SCALE_REAL(scale_##name, type)                                                                           \
-    TABLE(name)
+    TABLE(name, product_##name)
 
 /* ---- bool: any byte but 0 is true ------------------------------------------------------------------- */
 
@@ -136,9 +187,10 @@ static inline uint64_t divided_signed(int64_t x, struct divider by)
 
 /* ---- complex numbers: sums and factors go by their parts --------------------------------------------- */
 
-/* The two parts of a product in loops of their own: in one loop GCC 12 makes fused operations of the vectors,
- * which round differently from the rest of the loop, though the standard that we ask for forbids it. */
-#define COMPLEX_BLOCK ((size_t)64)
+/* The signs of the products that make up a part are factors that the compiler does not know: GCC 12 makes
+ * fused operations, which round differently, of a difference beside a sum, though the standard that we ask
+ * for forbids it. */
+static volatile const int plus = 1, minus = -1;
 
 #define KERNELS_complex(name, type, compute)                                                                 \
     COMBINE(sum_parts_##name, compute, ONE_NAN(a + b))                                                       \
@@ -154,18 +206,14 @@ static inline uint64_t divided_signed(int64_t x, struct divider by)
     }                                                                                                        \
     KERNEL static void product_##name(void *result, const void *first, const void *second, size_t elements)  \
     {                                                                                                        \
-        compute *to = result, real[COMPLEX_BLOCK], imaginary[COMPLEX_BLOCK];                                 \
+        compute *to = result, add = (compute)plus, subtract = (compute)minus;                                \
         const compute *a = first, *b = second;                                                               \
-        for (size_t n; elements; elements -= n, a += 2 * n, b += 2 * n, to += 2 * n) {                       \
-            n = elements < COMPLEX_BLOCK ? elements : COMPLEX_BLOCK;                                         \
-            for (size_t i = 0; i < n; i++)                                                                   \
-                real[i] = a[2 * i] * b[2 * i] - a[2 * i + 1] * b[2 * i + 1];                                 \
-            for (size_t i = 0; i < n; i++)                                                                   \
-                imaginary[i] = a[2 * i] * b[2 * i + 1] + a[2 * i + 1] * b[2 * i];                            \
-            for (size_t i = 0; i < n; i++) {                                                                 \
-                to[2 * i] = ONE_NAN(real[i]);                                                                \
-                to[2 * i + 1] = ONE_NAN(imaginary[i]);                                                       \
-            }                                                                                                \
+        KERNEL_LOOP                                                                                          \
+        for (size_t i = 0; i < 2 * elements; i += 2) {                                                       \
+            compute real = a[i] * b[i] + subtract * (a[i + 1] * b[i + 1]);                                   \
+            compute imaginary = a[i] * b[i + 1] + add * (a[i + 1] * b[i]);                                   \
+            to[i] = ONE_NAN(real);                                                                           \
+            to[i + 1] = ONE_NAN(imaginary);                                                                  \
         }                                                                                                    \
     }                                                                                                        \
     const struct kernels kernels_##name = {                                                                  \

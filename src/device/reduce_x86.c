@@ -1,64 +1,114 @@
-/* reduce_x86.c - float16 kernels with the processor's own conversions (F16C or AVX-512), which the compiler
- * does not use by itself. The last few elements go through the same instructions in a padded register, so
- * every element is rounded in one way. */
+/* reduce_x86.c - kernels of the 16-bit floats with instructions that the compiler does not use by itself: the
+ * processor's conversions of float16 (F16C or AVX-512) and of bfloat16 (AVX-512 BF16), and the packing of
+ * 16-bit lanes. Bit for bit what reduce_half.c does. The last few elements go through the same instructions
+ * in a padded register, so every element is rounded in one way. */
 #include "device/kernel.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #define INLINE(isa) static inline __attribute__((always_inline, target(isa)))
 
-/* One set of kernels for vectors of LANES_<set> floats, of type VECTOR_<set>. */
+/* A set of kernels loads 16-bit floats into two registers of a unit, low and high, and stores them again. */
 #define OPERANDS        void *result, const void *first, const void *second, size_t elements
 #define SCALED_OPERANDS OPERANDS, double factor, int64_t divisor
 #define SCALED_OPERAND  void *result, const void *first, size_t elements, double factor, int64_t divisor
 
-#define COMBINE(function, isa, set, operation, other, by, parameters)                                        \
+/* Which NaNs of the one become which of the other: what was computed becomes ONE_NAN; and the processor's min
+ * and max yield the second operand where one is a NaN, ours yield the NaN. */
+#define ANY_NAN(unit)   low, high, spread_##unit(NAN), spread_##unit(NAN)
+#define FIRST_NAN(unit) low_a, high_a, low_a, high_a
+
+#define COMBINE(function, isa, unit, set, operation, nan, other, by, parameters)                             \
+    INLINE(isa)                                                                                              \
+    void function##_step_##set(uint16_t *to, const uint16_t *a, const uint16_t *b, VECTOR_##unit factor)     \
+    {                                                                                                        \
+        VECTOR_##unit low_a = low_##set(a), high_a = high_##set(a);                                          \
+        VECTOR_##unit low = operation##_##unit(low_a, low_##set(b), factor);                                 \
+        VECTOR_##unit high = operation##_##unit(high_a, high_##set(b), factor);                              \
+        set_nan_##unit(&low, &high, nan(unit));                                                              \
+        store_##set(to, low, high);                                                                          \
+    }                                                                                                        \
     __attribute__((target(isa))) static void function##_##set(parameters)                                    \
     {                                                                                                        \
-        VECTOR_##set factors = spread_##set((float)(by));                                                    \
+        VECTOR_##unit factors = spread_##unit((float)(by));                                                  \
         uint16_t *to = result;                                                                               \
         const uint16_t *a = first, *b = other;                                                               \
-        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
-        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(to + i, operation##_##set(load_##set(a + i), load_##set(b + i), factors));           \
+        size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
+        for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
+            function##_step_##set(to + i, a + i, b + i, factors);                                            \
         if (rest) {                                                                                          \
-            uint16_t tail_a[LANES_##set] = {0}, tail_b[LANES_##set] = {0};                                   \
+            uint16_t tail_a[LANES_##unit] = {0}, tail_b[LANES_##unit] = {0};                                 \
             memcpy(tail_a, a + whole, rest * sizeof *a);                                                     \
             memcpy(tail_b, b + whole, rest * sizeof *b);                                                     \
-            store_##set(tail_a, operation##_##set(load_##set(tail_a), load_##set(tail_b), factors));         \
+            function##_step_##set(tail_a, tail_a, tail_b, factors);                                          \
             memcpy(to + whole, tail_a, rest * sizeof *to);                                                   \
         }                                                                                                    \
     }
 
-/* The last few of both go through padded registers, too. */
-#define CONVERSIONS(isa, set)                                                                                \
-    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
-                                                         size_t elements)                                    \
+/* The last few of all go through padded registers, too. */
+#define WIDEN(function, isa, unit, set, adds)                                                                \
+    INLINE(isa) void function##_step_##set(float *to, const uint16_t *from)                                  \
     {                                                                                                        \
-        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
-        uint16_t tail[LANES_##set] = {0};                                                                    \
-        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            put_##set(result + i, load_##set(halves + i));                                                   \
+        VECTOR_##unit low = low_##set(from), high = high_##set(from);                                        \
+        if (adds) {                                                                                          \
+            low += get_##unit(to);                                                                           \
+            high += get_##unit(to + LANES_##unit / 2);                                                       \
+            set_nan_##unit(&low, &high, ANY_NAN(unit));                                                      \
+        }                                                                                                    \
+        put_##unit(to, low);                                                                                 \
+        put_##unit(to + LANES_##unit / 2, high);                                                             \
+    }                                                                                                        \
+    __attribute__((target(isa))) static void function##_##set(float *result, const uint16_t *halves,         \
+                                                              size_t elements)                               \
+    {                                                                                                        \
+        size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
+        uint16_t tail[LANES_##unit] = {0};                                                                   \
+        float wide[LANES_##unit] = {0};                                                                      \
+        for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
+            function##_step_##set(result + i, halves + i);                                                   \
         memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
-        float wide[LANES_##set];                                                                             \
-        put_##set(wide, load_##set(tail));                                                                   \
+        if (adds)                                                                                            \
+            memcpy(wide, result + whole, rest * sizeof *wide);                                               \
+        function##_step_##set(wide, tail);                                                                   \
         memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
+    }
+
+#define CONVERSIONS(isa, unit, set)                                                                          \
+    WIDEN(widen, isa, unit, set, false)                                                                      \
+    WIDEN(add_widened, isa, unit, set, true)                                                                 \
+    INLINE(isa) void narrow_step_##set(uint16_t *to, const float *from)                                      \
+    {                                                                                                        \
+        store_##set(to, get_##unit(from), get_##unit(from + LANES_##unit / 2));                              \
     }                                                                                                        \
     __attribute__((target(isa))) static void narrow_##set(uint16_t *result, const float *values,             \
                                                           size_t elements)                                   \
     {                                                                                                        \
-        size_t whole = elements - elements % LANES_##set, rest = elements - whole;                           \
-        float wide[LANES_##set] = {0};                                                                       \
-        uint16_t tail[LANES_##set];                                                                          \
-        for (size_t i = 0; i < whole; i += LANES_##set)                                                      \
-            store_##set(result + i, get_##set(values + i));                                                  \
+        size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
+        float wide[LANES_##unit] = {0};                                                                      \
+        uint16_t tail[LANES_##unit];                                                                         \
+        for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
+            narrow_step_##set(result + i, values + i);                                                       \
         memcpy(wide, values + whole, rest * sizeof *wide);                                                   \
-        store_##set(tail, get_##set(wide));                                                                  \
+        narrow_step_##set(tail, wide);                                                                       \
         memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
     }
+
+#define KERNELS(isa, unit, set, conversions)                                                                 \
+    COMBINE(sum, isa, unit, set, add, ANY_NAN, second, 1, OPERANDS)                                          \
+    COMBINE(min, isa, unit, set, smaller, FIRST_NAN, second, 1, OPERANDS)                                    \
+    COMBINE(max, isa, unit, set, larger, FIRST_NAN, second, 1, OPERANDS)                                     \
+    COMBINE(product, isa, unit, set, multiply, ANY_NAN, second, 1, OPERANDS)                                 \
+    COMBINE(scaled_sum, isa, unit, set, add_scaled, ANY_NAN, second, factor / (double)divisor,               \
+            SCALED_OPERANDS)                                                                                 \
+    COMBINE(scale, isa, unit, set, scaled, ANY_NAN, first, factor / (double)divisor, SCALED_OPERAND)         \
+    static const struct kernels kernels_##set = {                                                            \
+        sum_##set,           min_##set,        max_##set,           product_##set,                           \
+        scale_##set,         scaled_sum_##set, widen_##conversions, add_widened_##conversions,               \
+        narrow_##conversions};
 
 /* Counts in one of the verbs. */
 #define FACTOR __attribute__((unused))
@@ -69,97 +119,162 @@
         return value;                                                                                        \
     }
 
-/* What `value` is, but `nan` in the lanes where `by` is a NaN: the processor's min and max yield the second
- * operand where one is a NaN, ours yield the NaN; and see ONE_NAN. */
-#define VERBS(isa, set)                                                                                      \
-    VERB(isa, VECTOR_##set, add_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),         \
-         or_nan_##set(a + b, a + b, spread_##set(NAN)))                                                      \
-    VERB(isa, VECTOR_##set, add_scaled_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),  \
-         or_nan_##set((a + b) * factor, (a + b) * factor, spread_##set(NAN)))                                \
-    VERB(isa, VECTOR_##set, multiply_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),    \
-         or_nan_##set(a *b, a *b, spread_##set(NAN)))                                                        \
-    VERB(isa, VECTOR_##set, scaled_##set, (VECTOR_##set a, FACTOR VECTOR_##set b, VECTOR_##set factor),      \
-         or_nan_##set(a *factor, a *factor, spread_##set(NAN)))                                              \
-    VERB(isa, VECTOR_##set, smaller_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),     \
-         or_nan_##set(min_of_##set(a, b), a, a))                                                             \
-    VERB(isa, VECTOR_##set, larger_##set, (VECTOR_##set a, VECTOR_##set b, FACTOR VECTOR_##set factor),      \
-         or_nan_##set(max_of_##set(a, b), a, a))
+#define OPERATION(isa, unit, name, value)                                                                    \
+    VERB(isa, VECTOR_##unit, name##_##unit,                                                                  \
+         (FACTOR VECTOR_##unit a, FACTOR VECTOR_##unit b, FACTOR VECTOR_##unit factor), value)
 
-#define KERNELS(isa, set)                                                                                    \
-    VERBS(isa, set)                                                                                          \
-    COMBINE(sum, isa, set, add, second, 1, OPERANDS)                                                         \
-    COMBINE(min, isa, set, smaller, second, 1, OPERANDS)                                                     \
-    COMBINE(max, isa, set, larger, second, 1, OPERANDS)                                                      \
-    COMBINE(product, isa, set, multiply, second, 1, OPERANDS)                                                \
-    COMBINE(scaled_sum, isa, set, add_scaled, second, factor / (double)divisor, SCALED_OPERANDS)             \
-    COMBINE(scale, isa, set, scaled, first, factor / (double)divisor, SCALED_OPERAND)                        \
-    CONVERSIONS(isa, set)                                                                                    \
-    static const struct kernels kernels_##set = {sum_##set,   min_##set,        max_##set,   product_##set,  \
-                                                 scale_##set, scaled_sum_##set, widen_##set, narrow_##set};
+/* A NaN is rare, so both registers are asked at once. */
+#define OPERATIONS(isa, unit)                                                                                \
+    OPERATION(isa, unit, add, a + b)                                                                         \
+    OPERATION(isa, unit, add_scaled, (a + b) * factor)                                                       \
+    OPERATION(isa, unit, multiply, a *b)                                                                     \
+    OPERATION(isa, unit, scaled, a *factor)                                                                  \
+    OPERATION(isa, unit, smaller, min_of_##unit(a, b))                                                       \
+    OPERATION(isa, unit, larger, max_of_##unit(a, b))                                                        \
+    INLINE(isa)                                                                                              \
+    void set_nan_##unit(VECTOR_##unit *low, VECTOR_##unit *high, VECTOR_##unit by_low,                       \
+                        VECTOR_##unit by_high, VECTOR_##unit nan_low, VECTOR_##unit nan_high)                \
+    {                                                                                                        \
+        if (__builtin_expect(is_nan_##unit(by_low, by_high), 0)) {                                           \
+            *low = or_nan_##unit(*low, by_low, nan_low);                                                     \
+            *high = or_nan_##unit(*high, by_high, nan_high);                                                 \
+        }                                                                                                    \
+    }
 
-/* ---- AVX with F16C: 8 at a time --------------------------------------------------------------------- */
+/* ---- float16 by AVX with F16C ----------------------------------------------------------------------- */
 
-#define F16C        "avx,f16c"
-#define LANES_f16c  8
-#define VECTOR_f16c __m256
-#define min_of_f16c _mm256_min_ps
-#define get_f16c    _mm256_loadu_ps
-#define put_f16c    _mm256_storeu_ps
-#define max_of_f16c _mm256_max_ps
+#define F16C       "avx,f16c"
+#define LANES_avx  16 /* in both registers */
+#define VECTOR_avx __m256
+#define min_of_avx _mm256_min_ps
+#define max_of_avx _mm256_max_ps
+#define get_avx    _mm256_loadu_ps
+#define put_avx    _mm256_storeu_ps
 
-VERB(F16C, __m256, load_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
-VERB(F16C, __m256, spread_f16c, (float value), _mm256_set1_ps(value))
-VERB(F16C, __m256, or_nan_f16c, (__m256 value, __m256 by, __m256 nan),
+VERB(F16C, __m256, spread_avx, (float value), _mm256_set1_ps(value))
+VERB(F16C, bool, is_nan_avx, (__m256 low, __m256 high),
+     _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0)
+VERB(F16C, __m256, or_nan_avx, (__m256 value, __m256 by, __m256 nan),
      _mm256_blendv_ps(value, nan, _mm256_cmp_ps(by, by, _CMP_UNORD_Q)))
+OPERATIONS(F16C, avx)
 
-INLINE(F16C) void store_f16c(uint16_t *to, __m256 value)
+VERB(F16C, __m256, low_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
+VERB(F16C, __m256, high_f16c, (const uint16_t *from), low_f16c(from + LANES_avx / 2))
+
+INLINE(F16C) void store_f16c(uint16_t *to, __m256 low, __m256 high)
 {
-    _mm_storeu_si128((void *)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)to, _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)(to + LANES_avx / 2), _mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT));
 }
 
-KERNELS(F16C, f16c)
+CONVERSIONS(F16C, avx, f16c)
+KERNELS(F16C, avx, f16c, f16c)
 
-/* ---- AVX-512: 16 at a time -------------------------------------------------------------------------- */
+/* ---- float16 by AVX-512 ----------------------------------------------------------------------------- */
 
-#define AVX512        "avx512f"
-#define LANES_avx512  16
+#define AVX512        "avx512f,avx512bw,avx512dq"
+#define LANES_avx512  32
 #define VECTOR_avx512 __m512
 #define min_of_avx512 _mm512_min_ps
+#define max_of_avx512 _mm512_max_ps
 #define get_avx512    _mm512_loadu_ps
 #define put_avx512    _mm512_storeu_ps
-#define max_of_avx512 _mm512_max_ps
 
-VERB(AVX512, __m512, load_avx512, (const uint16_t *from),
-     _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)))
 VERB(AVX512, __m512, spread_avx512, (float value), _mm512_set1_ps(value))
+VERB(AVX512, bool, is_nan_avx512, (__m512 low, __m512 high), _mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q) != 0)
 VERB(AVX512, __m512, or_nan_avx512, (__m512 value, __m512 by, __m512 nan),
      _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(by, by, _CMP_UNORD_Q), nan))
+OPERATIONS(AVX512, avx512)
 
-INLINE(AVX512) void store_avx512(uint16_t *to, __m512 value)
+VERB(AVX512, __m512, low_f16, (const uint16_t *from), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)))
+VERB(AVX512, __m512, high_f16, (const uint16_t *from), low_f16(from + LANES_avx512 / 2))
+
+INLINE(AVX512) void store_f16(uint16_t *to, __m512 low, __m512 high)
 {
-    _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((void *)(to + LANES_avx512 / 2), _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT));
 }
 
-KERNELS(AVX512, avx512)
+CONVERSIONS(AVX512, avx512, f16)
+KERNELS(AVX512, avx512, f16, f16)
+
+/* ---- bfloat16 by AVX-512: low and high are every second element ------------------------------------- */
+
+#define ODD 0xaaaaaaaa /* of the 16-bit lanes */
+
+VERB(AVX512, __m512, low_bf16, (const uint16_t *from),
+     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(from), 16)))
+VERB(AVX512, __m512, high_bf16, (const uint16_t *from),
+     _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32((int)0xffff0000))))
+
+/* Widened they lie in turn. */
+VERB(AVX512, __m512, low_wide, (const uint16_t *from),
+     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)),
+                                           16)))
+VERB(AVX512, __m512, high_wide, (const uint16_t *from), low_wide(from + LANES_avx512 / 2))
+WIDEN(widen, AVX512, avx512, wide, false)
+WIDEN(add_widened, AVX512, avx512, wide, true)
+#define narrow_wide narrow_bfloat16
+
+/* The upper halves, one more where the lower half is above 0x8000, or at it and the upper half is odd. */
+INLINE(AVX512) void store_bf16(uint16_t *to, __m512 low, __m512 high)
+{
+    __m512i even = _mm512_castps_si512(low), odd = _mm512_castps_si512(high), one = _mm512_set1_epi16(1);
+    __m512i upper = _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32(even, 16), odd);
+    __m512i lower = _mm512_mask_blend_epi16(ODD, even, _mm512_slli_epi32(odd, 16));
+    __m512i above = _mm512_or_si512(lower, _mm512_and_si512(upper, one));
+    __mmask32 up = _mm512_cmpgt_epu16_mask(above, _mm512_set1_epi16(INT16_MIN));
+    _mm512_storeu_si512(to, _mm512_mask_add_epi16(upper, up, upper, one));
+}
+
+KERNELS(AVX512, avx512, bf16, wide)
+
+/* ---- bfloat16 by its own conversion, which spoils subnormal numbers and some NaNs -------------------- */
+
+#define AVX512_BF16      AVX512 ",avx512bf16"
+#define SPOILT           0xa0 /* subnormal, signalling NaN */
+#define low_native_bf16  low_bf16
+#define high_native_bf16 high_bf16
+
+INLINE(AVX512_BF16) void store_native_bf16(uint16_t *to, __m512 low, __m512 high)
+{
+    const __m512i in_turn = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
+                                             7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    if (_mm512_fpclass_ps_mask(low, SPOILT) | _mm512_fpclass_ps_mask(high, SPOILT))
+        store_bf16(to, low, high);
+    else
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(in_turn, (__m512i)_mm512_cvtne2ps_pbh(high, low)));
+}
+
+KERNELS(AVX512_BF16, avx512, native_bf16, wide)
 
 /* -------------------------------------------------------------------------------------------------- */
 
-const struct kernels *kernels_float16_native(int place)
+const struct kernels *kernels_native(hvd_dtype dtype, int place)
 {
-    const struct kernels *found[3] = {NULL};
-    int count = 0;
-    if (__builtin_cpu_supports("avx512f"))
-        found[count++] = &kernels_avx512;
-    if (__builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"))
-        found[count++] = &kernels_f16c;
-    return place < count ? found[place] : NULL;
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq");
+    const struct {
+        hvd_dtype dtype;
+        bool here;
+        const struct kernels *kernels;
+    } rows[] = {
+        {HVD_FLOAT16, avx512, &kernels_f16},
+        {HVD_FLOAT16, __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"), &kernels_f16c},
+        {HVD_BFLOAT16, avx512 && __builtin_cpu_supports("avx512bf16"), &kernels_native_bf16},
+        {HVD_BFLOAT16, avx512, &kernels_bf16},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == dtype && rows[i].here && place-- == 0)
+            return rows[i].kernels;
+    return NULL;
 }
 
 #else
 
-const struct kernels *kernels_float16_native(int place)
+const struct kernels *kernels_native(hvd_dtype dtype, int place)
 {
-    (void)place;
+    (void)dtype, (void)place;
     return NULL;
 }
 

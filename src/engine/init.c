@@ -20,9 +20,9 @@
 /* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
 #define FAREWELL_SECONDS 30
 
-/* Some 250 requests in flight need no system call. Both are multiples of every page size. */
+/* Some 150 requests in flight need no system call. Both are multiples of every page size. */
 #define HANDLES      ((size_t)1 << 20)
-#define HANDLES_KEPT ((size_t)128 << 10)
+#define HANDLES_KEPT ((size_t)64 << 10)
 
 void context_retain(struct hvd_context *context)
 {

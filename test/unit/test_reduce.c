@@ -260,7 +260,8 @@ TEST(test_scale)
 /* Integers divide without a factor: every value of 16 bits, and others at the edges of a quotient. */
 TEST(test_scale_divides)
 {
-    static const int64_t divisors[] = {1, 2, 3, 7, 10, 41, 49, 64, 255, 1000, 4097, 65535, 16777215};
+    static const int64_t divisors[] = {1,   2,    3,    7,     10,    41,    49,      64,
+                                       255, 1000, 4097, 32769, 65535, 65537, 2097151, 16777215};
     static uint16_t halves[65536], divided[65536];
     for (size_t i = 0; i < 65536; i++)
         halves[i] = (uint16_t)i;
@@ -393,6 +394,13 @@ static void check_conversions(hvd_dtype dtype, const struct kernels *kernels)
             float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
             assert_true(value != value ? wide[i] != wide[i] : wide[i] == value && scaled_all[i] == from[i]);
         }
+        kernels->add_widened(wide, from, elements);
+        assert_true(elements == HALVES || wide[elements] == 5);
+        for (size_t i = 0; i < elements; i++) {
+            float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
+            float should = value != value ? NAN : value + value;
+            assert_memory_equal(&wide[i], &should, sizeof should);
+        }
     }
     for (int i = 0; i < HALVES; i++) { /* all exponents, and ties */
         uint32_t bits = (uint32_t)(random_next() & (i % 2 ? 0xffffffff : 0xfffff000));
@@ -427,40 +435,50 @@ static void check_scaled_sum(bool is_bfloat16, scaled_sum_fn scaled_sum)
     }
 }
 
+/* The portable kernels at place -1, then those with the processor's instructions. */
+static const struct kernels *half_kernels(hvd_dtype dtype, int place)
+{
+    const struct kernels *portable = dtype == HVD_BFLOAT16 ? &kernels_BFLOAT16 : &kernels_FLOAT16;
+    return place < 0 ? portable : kernels_native(dtype, place);
+}
+
+static const hvd_dtype halves[] = {HVD_FLOAT16, HVD_BFLOAT16};
+
 TEST(test_half_scaled_sum)
 {
-    for (int turn = 0; turn < 20; turn++) {
-        check_scaled_sum(true, kernels_BFLOAT16.scaled_sum);
-        check_scaled_sum(false, kernels_FLOAT16.scaled_sum);
-        for (int place = 0; kernels_float16_native(place); place++)
-            check_scaled_sum(false, kernels_float16_native(place)->scaled_sum);
-    }
+    const struct kernels *kernels;
+    for (int turn = 0; turn < 20; turn++)
+        for (int d = 0; d < 2; d++)
+            for (int place = -1; (kernels = half_kernels(halves[d], place)); place++)
+                check_scaled_sum(d, kernels->scaled_sum);
     assert_null(reduce_scaled_sum(HVD_FLOAT16, HVD_MAX));
     assert_null(reduce_scaled_sum(HVD_FLOAT32, HVD_SUM));
 }
 
 TEST(test_half_conversions)
 {
-    check_conversions(HVD_BFLOAT16, &kernels_BFLOAT16);
-    check_conversions(HVD_FLOAT16, &kernels_FLOAT16);
-    for (int place = 0; kernels_float16_native(place); place++)
-        check_conversions(HVD_FLOAT16, kernels_float16_native(place));
+    const struct kernels *kernels;
+    for (int d = 0; d < 2; d++)
+        for (int place = -1; (kernels = half_kernels(halves[d], place)); place++)
+            check_conversions(halves[d], kernels);
 }
 
-/* The kernels with float16 instructions and those without give the same bits. */
+/* The kernels with instructions for them and those without give the same bits. */
 TEST(test_half_portable)
 {
-    const struct kernels *native, *portable = &kernels_FLOAT16;
+    const struct kernels *native;
     double factors[] = {1, 3, 1.0 / 3, 1e-3, 6e4, 1e-7};
-    for (int place = 0; (native = kernels_float16_native(place)); place++) {
-        for (int f = 0; f < 6; f++) {
-            native->scale(scaled_all, all, HALVES, factors[f], 1);
-            portable->scale(portable_all, all, HALVES, factors[f], 1);
-            assert_memory_equal(scaled_all, portable_all, sizeof all);
+    for (int d = 0; d < 2; d++)
+        for (int place = 0; (native = half_kernels(halves[d], place)); place++) {
+            const struct kernels *portable = half_kernels(halves[d], -1);
+            for (int f = 0; f < 6; f++) {
+                native->scale(scaled_all, all, HALVES, factors[f], 1);
+                portable->scale(portable_all, all, HALVES, factors[f], 1);
+                assert_memory_equal(scaled_all, portable_all, sizeof all);
+            }
+            check_portable(native->sum, portable->sum);
+            check_portable(native->min, portable->min);
+            check_portable(native->max, portable->max);
+            check_portable(native->product, portable->product);
         }
-        check_portable(native->sum, portable->sum);
-        check_portable(native->min, portable->min);
-        check_portable(native->max, portable->max);
-        check_portable(native->product, portable->product);
-    }
 }
