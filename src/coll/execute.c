@@ -115,6 +115,14 @@ bool executor_idle(const struct executor *executor)
     return !executor->started.head && !executor->finished.head;
 }
 
+bool executor_is_ready(const struct executor *executor)
+{
+    for (int i = 0; i < executor->count; i++)
+        if (executor->tracks[i] && track_is_ready(executor->tracks[i]))
+            return true;
+    return executor->started.head || executor->finished.head;
+}
+
 void executor_abort(struct executor *executor, const hvd_status *cause)
 {
     executor->aborted = true;

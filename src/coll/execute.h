@@ -30,6 +30,9 @@ bool executor_progress(struct executor *executor);
 
 bool executor_idle(const struct executor *executor);
 
+/* Whether there is work now that no peer rings for: a step of this rank alone, a job that has not begun. */
+bool executor_is_ready(const struct executor *executor);
+
 /* Ends all jobs with `cause`, without touching links or tensors again. */
 void executor_abort(struct executor *executor, const hvd_status *cause);
 

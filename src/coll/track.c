@@ -341,6 +341,11 @@ bool track_idle(const struct track *track)
     return !track->running && !track->waiting.head;
 }
 
+bool track_is_ready(const struct track *track)
+{
+    return track->local.head && task_open(track->local.head) > 0;
+}
+
 void track_free(struct track *track)
 {
     while (track->spare) {

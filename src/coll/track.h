@@ -48,6 +48,9 @@ bool track_progress(struct track *track);
 void track_abort(struct track *track, const hvd_status *cause);
 
 bool track_idle(const struct track *track);
+
+/* Whether a step of this rank alone can move, for which no peer rings. */
+bool track_is_ready(const struct track *track);
 void track_free(struct track *track); /* its memory, and the struct itself */
 
 #endif

@@ -82,12 +82,12 @@ static bool patience_spend(struct patience *patience)
     return true;
 }
 
-/* From here on all peers ring; false when there is news already. */
+/* From here on all peers ring; false when there is something to do already. */
 static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
     for (struct lane *lane = context->world; lane; lane = lane->next)
-        quiet &= mesh_arm(lane->mesh);
+        quiet &= mesh_arm(lane->mesh) && !lane_is_ready(lane);
     return quiet;
 }
 

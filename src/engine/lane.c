@@ -190,6 +190,11 @@ bool lane_is_quiet(const struct lane *lane)
            lane_is_flushed(lane);
 }
 
+bool lane_is_ready(const struct lane *lane)
+{
+    return lane->active || executor_is_ready(lane->executor);
+}
+
 static bool receive_messages(struct lane *lane, struct edge *edge)
 {
     const uint8_t *bytes;

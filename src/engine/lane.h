@@ -73,6 +73,9 @@ bool lane_is_flushed(const struct lane *lane);
 /* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */
 bool lane_is_quiet(const struct lane *lane);
 
+/* Whether the next turn has something to do that no peer rings for. Who stops driving must not sleep then. */
+bool lane_is_ready(const struct lane *lane);
+
 /* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
 bool lane_progress(struct lane *lane);
 

@@ -1,5 +1,6 @@
 /* test_behaviour.c - what holds beyond the values: any order of submission, names used again, callbacks,
  * errors that end one round only, ranks that leave, and forks. */
+#include "base/clock.h"
 #include "group.h"
 
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NAMES = 40, ROUNDS = 12 };
+enum { NAMES = 40, ROUNDS = 12, POLLED = 4, POLLED_ROUNDS = 300 };
 
 static void shuffle(int *order, int n, uint64_t seed)
 {
@@ -46,6 +47,36 @@ static void any_order(struct member *member)
             hvd_release(handles[n]);
             float expected = (float)(member->size * (n + round) + member->size * (member->size - 1) / 2);
             CHECK(data[n][0] == expected, "round %d tensor %d is %g, not %g", round, n, data[n][0], expected);
+        }
+    }
+}
+
+/* The caller waits for one request, so it may stop driving where another one has only a step of its own left;
+ * for the others it only asks. */
+static void waited_for_one(struct member *member)
+{
+    for (int round = 0; round < POLLED_ROUNDS; round++) {
+        hvd_handle *handles[POLLED];
+        float data[POLLED] = {1, 1, 1, 1};
+        int64_t shape[] = {1};
+        for (int i = 0; i < POLLED; i++) {
+            char name[16];
+            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, shape, 1);
+            snprintf(name, sizeof name, "tensor%d", i);
+            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        }
+        CHECK_OK(hvd_wait(handles[round % POLLED], 30, &check_status));
+        int64_t deadline = clock_after(5); /* long before a rank looks by itself */
+        for (int i = 0; i < POLLED; i++) {
+            hvd_status status;
+            while (hvd_test(handles[i], &status) == HVD_IN_PROGRESS) {
+                CHECK(clock_now() < deadline, "round %d: tensor %d is left lying", round, i);
+                usleep(20);
+            }
+            CHECK_OK(hvd_test(handles[i], &check_status));
+            CHECK(data[i] == (float)member->size, "round %d: got %g", round, data[i]);
+            hvd_release(handles[i]);
         }
     }
 }
@@ -204,6 +235,7 @@ GROUP_TEST(test_any_order, any_order, 1, 5, EVERY_TRANSPORT)
 GROUP_TEST(test_any_order_of_small_batches, any_order, 4, 4, .transport = "shm",
            SETTINGS("cache_capacity", "4", "fusion_threshold", "100"))
 GROUP_TEST(test_any_order_collected, any_order, 3, 3, .transport = "tcp", SETTINGS("cycle_time_ms", "0.5"))
+GROUP_TEST(test_waited_for_one, waited_for_one, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_callbacks, callbacks, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_duplicate_name, duplicate_name, 2, 3, EVERY_TRANSPORT)
