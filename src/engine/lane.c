@@ -192,7 +192,9 @@ bool lane_is_quiet(const struct lane *lane)
 
 bool lane_is_ready(const struct lane *lane)
 {
-    return lane->active || executor_is_ready(lane->executor);
+    /* Without requests of this rank there is nothing to report or to decide until the set closes. */
+    bool open = coordinator_health(lane->coordinator, NULL) == HVD_OK;
+    return (lane->active && !(open && lane_is_quiet(lane))) || executor_is_ready(lane->executor);
 }
 
 static bool receive_messages(struct lane *lane, struct edge *edge)
