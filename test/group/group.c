@@ -55,6 +55,8 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     set(config, "secret", "test secret");
     set(config, "job", job);
     set(config, "transport", member->transport);
+    /* A rank that looks at silent peers now and then would hide a missing wake-up. */
+    set(config, "stall_warning_seconds", "0");
     const char *const *setting = member->settings;
     for (; setting && setting[0]; setting += 2)
         set(config, setting[0], setting[1]);
