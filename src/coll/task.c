@@ -145,7 +145,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     for (size_t at = 0; at < length;) {
         size_t offset = step->offset + task->done + at;
         struct piece piece = piece_at(&job->output, offset, buffer, offset, smaller(length - at, limit));
-        reduce_piece(task, &piece, (const char *)received + at, link->reduced);
+        reduce_piece(task, &piece, (const char *)received + at, link->storing);
         at += piece.length;
     }
     return link->operations->consume(link, length) ? (ssize_t)length : -1;

@@ -143,10 +143,10 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
         return -1;
     if (shm->borrowed_left) {
         *data = shm->borrowed;
-        link->reduced = &shm->peer->reduced;
+        link->storing = &shm->peer->reduced;
         return (ssize_t)(limit < shm->borrowed_left ? limit : shm->borrowed_left);
     }
-    link->reduced = NULL;
+    link->storing = NULL;
     size_t n = ring_view(&shm->in, data, limit);
     shm->unusable = n < 16 && n < limit ? n : 0;
     return n || !lost ? (ssize_t)n : -1;

@@ -71,7 +71,7 @@ struct link {
     bool want_read;  /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
     bool want_write; /* likewise for room to send */
     bool lends;      /* set before send: the peer may read the parts later, where they lie */
-    struct copying *reduced; /* set by view: for storing what is computed from the bytes; or NULL */
+    struct copying *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;           /* the link's: where the last lent bytes end in the stream; 0: none */
     uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */
 };
