@@ -141,6 +141,7 @@ void timeline_notice(struct timeline *timeline, const struct event *event)
                               .phase = event->phase,
                               .operation = operation_of(event),
                               .dtype = dtype,
+                              .unnamed = event->request && !event->request->name,
                               .name_length = (uint32_t)name_length,
                               .detail_length = (uint32_t)detail_length};
     if (event->batch)

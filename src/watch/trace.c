@@ -131,13 +131,6 @@ static struct tensor *find_tensor(struct trace *trace, const struct record *reco
     return tensor;
 }
 
-/* An unnamed request gets a number that never comes again; its tensor would be kept for nothing. */
-static bool comes_once(const struct record *record)
-{
-    static const char mark[] = ".noname.";
-    return memmem(record->texts, record->name_length, mark, sizeof mark - 1);
-}
-
 static void forget(struct trace *trace, struct tensor *tensor)
 {
     map_remove(&trace->tensors, tensor->key, tensor->key_length);
@@ -246,7 +239,7 @@ static void add_finished(struct trace *trace, struct tensor *tensor, const struc
     for (int i = 0; i < tensor->early_count; i++)
         add_rank(trace, tensor, record->time, tensor->next, tensor->early[i]);
     tensor->early_count = 0;
-    if (tensor->state == STATE_IDLE && comes_once(record))
+    if (tensor->state == STATE_IDLE && record->unnamed)
         forget(trace, tensor);
 }
 

@@ -15,6 +15,7 @@ struct record {
     int process_set, rank, phase;
     const char *operation; /* a constant, e.g. "allreduce" */
     int dtype;             /* -1: no tensors */
+    bool unnamed;          /* this name never comes again */
     struct event_batch batch;
     uint32_t name_length, detail_length;
     char texts[]; /* the name; then the detail: a shape, or with a failure its text */

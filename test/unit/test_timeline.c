@@ -259,7 +259,9 @@ TEST(test_unnamed_requests_leave_no_memory_behind)
         char name[40];
         snprintf(name, sizeof name, "barrier.noname.%d", i);
         trace_add(&trace, record_of(EVENT_SUBMITTED, name, i));
-        trace_add(&trace, record_of(EVENT_FINISHED, name, i));
+        struct record *end = record_of(EVENT_FINISHED, name, i);
+        end->unnamed = true;
+        trace_add(&trace, end);
     }
     assert_int_equal(trace.tensors.count, 0);
     assert_int_equal(trace.last_pid, 50);
@@ -339,12 +341,12 @@ TEST(test_a_full_disk_leaves_what_was_there)
 
 /* ---- the timeline ------------------------------------------------------------------------------------ */
 
-static void tell(struct timeline *timeline, enum event_kind kind, const char *name)
+static void report(struct timeline *timeline, enum event_kind kind, const char *name, const char *given)
 {
     hvd_status ok = {.code = HVD_OK};
     int64_t shape[] = {2, 3};
     hvd_tensor tensor = {.shape = shape, .ndim = 2, .dtype = HVD_FLOAT32};
-    hvd_request request = {.count = 1, .inputs = &tensor};
+    hvd_request request = {.name = given, .count = 1, .inputs = &tensor};
     struct event_batch batch = {1, 1, 24, "ring", "shm"};
     struct event event = {.kind = kind,
                           .time = clock_now(),
@@ -353,6 +355,11 @@ static void tell(struct timeline *timeline, enum event_kind kind, const char *na
                           .batch = kind == EVENT_DISPATCHED || kind == EVENT_PHASE ? &batch : NULL,
                           .status = kind == EVENT_FINISHED ? &ok : NULL};
     timeline_notice(timeline, &event);
+}
+
+static void tell(struct timeline *timeline, enum event_kind kind, const char *name)
+{
+    report(timeline, kind, name, name);
 }
 
 static struct timeline *made(void)
@@ -389,6 +396,33 @@ TEST(test_start_and_stop_again)
     assert_null(strstr(text, "round18"));
     assert_null(strstr(text, "between"));
     assert_null(strstr(text, "before"));
+    timeline_destroy(timeline);
+}
+
+static int rows_of(const char *name)
+{
+    char row[64];
+    int count = 0;
+    snprintf(row, sizeof row, "{\"name\":\"%s\"}", name);
+    for (const char *at = content(); (at = strstr(at, row)); at++)
+        count++;
+    return count;
+}
+
+TEST(test_only_unnamed_requests_come_once)
+{
+    static const char chosen[] = "allreduce.noname.0.1", made_up[] = "barrier.noname.0";
+    struct timeline *timeline = made();
+    start(timeline);
+    for (int step = 0; step < 3; step++) {
+        report(timeline, EVENT_SUBMITTED, chosen, "noname.0.1");
+        report(timeline, EVENT_FINISHED, chosen, "noname.0.1");
+        report(timeline, EVENT_SUBMITTED, made_up, NULL);
+        report(timeline, EVENT_FINISHED, made_up, NULL);
+    }
+    timeline_stop(timeline);
+    assert_int_equal(rows_of(chosen), 1);
+    assert_int_equal(rows_of(made_up), 3);
     timeline_destroy(timeline);
 }
 
