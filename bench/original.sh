@@ -3,7 +3,8 @@
 # Into a virtual environment of its own that sees the packages of `python`, PyTorch among them; with Gloo, and with MPI where
 # its headers are. About ten minutes on two cores. bench/compare.py takes it as a peer where it finds FOLDER.
 set -eu
-folder=$1
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
 version=0.28.1
 sources=$folder/sources/horovod-$version
 
