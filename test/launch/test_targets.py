@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
+BUILD = Path(os.environ.get("HVD_BUILD", str(ROOT / "build")))
 DEADLINE = 60.0
 
 # Stands for `python` in bench/original.sh: notes every call and leaves what the real one would.
@@ -20,7 +29,9 @@ case "$*" in
     release=horovod-${*##*==}
     while [ "$1" != -d ]; do shift; done
     mkdir -p "$2/$release/horovod/torch"
-    echo 'set(CMAKE_CXX_STANDARD 14)' | tee "$2/$release/CMakeLists.txt" >"$2/$release/horovod/torch/CMakeLists.txt"
+    for folder in "$2/$release" "$2/$release/horovod/torch"; do
+        echo 'set(CMAKE_CXX_STANDARD 14)' >"$folder/CMakeLists.txt"
+    done
     tar -C "$2" -czf "$2/$release.tar.gz" "$release" && rm -r "$2/$release"
     ;;
 *" install "*.) grep -h STANDARD CMakeLists.txt horovod/torch/CMakeLists.txt >>"$CALLS" ;;
@@ -47,3 +58,109 @@ def test_the_original_is_built_in_a_relative_folder(tmp_path: Path) -> None:
     assert lines[built + 1 : built + 3] == 2 * ["set(CMAKE_CXX_STANDARD 20)"]
     assert "import horovod.torch" in lines[-1]
     assert not (tmp_path / "build/original/sources").exists()
+
+
+def run(*words: str | Path) -> str:
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+TARGETS = re.findall(r"(?m)^([a-z-]+):.*## ", (ROOT / "Makefile").read_text())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_names_files_that_exist(target: str) -> None:
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    words = shlex.split(run("make", "--dry-run", "PYTHON=python", target), comments=True)
+    ours = [word for word in words if re.match(r"(bench|docs|examples|test|tools)/[\w/]+\.\w+$", word)]
+    assert ours or target in ("help", "clean")
+    assert not [word for word in ours if not (ROOT / word).exists()]
+
+
+def load(path: str) -> Any:
+    """A script as a module; bench and test both have a run.py."""
+    spec = importlib.util.spec_from_file_location(path.replace("/", "_").removesuffix(".py"), ROOT / path)
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shortest(words: list[str]) -> list[str]:
+    """A command that fails where this one of soak's could not start."""
+    if "pytest" in words:
+        return [sys.executable, *words[words.index("python") + 1 :], "--collect-only"]
+    if words[0] == "ctest" and (ROOT / words[2] / "CTestTestfile.cmake").exists():
+        return [*words[: words.index("--no-tests=error") + 1], "--show-only"]
+    if words[0] in ("ctest", "cmake"):
+        return [words[0], "--version"]
+    return ["1" if word == "10000" else word for word in words]
+
+
+def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = load("test/run.py")
+    programs, tried = set(), []
+
+    def call(*words: str | Path, **environment: str) -> bool:
+        command = [str(word) for word in words]
+        programs.add(Path(command[0]).name)
+        short = shortest(command)
+        if short not in tried:
+            tried.append(short)
+            run(*short)
+        return shutil.which(command[0], path=runner.PATH) is not None
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(runner, "call", call)
+    monkeypatch.setattr(runner, "read_junit", lambda *_: None)
+    monkeypatch.setattr(os, "environ", os.environ | {"SOAK_MINUTES": "0", "HOROVOD_TEST_SEED": "1"})
+    result = runner.Result()
+    runner.run_soak(result)
+    assert not result.failed
+    assert programs == {"simulate", "horovodrun", "ctest", "cmake"}
+
+
+@pytest.mark.parametrize("options", [[], ["--quick"]], ids=["full", "quick"])
+def test_bench_can_start_everything(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    module = load("bench/run.py")
+    started = []
+
+    def call(name: str, words: list[str], output: Any = None) -> bool:
+        started.append(name)
+        if words[0] != sys.executable:
+            return os.access(words[0], os.X_OK)
+        usage = run(*words[:2], "--help") if "--effort" in words else ""
+        return all(word in usage for word in words[2:] if word.startswith("--"))
+
+    page = shutil.copy(ROOT / "docs" / "performance.md", tmp_path)
+    monkeypatch.setattr(module, "call", call)
+    monkeypatch.setattr(
+        sys, "argv", ["run.py", "--page", page, "--output", str(tmp_path / "results"), *options]
+    )
+    assert module.main() == 0
+    assert set(started) == {"bound", *module.SECTIONS} - {"machine"} - ({*module.PLAIN} if options else set())
+    assert "A quick run of" in Path(page).read_text() or not options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["horovodrun", "-np", "1", sys.executable, BENCH / "submit.py", "1"],
+        [BUILD / "bench" / "bench_kernels", "float32", "1"],
+        [BUILD / "bench" / "bench_wakeup"],
+        [BUILD / "bench" / "bench_handover"],
+    ],
+    ids=["submit", "kernels", "wakeup", "handover"],
+)
+def test_what_prints_its_figures_still_does(words: list[str | Path]) -> None:
+    assert re.search(r"\d\.\d", run(*words))
+
+
+def test_faults_finds_its_worker() -> None:
+    assert load("bench/faults.py").slowest_survivor("shm", 1) > 0
