@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -61,14 +62,19 @@ def test_last_lines_of_stderr_come_again(launcher: Launcher) -> None:
 
 def test_no_last_lines(launcher: Launcher) -> None:
     result = launcher.run("-np", "2", *only_rank(1, "exit 7"))
-    assert "it ended with exit code 7 after 0." in result.stderr
+    assert re.search(r"it ended with exit code 7 after \d+\.\d", result.stderr)
     assert result.stderr.endswith("and wrote nothing to stderr\n")
 
 
+# One rank dies; the others go on once its process is gone, which is when the launcher has collected it.
+DIE = "echo $$ >pid; mv pid died; exit"
+SEE_IT_DIE = "until [ -e died ] && ! kill -0 $(cat died) 2>/dev/null; do sleep 0.01; done"
+
+
 def test_others_may_end_by_their_own_error(launcher: Launcher) -> None:
-    """Rank 0 sees rank 1's death in a file, as the engine would over a socket, and says so before it ends."""
-    others = "until [ -e died ]; do sleep 0.01; done; sleep 0.2; echo 'rank 1 is lost' >&2; exit 9"
-    result = launcher.run("-np", "3", *only_rank(1, "touch died; exit 7", others))
+    """The others see rank 1's death, as the engine would over a socket, and say so before they end."""
+    others = f"{SEE_IT_DIE}; echo 'rank 1 is lost' >&2; exit 9"
+    result = launcher.run("-np", "3", *only_rank(1, f"{DIE} 7", others))
     assert result.returncode == 7
     assert result.stderr.count("rank 1 is lost") == 2
     assert "after it: rank 0 ended with exit code 9, rank 2 ended with exit code 9" in result.stderr
@@ -78,7 +84,7 @@ def test_others_get_sigterm_after_the_grace(launcher: Launcher) -> None:
     begin = time.monotonic()
     result = launcher.run("-np", "2", "--grace-seconds", "0.5", *only_rank(1, "exit 7", "sleep 100"))
     assert result.returncode == 7
-    assert 0.5 <= time.monotonic() - begin < 20
+    assert time.monotonic() - begin >= 0.5
     assert "the others get 0.5 s" in result.stderr
     assert "after it: rank 0 was killed by SIGTERM" in result.stderr
     assert not launcher.alive()
@@ -87,7 +93,7 @@ def test_others_get_sigterm_after_the_grace(launcher: Launcher) -> None:
 def test_a_rank_that_ignores_sigterm_is_killed(launcher: Launcher) -> None:
     ignore = "trap 'echo no, thanks' TERM; touch ready; while true; do sleep 0.05; done"
     fail = "until [ -e ready ]; do sleep 0.01; done; exit 7"
-    result = launcher.run("-np", "2", "--grace-seconds", "0.3", *only_rank(1, fail, ignore))
+    result = launcher.run("-np", "2", "--grace-seconds", "2", *only_rank(1, fail, ignore))
     assert result.returncode == 7
     assert "[0]<stdout>: no, thanks" in result.stdout
     assert "after it: rank 0 was killed by SIGKILL" in result.stderr
@@ -104,8 +110,7 @@ def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
 
 
 def test_the_first_failure_counts(launcher: Launcher) -> None:
-    others = "until [ -e died ]; do sleep 0.01; done; sleep 0.2; exit 6"
-    result = launcher.run("-np", "3", *only_rank(2, "touch died; exit 5", others))
+    result = launcher.run("-np", "3", *only_rank(2, f"{DIE} 5", f"{SEE_IT_DIE}; exit 6"))
     assert result.returncode == 5
     assert "the first to fail was rank 2" in result.stderr
 

@@ -31,7 +31,7 @@ def processes_with(mark: str) -> list[int]:
 
 
 def wait_until_gone(mark: str) -> list[int]:
-    end = time.monotonic() + 10
+    end = time.monotonic() + DEADLINE
     while (left := processes_with(mark)) and time.monotonic() < end:
         time.sleep(0.05)
     return left
@@ -55,7 +55,7 @@ def check_survivors(output: str, victim: int, size: int = 4) -> None:
     assert sorted(int(rank) for rank, _, _ in raised) == [r for r in range(size) if r != victim], output
     for rank, when, text in raised:
         assert re.search(rf"\brank {victim}\b", text), f"rank {rank} does not name rank {victim}: {text}"
-        assert float(when) - ended < 10, f"rank {rank} took {float(when) - ended:.3f} s"
+        assert float(when) >= ended, f"rank {rank} raised before rank {victim} died"
     assert output.count("REFUSED") == size - 1, output
 
 

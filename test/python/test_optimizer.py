@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -234,6 +235,25 @@ def test_gradients_start_during_backprop(at_once: bool) -> None:
     optimizer.step()
     assert "2.weight" in started
     assert ("1.weight" in started) == at_once  # else it waits for a larger one
+
+
+def test_gradients_are_reduced_during_backprop(rank: int, size: int) -> None:
+    """The last layer's gradient is the sum over the ranks before the first layer's is computed."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 65))
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].bias.fill_(rank + 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Sum)
+
+    def wait_for_sum(_: Any) -> None:
+        end = time.monotonic() + 60
+        while not (model[1].weight.grad == size * (size + 1) / 2).all():
+            assert time.monotonic() < end, "nothing is reduced while backward() goes on"
+            time.sleep(0.001)
+
+    model[0].weight.register_hook(wait_for_sum)
+    model(torch.ones(1, 64)).sum().backward()
+    optimizer.step()
 
 
 def test_small_gradients_of_a_failed_backward(rank: int, size: int) -> None:
