@@ -45,7 +45,7 @@ class Gradients(Protocol[Q, A]):
         """Starts the reduction of a sparse array; the returned function waits for it."""
 
     def put(self, parameter: Q, reduced: A) -> None:
-        """Makes the reduced array the gradient, unless it lies in its memory already."""
+        """Makes the reduced array the gradient, unless it lies in its memory already; sparse if that was."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Reducer(Generic[P, A]):
         self.rules, self.how = rules, (rules.op, *rules.factors)
         self.set_passes(passes)
         # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
-        self.sparse: set[int] | None = set() if rules.sparse_as_dense or not rules.early else None
+        self.sparse: set[int] | None = None if rules.early else set()
+        self.restored: set[int] = set()  # likewise, but reduced densely; they are sparse again afterwards
         self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
         self.operations: list[_core.Handle[None]] = []
         # Those that can't be reduced just as they are; without compression the engine's refusal tells.
@@ -112,7 +113,7 @@ class Reducer(Generic[P, A]):
         self.names.append(name)
         if self.rules.compression is not NoneCompressor:
             self.careful.add(len(self.names) - 1)
-        if self.sparse is not None and self.rules.early and not self.rules.sparse_as_dense:
+        if self.rules.early:
             self.sparse = None
         return len(self.parameters) - 1
 
@@ -135,7 +136,7 @@ class Reducer(Generic[P, A]):
             if not self.rules.early or not starting:
                 return
             self.due = True
-            if self.sparse is None:
+            if self.sparse is None and not self.rules.sparse_as_dense:
                 starting = [
                     place for place in starting if not self.gradients.is_sparse(self.parameters[place])
                 ]
@@ -161,7 +162,7 @@ class Reducer(Generic[P, A]):
             if not self.rules.member or (self.rounds and not self.changed):
                 return
             if self.sparse is None:
-                self.sparse = self._agree_on_sparse()
+                self._agree_on_sparse()
             rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
             trained = self.gradients.is_trained
             rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
@@ -189,18 +190,22 @@ class Reducer(Generic[P, A]):
 
     # -- reductions --------------------------------------------------------------------------------
 
-    def _agree_on_sparse(self) -> set[int]:
-        """Which parameters have a sparse gradient on some rank, and have started densely on none.
+    def _agree_on_sparse(self) -> None:
+        """Which parameters have a sparse gradient on some rank, and which are reduced densely on some.
 
-        Once for each optimizer: a rank that does not use a parameter must know what the others will send.
+        Once for each optimizer: a rank that does not use a parameter must know what the others will send,
+        and what the gradient is to be for the step.
         """
-        marks = bytearray(map(self.gradients.is_sparse, self.parameters))
-        for place in (*self.in_flight, *self.group_of):
-            marks[place] = 2
+        count = len(self.parameters)
+        marks = bytearray(map(self.gradients.is_sparse, self.parameters)) + bytearray(count)
+        for place in range(count) if self.rules.sparse_as_dense else (*self.in_flight, *self.group_of):
+            marks[count + place] = 1
         name = f"sparse_gradients.{self.names[0] if self.names else ''}"
         number = check_member(self.rules.process_set)
         _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
-        return {place for place, mark in enumerate(marks) if mark == 1}
+        sparse = {place for place in range(count) if marks[place]}
+        self.restored = {place for place in sparse if marks[count + place]}
+        self.sparse = sparse - self.restored
 
     def _start(self, places: Sequence[int], waits: bool) -> None:
         self.number = check_member(self.rules.process_set)  # it may be gone, or another one's
@@ -208,7 +213,7 @@ class Reducer(Generic[P, A]):
             self.in_flight.add(place)
             group = self.group_of.get(place)
             if self.sparse and place in self.sparse:
-                part = self._contribution(place, self.gradients.take_sparse(self.parameters[place]))
+                part = self._contribution(place, self._take(place))
                 self.gathering[place] = self.gradients.start_sparse(
                     part, self._name(place), self.rules.op, self.rules.process_set
                 )
@@ -221,7 +226,7 @@ class Reducer(Generic[P, A]):
         """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
         tensors = []
         for place in places:
-            tensor, context = self.gradients.take(self.parameters[place]), None
+            tensor, context = self._take(place), None
             if self.rounds or place in self.careful:
                 tensor, context = self._prepare(place, tensor)
             self.sent[place] = tensor, context
@@ -252,6 +257,11 @@ class Reducer(Generic[P, A]):
             self._reduce(places, grouped, waits)
         else:
             self.operations.append(operation)
+
+    def _take(self, place: int) -> A:
+        sparse = place in self.restored or (self.sparse and place in self.sparse)
+        take = self.gradients.take_sparse if sparse else self.gradients.take
+        return take(self.parameters[place])
 
     def _prepare(self, place: int, gradient: A) -> tuple[A, Any]:
         """What is to be reduced of a gradient, dense, and what decompressing it needs to know."""
@@ -298,9 +308,9 @@ class Reducer(Generic[P, A]):
             return
         for place in taken:
             if self.seen.get(place, 0) < self.passes:
-                sparse = place in (self.sparse or ())
-                take = self.gradients.take_sparse if sparse else self.gradients.take
-                self.settled[place] = self.gradients.copy(take(self.parameters[place]))
+                gradient = self._take(place)
+                dense = self.gradients.dense(gradient) if place in self.restored else gradient
+                self.settled[place] = self.gradients.copy(dense)
 
 
 def _failure_of(wait: Callable[[], None]) -> HorovodInternalError | None:

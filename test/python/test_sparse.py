@@ -34,7 +34,17 @@ def loss_of(model: Any, step: int, rank: int, table: int = 0) -> Any:
     return (model(words(step, rank), table) - rank).square().mean()
 
 
-@pytest.mark.parametrize("options", [{}, {"sparse_as_dense": True}, {"groups": 2}, {"op": hvd.Sum}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sparse_as_dense": True},
+        {"groups": 2},
+        {"op": hvd.Sum},
+        {"op": hvd.Sum, "sparse_as_dense": True},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("passes", [1, 2])
 def test_same_weights(options: dict[str, Any], passes: int, rank: int, size: int) -> None:
     model, expected = Bag(True), Bag(False)
@@ -53,8 +63,7 @@ def test_same_weights(options: dict[str, Any], passes: int, rank: int, size: int
             loss_of(model, step + 10 * part, rank).backward()
             for r in range(size):
                 (loss_of(expected, step + 10 * part, r) / share).backward()
-        layout = model.tables[0].weight.grad.layout
-        assert (layout is torch.sparse_coo) == (not ("groups" in options or "sparse_as_dense" in options))
+        assert model.tables[0].weight.grad.layout is torch.sparse_coo, "as it was"
         optimizer.step()
         expected_optimizer.step()
     check_equal(model, expected)
@@ -77,19 +86,59 @@ def test_tables_that_only_some_ranks_use(rank: int, size: int) -> None:
     check_equal(model, expected)
 
 
-def test_sparse_adam(rank: int, size: int) -> None:
-    def run(model: Any, wrap: Any, batches: list[tuple[int, int]], share: int) -> None:
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
+def test_made_dense_in_two_rounds(op: int, rank: int, size: int) -> None:
+    """More comes after the gradients of the step were reduced; they are sparse all the time."""
+    model, expected = Bag(True), Bag(False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1),
+        model.named_parameters(),
+        backward_passes_per_step=2,
+        op=op,
+        sparse_as_dense=True,
+    )
+    for step in range(2):
+        loss_of(model, step, rank).backward()
+        optimizer.synchronize()
+        assert model.tables[0].weight.grad.layout is torch.sparse_coo
+    share = size if op == hvd.Average else 1
+    for step in range(2):
+        sum(loss_of(expected, step, r) / share for r in range(size)).backward()
+    gradient = model.tables[0].weight.grad
+    assert gradient.layout is torch.sparse_coo
+    assert torch.allclose(gradient.to_dense(), expected.tables[0].weight.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse_as_dense": True}, {"groups": 2}], ids=str)
+@pytest.mark.parametrize("alone", [False, True])
+def test_sparse_adam(options: dict[str, Any], alone: bool, rank: int, size: int) -> None:
+    """It takes sparse gradients only, also on ranks that did not use the table (alone: all but the last)."""
+
+    def run(model: Any, wrap: Any, ranks: list[int], share: int) -> None:
         optimizer = wrap(torch.optim.SparseAdam(list(model.tables.parameters()), 0.1))
         for step in range(3):
             optimizer.zero_grad()
-            total = sum(loss_of(model, step, r) for _, r in batches) / share
-            total.backward()
+            for r in ranks:
+                if not alone or r == size - 1:
+                    (loss_of(model, step, r) / share).backward()
             optimizer.step()
 
     model, expected = Bag(True), Bag(True)
-    run(model, hvd.DistributedOptimizer, [(0, rank)], 1)
-    run(expected, lambda optimizer: optimizer, [(0, r) for r in range(size)], size)
+    run(model, lambda optimizer: hvd.DistributedOptimizer(optimizer, **options), [rank], 1)
+    run(expected, lambda optimizer: optimizer, list(range(size)), size)
     check_equal(model, expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse_as_dense": True}], ids=str)
+def test_sparse_from_a_later_step_on(options: dict[str, Any], rank: int, size: int) -> None:
+    """The agreement of the first step knew of no gradient."""
+    model = Bag(True, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), **options)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, step, rank, min(step, 1)).backward()
+        assert model.tables[min(step, 1)].weight.grad.layout is torch.sparse_coo
+        optimizer.step()
 
 
 @pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])

@@ -64,8 +64,10 @@ class StoredGradients:
         if gradient is reduced:
             return
         assert gradient is not None
-        if reduced.layout is not torch.strided or gradient.layout is not torch.strided:
+        if reduced.layout is not torch.strided:
             parameter.grad = reduced
+        elif gradient.layout is not torch.strided:
+            parameter.grad = reduced.to_sparse(gradient.sparse_dim())
         elif reduced.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(reduced)
 

@@ -201,8 +201,9 @@ def DistributedOptimizer(  # noqa: N802
         gradient_predivide_factor: splits the division of an average: by this before the sum, the rest after.
         num_groups: old name of ``groups`` as a number.
         groups: how many groups of gradients to reduce as a whole, or lists of the parameters of each.
-            Sparse gradients in a group are made dense.
-        sparse_as_dense: sparse gradients are made dense, instead of gathering their entries.
+            Sparse gradients in a group are reduced densely.
+        sparse_as_dense: sparse gradients are reduced densely, instead of gathering their entries; afterwards
+            they are sparse as before.
         process_set: the ranks that train together; others step by themselves.
         shared_gradients: for loops with ``optimizer.zero_grad(set_to_none=False)``: the first such call
             moves the gradients into memory that the other ranks of this host read in place, which saves a
