@@ -36,10 +36,14 @@ def splits_of(splits: Any) -> list[int]:
         ) from None
 
 
+class UnsupportedReductionError(NotImplementedError, ValueError):
+    """An operation can't do this reduction. Programs expect a RuntimeError, which the first base is."""
+
+
 def check_scatter_op(op: int) -> int:
     """The reduction, if reducescatter can do it."""
     if op not in (Average, Sum):
-        raise ValueError("reducescatter does op=Average and op=Sum only")
+        raise UnsupportedReductionError("reducescatter does op=Average and op=Sum only")
     return op
 
 
@@ -134,7 +138,8 @@ class Exchanges(Generic[A]):
         The first dimension is divided; where it does not divide evenly the first ranks get one row more.
 
         Raises:
-            ValueError: another ``op`` than Average and Sum, or a tensor without dimensions.
+            ValueError: another ``op`` than Average and Sum (a NotImplementedError, too), or a tensor without
+                dimensions.
         """
         small, context = compression.compress(tensor)
         request = self._reducescatter(small, name, op, process_set, prescale_factor, postscale_factor)

@@ -66,8 +66,12 @@ def test_grouped_reducescatter(kind: Any, rank: int, size: int) -> None:
 
 
 def test_reducescatter_refuses(kind: Any, rank: int, size: int) -> None:
-    with pytest.raises(ValueError, match="Average and op=Sum"):
-        kind.hvd.reducescatter(kind.array([1.0]), op=basics.Max)
+    for op in (basics.Adasum, basics.Max, basics.Min, basics.Product):
+        for error in (ValueError, RuntimeError):
+            with pytest.raises(error, match="Average and op=Sum"):
+                kind.hvd.reducescatter(kind.array([1.0]), op=op)
+            with pytest.raises(error, match="Average and op=Sum"):
+                kind.hvd.grouped_reducescatter_async([kind.array([1.0])], op=op)
     with pytest.raises(ValueError, match="0 dimensions"):
         kind.hvd.reducescatter(kind.array(1.0))
     if size > 1:
