@@ -69,6 +69,19 @@ def test_broadcast_of_an_empty_state() -> None:
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(make_model().parameters()), 0)
 
 
+def test_broadcast_optimizer_state_leaves_gradients(rank: int) -> None:
+    """Zeros where a trained parameter had none: programs read `p.grad` next. What there is stays."""
+    model = make_model()
+    model.third.requires_grad_(False)
+    model.first.weight.grad = torch.full_like(model.first.weight, 3.0)
+    hvd.broadcast_optimizer_state(OPTIMIZERS["adam"](model.parameters()), root_rank=0)
+    assert (model.first.weight.grad == 3).all()
+    for parameter in (model.first.bias, *model.second.parameters()):
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+    assert all(parameter.grad is None for parameter in model.third.parameters())
+
+
 def test_gradient_of_allreduce(rank: int, size: int) -> None:
     for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
         x = torch.full((3,), float(rank), requires_grad=True)

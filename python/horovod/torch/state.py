@@ -81,7 +81,8 @@ def _replace(value: Any, kind: type, new: Callable[[Any], Any]) -> Any:
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
     """Gives the root's optimizer state to all ranks: hyperparameters, and what is kept for each parameter.
 
-    No rank's parameters change, and a state that is empty at the root becomes empty everywhere.
+    No rank's parameters change, and a state that is empty at the root becomes empty everywhere. Parameters to
+    be trained that have no gradient get one of zeros, which programs read before the first backward.
 
     Args:
         optimizer: any but LBFGS, whose state is no set of tensors per parameter.
@@ -112,3 +113,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         finish()
     if not at_root:
         optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
