@@ -123,7 +123,9 @@ def test_step_after_synchronize_warns(rank: int, size: int) -> None:
     x, y = own_batch(rank, size)(0)
     F.mse_loss(model(x), y).backward()
     optimizer.synchronize()
-    with pytest.warns(UserWarning, match="skip_synchronize"):
+    with pytest.warns(
+        UserWarning, match=r"optimizer\.step\(\) called without optimizer\.skip_synchronize\(\)"
+    ):
         optimizer.step()
 
 
@@ -197,6 +199,17 @@ def test_kind_of_object() -> None:
     with pytest.raises(ValueError, match="already"):
         hvd.DistributedOptimizer(optimizer)
     del model
+
+
+def test_parameter_names_for_other_libraries() -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    assert optimizer._parameter_names == {p: name for name, p in model.named_parameters()}
+    groups = [{"params": model.first.parameters()}, {"params": model.second.parameters()}]
+    unnamed = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1))._parameter_names
+    assert list(unnamed.values()) == ["noname.0.0", "noname.0.1", "noname.1.0", "noname.1.1"]
+    assert unnamed[model.second.bias] == "noname.1.1"
+    everywhere = hvd.allgather_object(list(unnamed.values()))
+    assert all(names == everywhere[0] for names in everywhere)
 
 
 def test_bad_arguments() -> None:

@@ -48,6 +48,11 @@ class _Distributed(torch.optim.Optimizer):
         finally:
             self._hvd_skip = False
 
+    @property
+    def _parameter_names(self) -> dict[Any, str]:
+        """Read by other libraries: the name of every parameter."""
+        return dict(zip(self._hvd.parameters, self._hvd.names, strict=True))
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """How many backward passes are summed up before the gradients are reduced."""
         self._hvd.set_passes(passes)
@@ -121,7 +126,8 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if not optimizer._hvd_skip:
             if by_hand:
                 warnings.warn(
-                    "step() was called after synchronize(): use "
+                    "optimizer.step() called without optimizer.skip_synchronize() after "
+                    "optimizer.synchronize(): the gradients are reduced already; use "
                     "`with optimizer.skip_synchronize(): optimizer.step()`, or leave out synchronize()",
                     stacklevel=4,
                 )
