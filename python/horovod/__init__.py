@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from horovod import _core
-from horovod.basics import *  # noqa: F403
 from horovod.collectives import Collectives as _Collectives
 from horovod.collectives import barrier as barrier
 from horovod.collectives import join as join
+from horovod.common.basics import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
 from horovod.compression import Compression as Compression
 from horovod.handles import poll as poll

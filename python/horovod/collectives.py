@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Sequence
 
 from horovod import _core
-from horovod.basics import Average, Sum
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.exchanges import Exchanges
 from horovod.handles import Handle
-from horovod.process_sets import ProcessSet, check_member, global_process_set
 from horovod.requests import (
     ALLREDUCE,
     BARRIER,

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from horovod.basics import Average, Sum
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
-from horovod.process_sets import ProcessSet, global_process_set
 from horovod.requests import (
     ALLGATHER,
     ALLTOALL,

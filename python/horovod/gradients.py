@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from horovod import _core
-from horovod.basics import Average, Sum
 from horovod.collectives import Collectives
-from horovod.process_sets import check_member
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import check_member
 from horovod.requests import (
     ALLGATHER,
     ALLREDUCE,

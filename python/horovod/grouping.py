@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from horovod.basics import Average
+from horovod.common.basics import Average
 from horovod.common.util import split_list
 
 P = TypeVar("P", bound=Hashable)

@@ -7,9 +7,9 @@ import pickle
 from typing import Any
 
 from horovod import _core
-from horovod.basics import Sum
-from horovod.basics import rank as own_rank
-from horovod.process_sets import ProcessSet, check_member, global_process_set
+from horovod.common.basics import Sum
+from horovod.common.basics import rank as own_rank
+from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.requests import ALLGATHER, BROADCAST
 
 try:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
-from horovod.basics import Average, Max, Sum
+from horovod.common.basics import Average, Max, Sum
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, check_member
 from horovod.compression import Compressor, NoneCompressor
-from horovod.process_sets import ProcessSet, check_member
 from horovod.requests import ALLREDUCE
 
 A = TypeVar("A")

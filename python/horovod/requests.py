@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from horovod import _core
-from horovod.basics import Sum
+from horovod.common.basics import Sum
+from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.handles import Handle
-from horovod.process_sets import ProcessSet, check_member, global_process_set
 
 A = TypeVar("A")
 T = TypeVar("T")

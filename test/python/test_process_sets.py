@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import horovod as hvd
-from horovod.process_sets import ProcessSet
+from horovod.common.process_sets import ProcessSet
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from horovod import basics
+from horovod.common import basics
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from horovod.compression import NoneCompressor
+from horovod.compression import Compressor as Compressor
+from horovod.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:

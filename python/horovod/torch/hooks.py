@@ -11,9 +11,9 @@ import torch
 
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet
 from horovod.optimizer import Reducer
-from horovod.process_sets import ProcessSet
-from horovod.torch.operations import sparse_allreduce_async
+from horovod.torch.mpi_ops import sparse_allreduce_async
 
 _LINE = 64  # bytes; no two gradients share one
 _current_task = torch._C._current_graph_task_id

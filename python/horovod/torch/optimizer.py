@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from horovod.basics import Adasum, Average, local_size, size
+from horovod.common.basics import Adasum, Average, local_size, size
+from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.compression import Compressor, NoneCompressor
 from horovod.grouping import check_names, make_groups, split_factor
 from horovod.optimizer import Reducer, Rules
-from horovod.process_sets import ProcessSet, global_process_set, is_member
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741

@@ -1,4 +1,8 @@
-"""The collectives for PyTorch tensors; the blocking ones that make new tensors are differentiable."""
+"""The collectives for PyTorch tensors; the blocking ones that make new tensors are differentiable.
+
+With all that goes along with them: handles, reductions, process sets, ranks. Programs import it from here, or
+say ``hvd.mpi_ops``; MPI is not needed.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,17 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.basics import Average, Sum
+from horovod.collectives import barrier, join
+from horovod.common import basics
+from horovod.common.basics import *  # noqa: F403
+from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
+from horovod.common.exceptions import HorovodInternalError
 from horovod.gradients import DifferentiableCollectives, Rule
-from horovod.process_sets import ProcessSet, global_process_set
+from horovod.handles import poll, synchronize
 
 __all__ = [
+    *basics.__all__,
+    "HorovodInternalError",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -21,6 +31,7 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
+    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
@@ -33,10 +44,13 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "join",
+    "poll",
     "reducescatter",
     "reducescatter_async",
     "shared_zeros",
     "sparse_allreduce_async",
+    "synchronize",
 ]
 
 

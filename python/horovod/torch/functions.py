@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from horovod.basics import rank
-from horovod.objects import broadcast_object
-from horovod.torch.operations import broadcast_async_
+from horovod.common.basics import rank
+from horovod.objects import allgather_object as allgather_object
+from horovod.objects import broadcast_object as broadcast_object
+from horovod.torch.mpi_ops import broadcast_async_
 
 _SENT_AS_THEY_ARE = {
     *(torch.uint8, torch.int8, torch.int32, torch.int64),

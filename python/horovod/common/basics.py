@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from horovod import _core
-from horovod import process_sets as _sets
-from horovod.members import settings_of
-from horovod.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.common import process_sets as _sets
+from horovod.common.members import settings_of
+from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
     "Adasum",
@@ -205,3 +206,18 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """False: this version has no GPU operations."""
     return False
+
+
+class HorovodBasics:
+    """The functions above as methods, for programs that bring a framework's operations of their own.
+
+    Args:
+        pkg_path: accepted for compatibility, like the rest; there is no library to load.
+    """
+
+    def __init__(self, pkg_path: str, *args: str) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(name)
+        return globals()[name]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from horovod.basics import Sum
-from horovod.process_sets import ProcessSet, global_process_set
-from horovod.torch.operations import allreduce
+from horovod.common.basics import Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.mpi_ops import allreduce
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
