@@ -95,7 +95,9 @@ class Reducer(Generic[P, A]):
         # Those that can't be reduced just as they are; without compression the engine's refusal tells.
         self.careful = set() if rules.compression is NoneCompressor else set(places.values())
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
-        self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones
+        self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones, and those of `start_own`
+        # Starts the reduction of a gradient in the user's own way, and returns what waits for it.
+        self.start_own: Callable[[P], Callable[[], A]] | None = None
         self.rounds = 0  # calls of `finish` in this step that reduced
         self.lock = threading.RLock()  # of all but `arrived`
         self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
@@ -212,7 +214,10 @@ class Reducer(Generic[P, A]):
         for place in places:
             self.in_flight.add(place)
             group = self.group_of.get(place)
-            if self.sparse and place in self.sparse:
+            if self.start_own:
+                self.gradients.take(self.parameters[place])
+                self.gathering[place] = self.start_own(self.parameters[place])
+            elif self.sparse and place in self.sparse:
                 part = self._contribution(place, self._take(place))
                 self.gathering[place] = self.gradients.start_sparse(
                     part, self._name(place), self.rules.op, self.rules.process_set

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from training import OPTIMIZERS, check_equal, make_model, own_batch, reference, train  # noqa: E402
+
 import horovod.torch as hvd  # noqa: E402
+from horovod.torch.optimizer import _DistributedOptimizer  # noqa: E402
 
 OPERATIONS = """allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce grouped_allreduce_
     grouped_allreduce_async grouped_allreduce_async_ sparse_allreduce_async allgather allgather_async
@@ -70,3 +73,66 @@ def test_basics_as_methods(rank: int, size: int) -> None:
     assert (basics.rank(), basics.size(), basics.nccl_built()) == (rank, size, hvd.nccl_built())
     with pytest.raises(AttributeError, match="no_such_name"):
         basics.no_such_name  # noqa: B018
+
+
+# -- the optimizer's class -------------------------------------------------------------------------
+
+
+def test_instance_of_the_class() -> None:
+    plain = torch.optim.SGD(make_model().parameters(), lr=0.1)
+    assert not isinstance(plain, _DistributedOptimizer)
+    optimizer = hvd.DistributedOptimizer(plain, backward_passes_per_step=3)
+    assert isinstance(optimizer, _DistributedOptimizer)
+    assert optimizer.backward_passes_per_step == 3
+    optimizer.set_backward_passes_per_step(2)
+    assert optimizer.backward_passes_per_step == 2
+
+
+def test_reduction_of_one_gradient(rank: int, size: int) -> None:
+    layer = torch.nn.Linear(2, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=0.1),
+        layer.named_parameters(),
+        hvd.Compression.fp16,
+        op=hvd.Sum,
+    )
+    layer.weight.grad = torch.full((2, 2), rank + 1.0)
+    handle, context = optimizer._allreduce_grad_async(layer.weight)
+    reduced = hvd.Compression.fp16.decompress(hvd.synchronize(handle), context)
+    assert reduced.dtype == torch.float32
+    assert (reduced == size * (size + 1) / 2).all()
+
+
+class Counting(_DistributedOptimizer):
+    """A library's own optimizer: counts what is reduced."""
+
+    reduced = 0
+
+    def _allreduce_grad_async(self, p: Any) -> Any:
+        self.reduced += 1
+        return super()._allreduce_grad_async(p)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("base", [_DistributedOptimizer, Counting], ids=["as it is", "overridden"])
+def test_a_class_derived_from_it(kind: str, base: Any, rank: int, size: int) -> None:
+    model = make_model()
+    plain = OPTIMIZERS[kind](model.parameters())
+    derived = type("Derived", (base, type(plain)), {})
+    optimizer = derived(plain.param_groups, model.named_parameters())
+    train(model, optimizer, 3, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS[kind], size, 3))
+    if base is Counting:
+        assert optimizer.reduced == 3 * 6
+
+
+def test_derived_for_a_part_of_the_model(rank: int, size: int) -> None:
+    """A gradient that this rank does not have is given to the class as zeros."""
+    model = make_model()
+    kind = type("Derived", (Counting, torch.optim.SGD), {})
+    optimizer = kind([{"params": list(model.parameters()), "lr": 0.1}], model.named_parameters())
+    model(torch.ones(1, 6), use_second=rank == 0).sum().backward()
+    optimizer.step()
+    assert optimizer.reduced == 6
+    hashes = hvd.allgather_object([p.grad.numpy().tobytes() for p in model.parameters()])
+    assert all(each == hashes[0] for each in hashes)

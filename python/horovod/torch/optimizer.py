@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -19,19 +20,71 @@ from horovod.common.basics import Adasum, Average, local_size, size
 from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.compression import Compressor, NoneCompressor
 from horovod.grouping import check_names, make_groups, split_factor
+from horovod.handles import Handle, synchronize
 from horovod.optimizer import Reducer, Rules
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
+from horovod.torch.mpi_ops import allreduce_async_
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 
 
-class _Distributed(torch.optim.Optimizer):
-    """The methods that DistributedOptimizer adds to a user's optimizer."""
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """What DistributedOptimizer adds to a user's optimizer; libraries ask isinstance, and derive from it.
+
+    ``class Mine(_DistributedOptimizer, torch.optim.SGD)`` takes the parameters below; SGD's hyperparameters
+    come in the parameter groups. A class that overrides ``_allreduce_grad_async`` reduces them its own way.
+    """
 
     _hvd: Reducer[Any, torch.Tensor]
     _hvd_hooks: BackwardHooks
     _hvd_skip: bool
     _hvd_by_hand: bool
+
+    def __init__(
+        self,
+        params: Any,
+        named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+        compression: type[Compressor] = NoneCompressor,
+        backward_passes_per_step: int = 1,
+        op: int = Average,
+        gradient_predivide_factor: float = 1.0,
+        groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
+        sparse_as_dense: bool = False,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        super().__init__(params)  # type: ignore[call-arg]  # of the class that stands behind this one
+        options = (op, gradient_predivide_factor, groups, sparse_as_dense, process_set)
+        self._begin(_make_reducer(self, named_parameters, compression, backward_passes_per_step, *options))
+
+    def _begin(self, reducer: Reducer[Any, torch.Tensor]) -> None:
+        """Lets the reducer have every gradient from now on."""
+        hooks = BackwardHooks(reducer)
+        for place in range(len(reducer.parameters)):
+            hooks.watch(place)
+        self.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
+        if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
+            own = weakref.WeakMethod(self._start_own)  # the optimizer owns the reducer
+            reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
+        self._register_step_hooks()
+
+    def _register_step_hooks(self) -> None:
+        self.register_step_pre_hook(_before_step)
+
+    def _allreduce_grad_async(self, p: torch.nn.Parameter) -> tuple[Handle[torch.Tensor], Any]:
+        """Starts the reduction of a gradient; a handle, and what decompressing its result needs to know."""
+        rules = self._hvd.rules
+        tensor, context = rules.compression.compress(p.grad)
+        name = self._parameter_names[p]
+        return allreduce_async_(tensor, None, name, rules.op, *rules.factors, rules.process_set), context
+
+    def _start_own(self, parameter: torch.nn.Parameter) -> Callable[[], torch.Tensor]:
+        handle, context = self._allreduce_grad_async(parameter)
+        return lambda: self._hvd.rules.compression.decompress(synchronize(handle), context)
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """How many backward passes are summed up before the gradients are reduced."""
+        return self._hvd.passes
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, as ``backward`` does on ranks that call it."""
@@ -73,6 +126,8 @@ class _Distributed(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As the optimizer's own; the new parameters' gradients are reduced, too."""
         super().add_param_group(param_group)
+        if "_hvd" not in self.__dict__:  # called by the constructor
+            return
         number = len(self.param_groups) - 1
         for i, parameter in enumerate(dict.fromkeys(self.param_groups[number]["params"])):
             self._hvd_hooks.watch(self._hvd.add(parameter, _default_name(number, i)))
@@ -91,13 +146,22 @@ class _Distributed(torch.optim.Optimizer):
             self._hvd.seen.clear()
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles are plain optimizers of the user's class."""
-        return _make_plain, (type(self).__bases__[1],), self.__getstate__()
+        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, _DistributedOptimizer))
+        return _make_plain, (plain,), self.__getstate__()
 
 
-class _DistributedAdasum(_Distributed):
+class _DistributedAdasumOptimizer(_DistributedOptimizer):
     """Lets every rank step by itself, then combines the steps."""
+
+    def _register_step_hooks(self) -> None:
+        self.register_step_pre_hook(_before_local_step)
+        self.register_step_post_hook(_after_local_step)
 
     def synchronize(self) -> None:
         """Does nothing: what is combined exists after ``step`` only."""
@@ -226,15 +290,38 @@ def DistributedOptimizer(  # noqa: N802
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     """
     size()  # init must have been called
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    if op == Adasum and process_set is not global_process_set:
-        raise NotImplementedError("op=Adasum works among all ranks only, not in a process set")
     if num_groups:
         warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
+    options = (op, gradient_predivide_factor, groups or num_groups, sparse_as_dense, process_set)
+    reducer = _make_reducer(
+        optimizer, named_parameters, compression, backward_passes_per_step, *options, shared_gradients
+    )
+    kind, mixin = type(optimizer), _DistributedOptimizer if op != Adasum else _DistributedAdasumOptimizer
+    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
+    optimizer._begin(reducer)  # type: ignore[attr-defined]
+    return optimizer
+
+
+def _make_reducer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None,
+    compression: type[Compressor],
+    passes: int,
+    op: int,
+    gradient_predivide_factor: float,
+    groups: int | Sequence[Sequence[torch.nn.Parameter]] | None,
+    sparse_as_dense: bool,
+    process_set: ProcessSet,
+    shared_gradients: bool = False,
+) -> Reducer[Any, torch.Tensor]:
+    """What reduces the gradients of an optimizer; the parameters are those of DistributedOptimizer."""
+    if op == Adasum and process_set is not global_process_set:
+        raise NotImplementedError("op=Adasum works among all ranks only, not in a process set")
     factors = split_factor(gradient_predivide_factor, op)
     names = _names_of(optimizer, named_parameters)
-    wanted = _check_groups(groups or num_groups or None)
+    wanted = _check_groups(groups or None)
     trained = [parameter for parameter in names if parameter.requires_grad]
     together = make_groups(wanted, trained, lambda parameter: parameter.dtype) if wanted else []
     rules = Rules(
@@ -243,19 +330,4 @@ def DistributedOptimizer(  # noqa: N802
     source: StoredGradients = StoredGradients() if rules.early else StepDeltas()
     if shared_gradients and rules.early and compression is NoneCompressor and local_size() > 1:
         source = SharedGradients(trained)
-    return _instrument(optimizer, Reducer(source, names, together, backward_passes_per_step, rules))
-
-
-def _instrument(optimizer: O, reducer: Reducer[Any, torch.Tensor]) -> O:
-    hooks = BackwardHooks(reducer)
-    for place in range(len(reducer.parameters)):
-        hooks.watch(place)
-    kind, mixin = type(optimizer), _Distributed if reducer.rules.early else _DistributedAdasum
-    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
-    optimizer.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
-    if reducer.rules.early:
-        optimizer.register_step_pre_hook(_before_step)
-    else:
-        optimizer.register_step_pre_hook(_before_local_step)
-        optimizer.register_step_post_hook(_after_local_step)
-    return optimizer
+    return Reducer(source, names, together, passes, rules)
