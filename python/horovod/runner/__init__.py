@@ -1,5 +1,6 @@
 """Starting jobs: ``horovod.run`` for functions, ``horovod.runner.launch`` for command lines."""
 
+from horovod.runner.arguments import _HorovodArgs as _HorovodArgs
 from horovod.runner.functions import run
 
 __all__ = ["run"]

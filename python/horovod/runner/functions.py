@@ -7,49 +7,20 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
 from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.arguments import options_of
 from horovod.runner.program import horovodrun
 from horovod.runner.task import REPORT, Report, send_function
+from horovod.runner.util.threads import in_thread
 
 T = TypeVar("T")
 
 LAST_LINES = 40
-# Parameters of ``run`` and the options of horovodrun that they are.
-FLAGS = {
-    "num_proc": "-np",
-    "min_num_proc": "--min-np",
-    "max_num_proc": "--max-np",
-    "slots": "--slots-per-host",
-    "reset_limit": "--reset-limit",
-    "cooldown_range": "--blacklist-cooldown-range",
-    "hosts": "--hosts",
-    "hostfile": "--hostfile",
-    "host_discovery_script": "--host-discovery-script",
-    "start_timeout": "--start-timeout",
-    "ssh_port": "--ssh-port",
-    "ssh_identity_file": "--ssh-identity-file",
-    "disable_cache": "--disable-cache",
-    "output_filename": "--output-filename",
-    "verbose": "--verbose",
-    "use_gloo": "--gloo",
-    "use_mpi": "--mpi",
-    "mpi_args": "--mpi-args",
-    "network_interfaces": "--network-interface",
-}
-SWITCHES = {"--disable-cache", "--verbose", "--gloo", "--mpi"}
-EXCLUSIVE = [("hosts", "hostfile"), ("use_gloo", "use_mpi")]
-OLD_NAMES = {
-    "np": "num_proc",
-    "min_np": "min_num_proc",
-    "max_np": "max_num_proc",
-    "network_interface": "network_interfaces",
-}
 TASK = "from horovod.runner.task import main; main()"
 
 
@@ -60,7 +31,8 @@ class RankError(Exception):
         super().__init__(f"\n\nrank {report.rank} raised it here:\n{report.traceback}")
 
 
-def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """A function with its arguments, for ``run_pickled``; ImportError when that needs cloudpickle."""
     try:
         import cloudpickle
     except ImportError:
@@ -76,34 +48,6 @@ def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         ) from None
     data: bytes = cloudpickle.dumps((function, args, kwargs))
     return data
-
-
-def _words(flag: str, value: object) -> list[str]:
-    """An option of horovodrun with its value."""
-    if value is None or value is False:
-        return []
-    if flag in SWITCHES:
-        return [flag] if value else []
-    if flag == "--network-interface" and not isinstance(value, str):
-        value = ",".join(map(str, value))  # type: ignore[call-overload]
-    return [flag, *map(str, value)] if isinstance(value, (list, tuple)) else [flag, str(value)]
-
-
-def _options(parameters: Mapping[str, Any]) -> list[str]:
-    """horovodrun's command line for the parameters of ``run``."""
-    given = dict(parameters)
-    for first, second in EXCLUSIVE:
-        if given[first] and given[second]:
-            raise ValueError(f"{first} and {second} exclude each other")
-    for old, new in OLD_NAMES.items():
-        if None not in (given[old], given[new]) and given[old] != given[new]:
-            raise ValueError(
-                f"{new}={given[new]} and {old}={given[old]} say different things; {old} is the old name"
-            )
-        given[new] = given[old] if given[new] is None else given[new]
-    if given["num_proc"] is None and not given["hosts"] and not given["hostfile"]:
-        given["num_proc"] = 1
-    return [word for name, flag in FLAGS.items() for word in _words(flag, given[name])]
 
 
 def _pass_on(source: IO[str], target: TextIO, last: deque[str]) -> None:
@@ -132,10 +76,8 @@ def _launch(words: Sequence[str]) -> tuple[int, str]:
         (process.stdout, sys.stdout, deque(maxlen=0)),
         (process.stderr, sys.stderr, last),
     ]
-    readers = [threading.Thread(target=_pass_on, args=each, daemon=True) for each in streams]
+    readers = [in_thread(_pass_on, each) for each in streams]
     try:
-        for reader in readers:
-            reader.start()
         code = process.wait()
         for reader in readers:
             reader.join()
@@ -213,8 +155,13 @@ def run(
         RuntimeError: a rank ended without a word, or its exception can't be brought here.
         Exception: what a rank raised, with its traceback as the cause.
     """
-    options = _options(locals())
-    function = _pickled(func, args, kwargs or {})
+    parameters = locals()
+    function = pickled(parameters.pop("func"), parameters.pop("args"), parameters.pop("kwargs") or {})
+    return run_pickled(function, parameters.pop("executable"), options_of(parameters))
+
+
+def run_pickled(function: bytes, executable: str | None, options: Sequence[str]) -> list[Any]:
+    """As ``run``, of a function that is ``pickled``, with the options of horovodrun."""
     with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
         send_function(Path(folder), function)
         command = [executable or sys.executable, "-c", TASK, folder]

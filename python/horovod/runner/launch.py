@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from horovod.runner.arguments import _HorovodArgs, options_of
+from horovod.runner.functions import pickled, run_pickled
 from horovod.runner.program import horovodrun
 
 
@@ -21,6 +23,27 @@ def check_build(verbose: bool = False) -> None:
     """Prints what this build can do."""
     text = subprocess.run([horovodrun(), "--check-build"], stdout=subprocess.PIPE, text=True, check=True)
     print(text.stdout, end="")
+
+
+def _run(args: _HorovodArgs) -> list[Any] | None:
+    """Runs a job and waits for it; the results of ``run_func`` in rank order, None for a command.
+
+    Raises:
+        ValueError: neither a command nor a function, or arguments that exclude each other.
+        RuntimeError: the command failed.
+        Exception: as ``horovod.run``, for a function.
+    """
+    given = dict(vars(args))
+    command, function, executable = (given.pop(name) for name in ("command", "run_func", "executable"))
+    options = options_of(given)
+    if function:
+        return run_pickled(pickled(function, (), {}), executable, options)
+    if not command:
+        raise ValueError("nothing to run: set command to a list of words, or run_func to a function")
+    code = subprocess.run([horovodrun(), *options, "--", *command], check=False).returncode
+    if code:
+        raise RuntimeError(f"horovodrun ended with exit code {code}")
+    return None
 
 
 if __name__ == "__main__":

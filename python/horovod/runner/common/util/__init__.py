@@ -1,0 +1,1 @@
+"""Hosts, settings, secrets and processes, for programs that place ranks by themselves."""

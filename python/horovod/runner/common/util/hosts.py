@@ -1,0 +1,92 @@
+"""Hosts, their slots, and the place of each rank: hosts in the given order, slots one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HostInfo:
+    """A host, and how many ranks it takes."""
+
+    hostname: str
+    slots: int
+
+    @staticmethod
+    def from_string(host_string: str) -> HostInfo:
+        """``host:slots``; ValueError for anything else."""
+        found = re.fullmatch(r"([\w.-]+):([0-9]+)", host_string.strip())
+        if not found:
+            raise ValueError(f"'{host_string}' is no host with its slots, e.g. localhost:4")
+        return HostInfo(found[1], int(found[2]))
+
+
+@dataclass(frozen=True)
+class SlotInfo:
+    """The place of one rank."""
+
+    hostname: str
+    rank: int
+    local_rank: int
+    cross_rank: int
+    size: int
+    local_size: int
+    cross_size: int
+
+    def to_response_string(self) -> str:
+        """The six numbers in the order rank, size, local, cross, separated by commas."""
+        numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
+        return ",".join(map(str, numbers))
+
+
+def parse_hosts(hosts_string: str) -> list[HostInfo]:
+    """``host:slots`` separated by commas; ValueError when one is not."""
+    return [HostInfo.from_string(host) for host in hosts_string.split(",")]
+
+
+def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
+    """The names in ``host:slots,…``, and the slots by name."""
+    parsed = parse_hosts(hosts)
+    return [host.hostname for host in parsed], {host.hostname: host.slots for host in parsed}
+
+
+def parse_host_files(filename: str) -> str:
+    """A file of lines ``host slots=N`` as ``host:slots,…``, without empty lines and what follows a #."""
+    hosts = []
+    with open(filename) as file:
+        for line in file:
+            words = line.partition("#")[0].replace("slots=", " ").split()
+            if words:
+                hosts.append(":".join([*words, "1"][:2]))
+    return ",".join(hosts)
+
+
+def get_host_assignments(
+    hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
+) -> list[SlotInfo]:
+    """The places of the ranks, in their order.
+
+    Args:
+        hosts: in the order in which they are filled.
+        min_num_proc: how many ranks there must be.
+        max_num_proc: how many there may be, if the hosts have room; None: any number.
+
+    Raises:
+        ValueError: the hosts have fewer slots.
+    """
+    room = [(host.hostname, local) for host in hosts for local in range(host.slots)]
+    if len(room) < min_num_proc:
+        raise ValueError(f"{min_num_proc} processes need as many slots; the hosts have {len(room)}")
+    places = room[:max_num_proc]
+    local_sizes = {name: sum(other == name for other, _ in places) for name, _ in places}
+    across: dict[int, list[str]] = {}  # the hosts that have a local rank
+    for name, local in places:
+        across.setdefault(local, []).append(name)
+    return [
+        SlotInfo(
+            name, rank, local, across[local].index(name), len(places), local_sizes[name], len(across[local])
+        )
+        for rank, (name, local) in enumerate(places)
+    ]

@@ -1,0 +1,1 @@
+"""What programs that start jobs import besides the launcher."""
