@@ -78,12 +78,12 @@ static int spawn(struct rank *rank, char **environment, const int ends[2], uv_ex
 hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
 {
     int ends[2] = {-1, -1};
-    char **environment = environment_of(rank);
-    hvd_code code = environment ? open_outputs(rank, ends, status)
-                                : status_set(status, HVD_OUT_OF_MEMORY,
-                                             "out of memory for rank %d's environment", rank->rank);
+    struct environment environment;
+    hvd_code code = environment_make(&environment, rank, status);
+    if (!code)
+        code = open_outputs(rank, ends, status);
     if (!code) {
-        int error = spawn(rank, environment, ends, ended);
+        int error = spawn(rank, environment.entries, ends, ended);
         /* In time: `ended` is called by the loop, not by uv_spawn. */
         rank->process.data = rank;
         if (error) {
@@ -93,7 +93,7 @@ hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
             rank->running = true;
             rank->gone = false;
             rank->started = clock_now();
-            report_rank_start(rank, environment);
+            report_rank_start(rank, environment.entries);
         }
     }
     /* The rank has its own by now. With ours open its output would never end. */
@@ -101,6 +101,6 @@ hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
         if (ends[i] >= 0)
             close(ends[i]);
     }
-    environment_free(environment);
+    environment_free(&environment);
     return code;
 }

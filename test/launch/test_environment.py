@@ -57,6 +57,13 @@ def test_inherited_variables(launcher: Launcher) -> None:
     assert environment["PYTHONUNBUFFERED"] == "0"
 
 
+def test_many_variables(launcher: Launcher) -> None:
+    many = {f"VARIABLE_{i}": str(i) for i in range(40_000)}
+    count = ["grep", "-zc", "^VARIABLE_[0-9]*=[0-9]*$", "/proc/self/environ"]
+    result = launcher.run("-np", "8", *count, env=launcher.environment(**many))
+    assert result.stdout.count(">: 40000\n") == 8, result.stderr
+
+
 def test_the_secret_is_on_no_command_line(launcher: Launcher) -> None:
     process = launcher.start("-np", "2", "--verbose", "bash", "-c", "echo $HOROVOD_SECRET; sleep 60 & wait")
     assert process.stdout
