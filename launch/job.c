@@ -73,7 +73,9 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
         code = hvd_rendezvous_start("127.0.0.1", job->secret, &job->rendezvous, status);
     if (code)
         return code;
+    /* They come back as errors of the write. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     /* What outlives its rank becomes a child of this process, and can be waited for: see group_is_empty. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (job->options->parent) {
@@ -216,8 +218,6 @@ int job_run(const struct options *options, const struct settings *settings, cons
         job.exit_code = 1;
     }
     guard_finish(&job.guard);
-    if (job.abandoned)
-        _exit(job.exit_code); /* a thread may be stuck in write() for ever */
     job_free(&job);
     return job.exit_code;
 }

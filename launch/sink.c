@@ -2,24 +2,47 @@
 #include "sink.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FULL_BYTES (1 << 20)
 
+/* Whether a file blocks is shared with the other programs that have it from the same opening, so this opens
+ * it again. That is refused for sockets, and for files of another user. A regular file has its position in
+ * common with them, and room at any time. */
+static int open_again(int file)
+{
+    struct stat info;
+    char path[64];
+    if (fstat(file, &info) || !(S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 void sink_open(struct sink *sink, uv_loop_t *loop, int file)
 {
     const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    *sink = (struct sink){.loop = loop, .file = file};
+    int own = open_again(file), flags = fcntl(file, F_GETFL);
+    *sink = (struct sink){.file = own >= 0 ? own : file, .owned = own >= 0};
     sink->colour = isatty(file) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
+    sink->polled = uv_poll_init(loop, &sink->room, sink->file) == 0;
+    sink->room.data = sink;
+    if (!sink->owned)
+        fcntl(file, F_SETFL, flags); /* libuv has made it non-blocking for all who share it */
 }
 
 void sink_free(struct sink *sink)
 {
+    if (sink->owned)
+        close(sink->file);
     wire_writer_free(&sink->waiting);
-    wire_writer_free(&sink->going);
 }
 
 void sink_put(struct sink *sink, const void *bytes, size_t length)
@@ -31,55 +54,47 @@ void sink_put(struct sink *sink, const void *bytes, size_t length)
         sink->error = ENOMEM;
 }
 
-static int write_all(int file, const uint8_t *bytes, size_t length)
+static bool has_room(const struct sink *sink)
 {
-    while (length > 0) {
-        ssize_t count = write(file, bytes, length);
-        /* Another program that shares the file may have made it non-blocking. */
-        if (count < 0 && errno == EAGAIN)
-            poll(&(struct pollfd){.fd = file, .events = POLLOUT}, 1, -1);
-        else if (count < 0 && errno != EINTR)
-            return errno;
-        if (count < 0)
-            continue;
-        bytes += count;
-        length -= (size_t)count;
-    }
-    return 0;
+    return !sink->polled || poll(&(struct pollfd){.fd = sink->file, .events = POLLOUT}, 1, 0) > 0;
 }
 
-static void write_in_pool(uv_work_t *work)
+/* How much was written. With room, PIPE_BUF bytes do not block a file that can. */
+static size_t write_piece(struct sink *sink, const uint8_t *bytes, size_t length)
 {
-    struct sink *sink = work->data;
-    sink->outcome = write_all(sink->file, sink->going.bytes, sink->going.length);
+    bool may_block = sink->polled && !sink->owned;
+    ssize_t count;
+    do
+        count = write(sink->file, bytes, may_block && length > PIPE_BUF ? PIPE_BUF : length);
+    while (count < 0 && errno == EINTR);
+    if (count < 0 && errno != EAGAIN)
+        sink->error = errno;
+    return count > 0 ? (size_t)count : 0;
 }
 
-static void sink_written(uv_work_t *work, int result)
+static void on_room(uv_poll_t *room, int status, int events)
 {
-    (void)result;
-    struct sink *sink = work->data;
-    sink->writing = false;
-    sink->going.length = 0;
-    if (sink->outcome)
-        sink->error = sink->outcome;
-    if (sink->error)
-        sink->waiting.length = 0;
-    sink_flush(sink);
+    (void)status; /* if it is an error the next write has it, too */
+    (void)events;
+    sink_flush(room->data);
 }
 
 void sink_flush(struct sink *sink)
 {
-    if (sink->writing || sink->waiting.length == 0)
+    struct wire_writer *waiting = &sink->waiting;
+    size_t done = 0, count = 1;
+    while (count && done < waiting->length && has_room(sink)) {
+        count = write_piece(sink, waiting->bytes + done, waiting->length - done);
+        done += count;
+    }
+    waiting->length = sink->error ? 0 : waiting->length - done;
+    if (!sink->polled)
         return;
-    /* The two change places: what is going must stay put while the loop takes more. */
-    struct wire_writer empty = sink->going;
-    sink->going = sink->waiting;
-    sink->waiting = empty;
-    sink->work.data = sink;
-    sink->writing = true;
-    if (uv_queue_work(sink->loop, &sink->work, write_in_pool, sink_written)) {
-        sink->writing = false;
-        sink->error = ENOMEM;
+    if (waiting->length == 0) {
+        uv_poll_stop(&sink->room);
+    } else {
+        memmove(waiting->bytes, waiting->bytes + done, waiting->length);
+        uv_poll_start(&sink->room, UV_WRITABLE, on_room);
     }
 }
 
@@ -90,5 +105,5 @@ bool sink_full(const struct sink *sink)
 
 bool sink_idle(const struct sink *sink)
 {
-    return !sink->writing && (sink->waiting.length == 0 || sink->error);
+    return sink->waiting.length == 0 || sink->error;
 }

@@ -51,6 +51,11 @@ static hvd_code explain(struct rank *rank, int error, hvd_status *status)
     if (error == UV_EMFILE)
         return status_set(status, HVD_SYSTEM, "can't start rank %d: too many open files; raise `ulimit -n`",
                           rank->rank);
+    if (error == UV_EAGAIN)
+        return status_set(status, HVD_SYSTEM,
+                          "can't start rank %d: Resource temporarily unavailable: too many processes and "
+                          "threads; raise `ulimit -u` or the container's limit",
+                          rank->rank);
     return status_set_errno(status, -error, "can't start rank %d: '%s'", rank->rank, command);
 }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import time
+import tty
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,32 @@ def test_a_slow_reader_loses_nothing(launcher: Launcher) -> None:
     assert process.poll() is None
     lines = process.stdout.read().splitlines()
     assert process.wait(DEADLINE) == 0
+    for rank in range(2):
+        assert lines_of("\n".join(lines), rank, "stdout") == [str(i) for i in range(1, 300001)]
+
+
+@pytest.mark.parametrize("kind", ["socket", "terminal"])
+def test_a_slow_reader_of_what_is_shared(launcher: Launcher, kind: str) -> None:
+    """Whether it blocks is shared with other programs, so that must stay as it was."""
+    if kind == "socket":
+        ours, theirs = (end.detach() for end in socket.socketpair())
+    else:
+        ours, theirs = pty.openpty()
+        tty.setraw(theirs)
+    process = launcher.start(
+        "-np", "2", "seq", "300000", stdout=theirs, env=launcher.environment(NO_COLOR="1")
+    )
+    assert wait_until(lambda: len(launcher.alive()) >= 3)
+    time.sleep(0.3)  # it fills up; whether it does makes no difference to what is asserted
+    assert fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK == 0
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # how a terminal says that all have left
+        while block := os.read(ours, 65536):
+            text += block
+    os.close(ours)
+    assert process.wait(DEADLINE) == 0
+    lines = text.decode().splitlines()
     for rank in range(2):
         assert lines_of("\n".join(lines), rank, "stdout") == [str(i) for i in range(1, 300001)]
 

@@ -1,0 +1,75 @@
+"""Limits of the system: horovodrun says which one, in one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Launcher
+
+USER = 61_357  # nobody has it, so its processes are those of the test
+
+
+@pytest.fixture
+def public(launcher: Launcher) -> Iterator[Launcher]:
+    """A launcher that every user can start."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    launcher.program = str(shutil.copy(launcher.program, folder))
+    launcher.folder = folder
+    yield launcher
+    launcher.end()
+    shutil.rmtree(folder)
+
+
+def lower(limit: int, value: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(limit, (value, value))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start horovodrun as a user without processes")
+@pytest.mark.parametrize("most", range(1, 8))
+def test_no_more_processes(public: Launcher, most: int) -> None:
+    result = public.run(
+        "-np", "8", "sleep", "100",
+        user=USER, group=USER, extra_groups=[], preexec_fn=lower(resource.RLIMIT_NPROC, most),
+    )  # fmt: skip
+    assert "Resource temporarily unavailable" in result.stderr, (result.returncode, result.stderr)
+    assert result.stderr.count("\n") == 1, result.stderr
+    if "can't start rank" in result.stderr:
+        assert result.returncode == 126
+        assert result.stderr.startswith(f"horovodrun: can't start rank {most - 3}: Resource temporarily")
+    else:
+        assert result.returncode == 1
+        assert most <= 3
+    assert not public.alive()
+
+
+@pytest.mark.parametrize("most", [*range(6, 40, 3), 64])
+def test_no_more_files(launcher: Launcher, most: int) -> None:
+    result = launcher.run("-np", "64", "sleep", "100", preexec_fn=lower(resource.RLIMIT_NOFILE, most))
+    assert result.returncode in (1, 126)
+    assert "oo many open files" in result.stderr, result.stderr
+    assert not launcher.alive()
+
+
+@pytest.mark.parametrize("where", ["stdout", "a copy"])
+def test_no_larger_files(launcher: Launcher, where: str) -> None:
+    script = 'ulimit -f 1; exec "$0" "$@"'
+    words = ["-c", script, launcher.program, "-np", "2"]
+    if where == "stdout":
+        with open(launcher.folder / "out", "w") as out:
+            result = launcher.run(*words, "yes", program="bash", stdout=out)
+        assert result.returncode == 1
+        assert "can't write to stdout: File too large; ending the job" in result.stderr
+    else:
+        result = launcher.run(*words, "--output-filename", "kept", "seq", "10000", program="bash")
+        assert result.returncode == 0
+        assert result.stderr.count("can't keep what rank") == 2
+        assert result.stderr.count("File too large") == 2
+        assert result.stdout.count("\n") == 20_000
+    assert not launcher.alive()
