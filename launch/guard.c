@@ -1,18 +1,14 @@
-/* guard.c - a process of its own that sleeps until the launcher is gone, and then kills all that carries the
- * job's name in its environment, with their process groups.
- *
- * The launcher alone holds the pipe's other end, which closes on exec: at end of file every rank that was
- * forked has its own environment, so none can be missed. Killing goes on until a pass over /proc finds
- * nothing, since processes may fork meanwhile. */
+/* guard.c - see guard.h. The child has a command line, a name and a session of its own, so that what kills
+ * the first process by one of these (`pkill -9 -f horovodrun`, a terminal, a shell) leaves the child alive.
+ */
 #include "guard.h"
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "report.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,115 +17,134 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ENVIRONMENT_LIMIT (1 << 20)
-#define SWEEP_SECONDS     5
+#define KILL_SECONDS 5
 
-static bool carries(pid_t pid, const char *mark, char *buffer)
+hvd_code guard_init(struct guard *guard, char **argv, hvd_status *status)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    /* Refused for processes of other users, which are none of the job's. */
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return false;
-    size_t used = 0;
-    ssize_t count;
-    while (used < ENVIRONMENT_LIMIT && (count = read(file, buffer + used, ENVIRONMENT_LIMIT - used)) > 0)
-        used += (size_t)count;
-    close(file);
-    size_t length = strlen(mark) + 1; /* with the NUL */
-    /* The whole variable, from one NUL to the next: a longer name may begin alike. */
-    for (const char *at = buffer; at < buffer + used; at++) {
-        if ((size_t)(buffer + used - at) >= length && memcmp(at, mark, length) == 0)
-            return true;
-        at = memchr(at, '\0', (size_t)(buffer + used - at));
-        if (!at)
-            return false;
+    *guard = (struct guard){.title = argv[0]};
+    for (char **word = argv; *word; word++) {
+        size_t bytes = strlen(*word) + 1;
+        if (*word == guard->title + guard->title_bytes)
+            guard->title_bytes += bytes;
+        *word = strdup(*word);
+        if (!*word)
+            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the command line");
     }
-    return false;
+    return HVD_OK;
 }
 
-static bool kill_marked(DIR *processes, const char *mark, char *buffer)
+static void become_job(struct guard *guard, pid_t parent)
 {
-    bool found = false;
+    sigset_t ended;
+    sigemptyset(&ended);
+    sigaddset(&ended, GUARD_PARENT_ENDED);
+    signal(GUARD_PARENT_ENDED, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &ended, NULL);
+    prctl(PR_SET_PDEATHSIG, GUARD_PARENT_ENDED);
+    if (getppid() != parent)
+        _exit(1);
+    setsid();
+    prctl(PR_SET_NAME, "hvd-job");
+    memset(guard->title, 0, guard->title_bytes);
+    snprintf(guard->title, guard->title_bytes, "hvd-job");
+}
+
+hvd_code guard_fork(struct guard *guard, pid_t parent, hvd_status *status)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+    pid_t own = getpid();
+    sigemptyset(&guard->signals);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
+        struct sigaction before;
+        sigaction(passed_on[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) /* nohup, a script's background job: it stays ignored */
+            sigaddset(&guard->signals, passed_on[i]);
+    }
+    sigaddset(&guard->signals, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &guard->signals, NULL);
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would hide how children ended */
+    if (parent) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        /* One that has ended by now gives no signal. */
+        if (getppid() != parent)
+            return status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
+                              (int)parent);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    guard->job = fork();
+    if (guard->job < 0)
+        return status_set_errno(status, errno, "can't start the process that runs the job");
+    if (guard->job == 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* a child does not inherit it */
+        become_job(guard, own);
+    }
+    return HVD_OK;
+}
+
+int guard_watch(struct guard *guard)
+{
+    int status = 0, signal;
+    pid_t ended;
+    while ((ended = waitpid(-1, &status, WNOHANG)) >= 0 && ended != guard->job) {
+        if (ended == 0 && sigwait(&guard->signals, &signal) == 0 && signal != SIGCHLD)
+            kill(guard->job, signal);
+    }
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    guard_kill_descendants();
+    fprintf(stderr, "horovodrun: its process hvd-job (pid %d) was killed by %s, so the job was ended\n",
+            (int)guard->job, report_signal_name(WTERMSIG(status)));
+    return 128 + WTERMSIG(status);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *name_end = strrchr(text, ')'); /* the name may hold anything */
+    if (!name_end || sscanf(name_end, ") %*c %d", &parent) != 1)
+        return 0;
+    return parent;
+}
+
+/* False when there is none, or none that this user may kill. */
+static bool kill_children(DIR *processes)
+{
+    bool killed = false;
     rewinddir(processes);
     for (const struct dirent *entry; (entry = readdir(processes));) {
-        /* 0 for what is no process: /proc has other names, too. */
-        pid_t pid = (pid_t)atoi(entry->d_name);
-        if (pid <= 1 || !carries(pid, mark, buffer))
-            continue;
-        found = true;
-        pid_t group = getpgid(pid);
-        if (group > 1)
-            kill(-group, SIGKILL);
-        /* Also by itself: its group may be unknown, or another one by now. */
-        kill(pid, SIGKILL);
+        pid_t pid = (pid_t)atoi(entry->d_name); /* 0: /proc has other names, too */
+        /* Not what a script has started in the background before it became horovodrun. The child has left
+         * that session, so no process of the job is in it. */
+        if (pid > 0 && parent_of(pid) == getpid() && getsid(pid) != getsid(0) && kill(pid, SIGKILL) == 0)
+            killed = true;
     }
-    return found;
+    return killed;
 }
 
-/* The guard must neither be found by another job's guard, nor hold files or a terminal, nor be hit by a
- * `pkill horovodrun`. */
-static void step_aside(void)
+/* Children only: when they are dead theirs become ours. */
+void guard_kill_descendants(void)
 {
-    extern char **environ;
-    for (char **entry = environ; *entry; entry++)
-        memset(*entry, 0, strlen(*entry));
-    setsid();
-    prctl(PR_SET_NAME, "hvd-guard");
-    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int file = 0; file <= 2; file++)
-        dup2(nothing, file);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-}
-
-static void guard_run(int gone, const char *mark)
-{
-    step_aside();
-    char *buffer = malloc(ENVIRONMENT_LIMIT);
-    char byte;
-    ssize_t count;
-    do {
-        count = read(gone, &byte, 1);
-    } while (count > 0 || (count < 0 && errno == EINTR));
-    DIR *processes = opendir("/proc");
-    /* What is still there after so long is stuck in the kernel, or forks faster than it is killed. */
-    int64_t deadline = clock_after(SWEEP_SECONDS);
-    while (buffer && processes && kill_marked(processes, mark, buffer) && clock_now() < deadline)
+    int64_t deadline = clock_after(KILL_SECONDS);
+    DIR *processes = NULL;
+    for (;;) {
+        pid_t ended;
+        while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (ended < 0 || clock_now() > deadline) /* there is no child, or the kernel can't end it */
+            break;
+        if (!processes && !(processes = opendir("/proc")))
+            break;
+        if (!kill_children(processes))
+            break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    _exit(0);
-}
-
-hvd_code guard_start(struct guard *guard, const char *job, hvd_status *status)
-{
-    int ends[2];
-    char mark[128];
-    snprintf(mark, sizeof mark, "HOROVOD_JOB=%s", job);
-    if (pipe2(ends, O_CLOEXEC))
-        return status_set_errno(status, errno, "can't make a pipe");
-    guard->pid = fork();
-    if (guard->pid == 0) {
-        close(ends[1]);
-        guard_run(ends[0], mark);
     }
-    close(ends[0]);
-    guard->alive = ends[1];
-    if (guard->pid > 0)
-        return HVD_OK;
-    int error = errno;
-    close(ends[1]);
-    guard->pid = 0;
-    return status_set_errno(status, error, "can't start the job's guard process");
-}
-
-void guard_finish(struct guard *guard)
-{
-    if (!guard->pid)
-        return;
-    close(guard->alive);
-    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    guard->pid = 0;
+    if (processes)
+        closedir(processes);
 }

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,14 +60,11 @@ static void prepare_rank(struct job *job, int index)
     rank->out.timestamp = rank->err.timestamp = job->options->timestamp;
 }
 
-/* The guard comes first: it is forked, which wants no threads. */
 static hvd_code job_prepare(struct job *job, hvd_status *status)
 {
     hvd_code code = crypto_random_hex(job->id, ID_DIGITS, status);
     if (!code)
         code = crypto_random_hex(job->secret, SECRET_DIGITS, status);
-    if (!code)
-        code = guard_start(&job->guard, job->id, status);
     if (!code)
         code = hvd_rendezvous_start("127.0.0.1", job->secret, &job->rendezvous, status);
     if (code)
@@ -76,15 +72,6 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
     /* They come back as errors of the write. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* What outlives its rank becomes a child of this process, and can be waited for: see group_is_empty. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (job->options->parent) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        /* One that has ended by now gives no signal. */
-        if (getppid() != job->options->parent)
-            return status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
-                              (int)job->options->parent);
-    }
     sink_open(&job->sinks[0], &job->loop, STDOUT_FILENO);
     sink_open(&job->sinks[1], &job->loop, STDERR_FILENO);
     job->out = &job->sinks[0];
@@ -202,9 +189,10 @@ static void job_free(struct job *job)
 }
 
 int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
-            int size)
+            int size, struct guard *guard)
 {
-    struct job job = {.options = options, .settings = settings, .hosts = hosts, .size = size, .failed = -1};
+    struct job job = {
+        .options = options, .settings = settings, .hosts = hosts, .size = size, .guard = guard, .failed = -1};
     hvd_status status;
     if (uv_loop_init(&job.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
@@ -217,7 +205,7 @@ int job_run(const struct options *options, const struct settings *settings, cons
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
-    guard_finish(&job.guard);
+    guard_kill_descendants();
     job_free(&job);
     return job.exit_code;
 }

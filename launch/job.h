@@ -40,10 +40,10 @@ struct job {
     struct rank *ranks;
     char id[33], secret[65];
     hvd_rendezvous *rendezvous;
-    struct guard guard;
+    struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while somebody has a deadline */
-    uv_signal_t signals[3];
+    uv_signal_t signals[4];
     struct sink sinks[2];
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the exit code is decided */
@@ -57,7 +57,7 @@ struct job {
 
 /* Runs the job to its end; returns horovodrun's exit code. */
 int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
-            int size);
+            int size, struct guard *guard);
 
 /* Decides horovodrun's exit code, unless it is decided already. */
 void job_decide(struct job *job, int exit_code);

@@ -46,7 +46,18 @@ static int usage_error(const hvd_status *status)
     return EXIT_USAGE;
 }
 
-static int run_command(struct options *options)
+static int run_job(const struct options *options, const struct settings *settings, const struct hosts *hosts,
+                   int size, struct guard *guard)
+{
+    hvd_status status;
+    if (guard_fork(guard, (pid_t)options->parent, &status)) {
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+        return 1;
+    }
+    return guard->job ? guard_watch(guard) : job_run(options, settings, hosts, size, guard);
+}
+
+static int run_command(struct options *options, struct guard *guard)
 {
     struct settings settings;
     struct hosts hosts = {.name = "localhost"};
@@ -62,7 +73,7 @@ static int run_command(struct options *options)
         exit_code = usage_error(&status);
     } else {
         foreign_tell(options);
-        exit_code = job_run(options, &settings, &hosts, size);
+        exit_code = run_job(options, &settings, &hosts, size, guard);
     }
     settings_free(&settings);
     return exit_code;
@@ -81,11 +92,12 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     (void)argc;
-    struct options options;
+    struct options options = {0};
+    struct guard guard;
     hvd_status status;
     int exit_code = 0;
     open_standard_files();
-    if (options_parse(&options, argv, &status))
+    if (guard_init(&guard, argv, &status) || options_parse(&options, argv, &status))
         exit_code = usage_error(&status);
     else if (options.help)
         help_print();
@@ -94,7 +106,7 @@ int main(int argc, char **argv)
     else if (options.check_build)
         check_build_print();
     else
-        exit_code = run_command(&options);
+        exit_code = run_command(&options, &guard);
     options_free(&options);
     return exit_code;
 }

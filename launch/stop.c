@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define TICK_MILLISECONDS 10
 #define REST_SECONDS      1.0 /* for what a rank leaves behind, and for its last output */
@@ -137,8 +138,7 @@ static void on_interrupt(struct job *job)
         job->interrupted = clock_now();
     } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
         stop_all(job, STEP_KILL);
-        job->abandoned =
-            !sink_idle(job->out) || !sink_idle(job->err); /* nobody reads; the guard ends the ranks */
+        job->abandoned = !sink_idle(job->out) || !sink_idle(job->err); /* nobody reads */
     }
 }
 
@@ -158,19 +158,31 @@ static void on_signal(uv_signal_t *handle, int signal)
         on_interrupt(job);
 }
 
+/* It was killed, and nobody reads any more. */
+static void on_end_of_parent(uv_signal_t *handle, int signal)
+{
+    (void)handle;
+    (void)signal;
+    /* To look for processes takes descriptors, and there may be none left. */
+    for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+        close(file);
+    guard_kill_descendants();
+    _exit(128 + SIGKILL);
+}
+
 hvd_code stop_watch_signals(struct job *job, hvd_status *status)
 {
-    static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 3; i++) {
-        struct sigaction before;
+    static const int watched[] = {GUARD_PARENT_ENDED, SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 4; i++) {
+        bool of_guard = watched[i] == GUARD_PARENT_ENDED;
         uv_signal_init(&job->loop, &job->signals[i]);
         job->signals[i].data = job;
-        sigaction(watched[i], NULL, &before);
-        if (before.sa_handler == SIG_IGN) /* nohup, a script's background job: it stays ignored */
+        if (!of_guard && !sigismember(&job->guard->signals, watched[i])) /* it is ignored */
             continue;
-        int error = uv_signal_start(&job->signals[i], on_signal, watched[i]);
+        int error = uv_signal_start(&job->signals[i], of_guard ? on_end_of_parent : on_signal, watched[i]);
         if (error)
             return status_set_errno(status, -error, "can't watch for signals");
     }
+    sigprocmask(SIG_UNBLOCK, &job->guard->signals, NULL);
     return HVD_OK;
 }

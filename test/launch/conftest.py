@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -86,6 +87,17 @@ class Launcher:
                 continue
         return found
 
+    def inside(self) -> list[int]:
+        """Every process in the test's folder, whatever it did to its environment."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if (process / "cwd").readlink() == self.folder:
+                    found.append(int(process.name))
+            except OSError:
+                continue
+        return found
+
     def none_alive(self, seconds: float = DEADLINE) -> bool:
         return wait_until(lambda: not self.alive(), seconds)
 
@@ -97,8 +109,9 @@ class Launcher:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()
-        for pid in self.alive():
-            os.kill(pid, 9)
+        for pid in {*self.alive(), *self.inside()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
 
 @pytest.fixture

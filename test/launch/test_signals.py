@@ -93,7 +93,7 @@ def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
 
 def test_second_interrupt_does_not_wait_for_a_reader(launcher: Launcher) -> None:
     process = launcher.start("-np", "2", "--grace-seconds", "3600", "bash", "-c", "trap '' INT; yes")
-    assert wait_until(lambda: len(launcher.alive()) == 3)  # nobody reads, so `yes` soon stands still
+    assert wait_until(lambda: len(launcher.alive()) == 4)  # nobody reads, so `yes` soon stands still
     process.send_signal(signal.SIGINT)
     assert process.stderr
     assert process.stderr.readline() == "horovodrun: got SIGINT; ending the job\n"
@@ -165,12 +165,63 @@ def test_nothing_survives_the_launchers_sigkill(launcher: Launcher, tree: str) -
     assert process.stdout
     for _ in range(3):
         assert process.stdout.readline().endswith("ready\n")
-    sessions = {pid for pid, parent, _ in processes() if parent == process.pid}
-    assert len(sessions) >= 4  # the ranks, the guard, and orphans that horovodrun adopted
+    job = {pid for pid, parent, _ in processes() if parent == process.pid}
+    sessions = job | {pid for pid, parent, _ in processes() if parent in job}
+    assert len(sessions) >= 4  # the process that runs the job, the ranks, and orphans that it adopted
     process.kill()
     process.wait(DEADLINE)
     assert launcher.none_alive()
     assert wait_until(lambda: not any(session in sessions for _, _, session in processes()))
+
+
+# Each overwrites its environment as setproctitle does; its children left the group or lost theirs.
+UNMARKED = """
+import ctypes, os, subprocess
+words = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(words[47]), int(words[48])
+ctypes.memset(start, 0, end - start)
+for command in (["sleep", "100"], ["setsid", "-f", "env", "-i", "sleep", "100"]):
+    subprocess.Popen(command)
+print("ready", flush=True)
+while True:
+    os.wait()
+    os.system("sleep 100")
+"""
+
+
+def kill_by_command_line(text: str) -> None:
+    """As `pkill -9 -f` does."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if text.encode() in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("how", ["kill", "pkill -f", "kill the other process"])
+@pytest.mark.parametrize("variables", [0, 12])
+def test_nothing_survives_whatever_ranks_do_to_their_environment(
+    launcher: Launcher, how: str, variables: int
+) -> None:
+    program = launcher.folder / "horovodrun"
+    program.symlink_to(launcher.program)
+    process = launcher.start(
+        "-np", "3", *launcher.python(UNMARKED), program=str(program),
+        env=launcher.environment(**{f"LONG{i}": "x" * 100_000 for i in range(variables)}),
+    )  # fmt: skip
+    assert process.stdout
+    for _ in range(3):
+        assert process.stdout.readline().endswith("ready\n")
+    assert wait_until(lambda: len(launcher.inside()) >= 3 * 3 + 2)
+    if how == "kill":
+        process.kill()
+    elif how == "pkill -f":
+        kill_by_command_line(str(program))
+    else:
+        os.kill(next(pid for pid, parent, _ in processes() if parent == process.pid), signal.SIGKILL)
+    assert process.wait(DEADLINE) == (137 if how == "kill the other process" else -signal.SIGKILL)
+    assert wait_until(lambda: not launcher.inside(), 5), launcher.inside()
 
 
 def test_sigkill_right_after_the_start(launcher: Launcher) -> None:
@@ -210,3 +261,31 @@ def test_a_parent_that_ended_before(launcher: Launcher) -> None:
     result = launcher.run("--end-with-parent", str(ended.pid), "-np", "1", "true")
     assert result.returncode == 1
     assert f"process {ended.pid} has ended, or is no parent" in result.stderr
+
+
+def ignore_and_block() -> None:
+    for number in (signal.SIGCHLD, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def test_signals_that_the_parent_ignores_and_blocks(launcher: Launcher) -> None:
+    result = launcher.run("-np", "2", "bash", "-c", "exit 7", preexec_fn=ignore_and_block)
+    assert result.returncode == 7, result.stderr
+    process = launcher.start("-np", "2", "sleep", "100", preexec_fn=ignore_and_block)
+    assert wait_until(lambda: len(launcher.alive()) == 4)
+    process.kill()
+    process.wait(DEADLINE)
+    assert launcher.none_alive()
+
+
+def test_what_a_script_started_before_lives_on(launcher: Launcher) -> None:
+    words = f"{launcher.program} -np 1 bash -c 'echo ready; sleep 100'"
+    process = launcher.start("-c", f"sleep 60 & echo $!; exec {words}", program="bash")
+    assert process.stdout
+    helper = int(process.stdout.readline())
+    assert process.stdout.readline().endswith("ready\n")
+    os.kill(next(pid for pid, parent, _ in processes() if parent == process.pid and pid != helper), 9)
+    assert process.wait(DEADLINE) == 137
+    assert process.stderr and "hvd-job" in process.stderr.readline()
+    assert wait_until(lambda: launcher.alive() == [helper])
