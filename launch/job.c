@@ -148,6 +148,7 @@ static void job_loop(struct job *job)
 {
     while (!stop_finished(job)) {
         uv_run(&job->loop, UV_RUN_ONCE);
+        stop_reap(job);
         check_sink(job, job->out);
         check_sink(job, job->err);
         for (int i = 0; i < job->size; i++) {

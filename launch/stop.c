@@ -45,16 +45,35 @@ void stop_all(struct job *job, enum rank_step step)
     }
 }
 
-/* The launcher adopts orphans of its ranks, so it must bury them before their group is empty. */
+static bool is_running_rank(const struct job *job, pid_t pid)
+{
+    for (int i = 0; i < job->size; i++) {
+        if (job->ranks[i].running && job->ranks[i].pid == pid)
+            return true;
+    }
+    return false;
+}
+
+void stop_reap(struct job *job)
+{
+    for (;;) {
+        siginfo_t ended = {0};
+        /* Ranks are libuv's to wait for: with one in front this stops, to go on once libuv has seen it. */
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) || !ended.si_pid ||
+            is_running_rank(job, ended.si_pid))
+            return;
+        waitpid(ended.si_pid, NULL, WNOHANG);
+    }
+}
+
 static bool group_is_empty(const struct rank *rank)
 {
-    while (waitpid(-rank->pid, NULL, WNOHANG) > 0)
-        ;
     return kill(-rank->pid, 0) != 0 && errno == ESRCH;
 }
 
 void stop_rest(struct rank *rank)
 {
+    stop_reap(rank->job);
     rank->gone = group_is_empty(rank);
     /* A step that is further on keeps its own deadline. */
     if (!rank->gone && rank->step <= STEP_OWN)

@@ -9,6 +9,10 @@ hvd_code stop_watch_signals(struct job *job, hvd_status *status);
 /* Takes every rank at least to `step`, at once; each step after it follows grace_seconds later. */
 void stop_all(struct job *job, enum rank_step step);
 
+/* Waits for what has ended and is no rank: background processes whose parents have ended. Without that they
+ * would stay in the process table while the job runs. */
+void stop_reap(struct job *job);
+
 /* The rank's process has ended: what it started gets a moment to do so, too. */
 void stop_rest(struct rank *rank);
 
