@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include "base/append.h"
+#include "base/held.h"
 #include "base/plain.h"
 #include "base/status.h"
 
@@ -69,6 +70,8 @@ void log_write(enum log_level level, int rank, const char *file, int line, const
     va_end(arguments);
     used = strlen(text);
     text[used++] = '\n';
+    struct held_signals held = signals_hold();
     ssize_t ignored = write(STDERR_FILENO, text, used);
-    (void)ignored; /* a closed stderr is no reason to stop */
+    (void)ignored; /* a closed or full stderr is no reason to stop */
+    signals_release(&held);
 }

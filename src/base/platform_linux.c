@@ -3,6 +3,7 @@
 #include "base/platform.h"
 
 #include "base/clock.h"
+#include "base/held.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,11 +46,14 @@ int platform_memory_create(size_t bytes)
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
-    /* Not ftruncate: the pages come now, or not at all. */
+    /* Not ftruncate: the pages come now, or not at all. Up to Linux 6.8 each signal made it begin anew, which
+     * beside the timer of a profiler had no end. */
     int error;
+    struct held_signals held = signals_hold();
     do
         error = posix_fallocate(fd, 0, (off_t)bytes);
     while (error == EINTR);
+    signals_release(&held);
     if (error)
         return close_and_fail(fd, error);
     if (fcntl(fd, F_ADD_SEALS, SEALS))

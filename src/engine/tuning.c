@@ -3,6 +3,7 @@
 
 #include "base/append.h"
 #include "base/clock.h"
+#include "base/held.h"
 #include "base/log.h"
 #include "base/plain.h"
 #include "base/status.h"
@@ -31,12 +32,14 @@ static void write_row(void *owner, enum tuner_stage stage, const struct values *
     FILE *log = ((struct tuning *)owner)->log;
     if (!log)
         return;
+    struct held_signals held = signals_hold();
     locale_t before = uselocale(plain_locale());
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(log, "%.15g,", values->of[i]);
     fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
     fflush(log);
     uselocale(before);
+    signals_release(&held);
 }
 
 static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *status)
@@ -46,10 +49,12 @@ static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *st
     tuning->log = fopen(path, "we");
     if (!tuning->log)
         return status_set_errno(status, errno, "can't open the autotune log %s (HOROVOD_AUTOTUNE_LOG)", path);
+    struct held_signals held = signals_hold();
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(tuning->log, "%s,", parameter_table[i].column);
     fprintf(tuning->log, "stage,score\n");
     fflush(tuning->log);
+    signals_release(&held);
     return HVD_OK;
 }
 
@@ -97,10 +102,12 @@ void tuning_close(struct hvd_context *context)
     const struct trial *best = &tuning->tuner.best;
     if (tuning->tuner.stage != TUNER_DONE && isfinite(best->score)) /* the job was too short */
         write_row(tuning, TUNER_DONE, &best->values, best->score);
+    struct held_signals held = signals_hold();
     /* Not ||: the file is closed in any case. */
     if (tuning->log && (ferror(tuning->log) | fclose(tuning->log)))
         log_warning(context->placement.rank, "the autotune log %s is not whole: is the disk full?",
                     context->settings.autotune_log);
+    signals_release(&held);
     sample_fini(&tuning->sample);
     free(tuning);
     context->tuning = NULL;

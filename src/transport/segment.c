@@ -121,9 +121,9 @@ static hvd_code map_own(struct segment *segment, const char *advice, hvd_status 
     if (segment->fd >= 0)
         segment->memory = platform_memory_map(segment->fd, segment->bytes);
     if (!segment->memory)
-        return status_set_errno(
-            status, errno, "can't get %zu KiB of shared memory (a container's memory limit counts it; %s)",
-            segment->bytes >> 10, advice);
+        return status_set_errno(status, errno, "can't get %zu KiB of shared memory (%s counts it; %s)",
+                                segment->bytes >> 10,
+                                errno == EFBIG ? "`ulimit -f`" : "a container's memory limit", advice);
     return crypto_random(segment->memory->id, sizeof segment->memory->id, status);
 }
 

@@ -1,6 +1,7 @@
 /* trace_file.c - see trace_file.h. */
 #include "watch/trace_file.h"
 
+#include "base/held.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -16,16 +17,19 @@ static char closing[] = "\n]\n";
 static int write_closed(const struct trace_file *file, const void *text, size_t length)
 {
     size_t whole = length + sizeof closing - 1, done = 0;
-    while (done < whole) {
+    int error = 0;
+    struct held_signals held = signals_hold();
+    while (!error && done < whole) {
         size_t skipped = done > length ? done - length : 0, taken = done - skipped;
         struct iovec parts[] = {{(char *)text + taken, length - taken},
                                 {closing + skipped, sizeof closing - 1 - skipped}};
         ssize_t written = pwritev(file->descriptor, parts, 2, file->end + (off_t)done);
         if (written < 0 && errno != EINTR)
-            return errno;
+            error = errno;
         done += written > 0 ? (size_t)written : 0;
     }
-    return 0;
+    signals_release(&held);
+    return error;
 }
 
 /* A short write left half of an element. The bytes up to here were on the disk before, so this needs no

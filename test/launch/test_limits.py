@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Launcher
 
+ROOT = Path(__file__).parents[2]
 USER = 61_357  # nobody has it, so its processes are those of the test
 
 
@@ -73,3 +74,15 @@ def test_no_larger_files(launcher: Launcher, where: str) -> None:
         assert result.stderr.count("File too large") == 2
         assert result.stdout.count("\n") == 20_000
     assert not launcher.alive()
+
+
+@pytest.mark.parametrize("what", ["TIMELINE", "AUTOTUNE_LOG"])
+def test_no_larger_files_of_a_rank_in_c(launcher: Launcher, what: str) -> None:
+    """Unlike Python, C leaves it at the system's default that SIGXFSZ ends the process."""
+    program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "pi"
+    result = launcher.run(
+        "-np", "2", "--grace-seconds", "0.5", "bash", "-c", f"ulimit -f 0; exec {program} 1000",
+        env=launcher.environment(**{f"HOROVOD_{what}": "file", "HOROVOD_AUTOTUNE": "1"}),
+    )  # fmt: skip
+    assert "File too large" in result.stderr or "is not whole" in result.stderr, result.stderr
+    assert "SIGXFSZ" not in result.stderr

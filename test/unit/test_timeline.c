@@ -327,7 +327,7 @@ TEST(test_a_full_disk_leaves_what_was_there)
     static char long_text[4096];
     memset(long_text, ' ', sizeof long_text);
     memcpy(long_text, ",{}", 3);
-    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGXFSZ, SIG_DFL);
     getrlimit(RLIMIT_FSIZE, &before);
     small = (struct rlimit){2000, before.rlim_max};
     ASSERT_OK(trace_file_open(&file, path, "{\"a\":1}", &check_status));
