@@ -11,7 +11,7 @@ struct job;
 
 /* How far the end of a rank has got. */
 enum rank_step {
-    STEP_NONE, /* nobody asked it to end */
+    STEP_NONE, /* runs */
     STEP_OWN,  /* may end by itself until the deadline */
     STEP_TERM, /* got SIGTERM */
     STEP_KILL  /* got SIGKILL */
@@ -42,7 +42,7 @@ struct job {
     hvd_rendezvous *rendezvous;
     struct guard *guard;
     uv_loop_t loop;
-    uv_timer_t clock; /* ticks only while somebody has a deadline */
+    uv_timer_t clock; /* ticks only while a rank has a deadline */
     uv_signal_t signals[4];
     struct sink sinks[2];
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */

@@ -22,7 +22,7 @@ void sink_open(struct sink *sink, uv_loop_t *loop, int file);
 void sink_free(struct sink *sink); /* after the loop has closed its handles */
 void sink_put(struct sink *sink, const void *bytes, size_t length);
 void sink_flush(struct sink *sink);      /* starts to write what was put; call it after the last put */
-bool sink_full(const struct sink *sink); /* who puts more than a line should wait until it is not */
+bool sink_full(const struct sink *sink); /* then put no more than a line */
 bool sink_idle(const struct sink *sink); /* all is written */
 
 #endif

@@ -177,12 +177,12 @@ static void on_signal(uv_signal_t *handle, int signal)
         on_interrupt(job);
 }
 
-/* It was killed, and nobody reads any more. */
+/* The first process was killed. */
 static void on_end_of_parent(uv_signal_t *handle, int signal)
 {
     (void)handle;
     (void)signal;
-    /* To look for processes takes descriptors, and there may be none left. */
+    /* Reading /proc takes descriptors, and there may be none left. */
     for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
         close(file);
     guard_kill_descendants();
