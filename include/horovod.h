@@ -109,6 +109,9 @@ typedef enum hvd_operation {
     HVD_REMOVE_PROCESS_SET = 9 /* both are operations of all ranks of the job */
 } hvd_operation;
 
+/* "allreduce", or "unknown". */
+HVD_API const char *hvd_operation_name(hvd_operation operation);
+
 /* ---- tensors and requests ------------------------------------------------------------------------ */
 
 typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type; /* values as in DLPack */
@@ -275,6 +278,25 @@ HVD_API int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t 
 
 /* The number of members, and the first `capacity` of them in ranks[]; -1: there is no such set. */
 HVD_API int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity);
+
+/* ---- counters ------------------------------------------------------------------------------------- */
+
+/* What this rank has done since hvd_init, of one operation of one process set. */
+typedef struct hvd_counters {
+    int32_t process_set;
+    hvd_operation operation;
+    uint64_t
+        submitted; /* requests that the engine has taken; those neither succeeded nor failed are in flight */
+    uint64_t succeeded, failed;
+    uint64_t batches;    /* started: requests that are ready together share one */
+    uint64_t bytes;      /* of this rank's inputs in these batches */
+    double wait_seconds; /* that callers spent in hvd_wait and hvd_run, added up over threads */
+} hvd_counters;
+
+/* The number of rows, one per process set and operation that was used, ordered by process set; rows[0 ...
+ * capacity) gets the first of them. Always on; they only grow, also those of removed sets. Rows are read one
+ * after the other while work goes on. 0 in a forked child. */
+HVD_API int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity);
 
 /* ---- timeline ------------------------------------------------------------------------------------- */
 

@@ -92,7 +92,7 @@ const char *reduction_name(hvd_reduction reduction)
     return reduction_known((int)reduction) ? reductions[reduction].name : "unknown";
 }
 
-const char *operation_name(hvd_operation operation)
+const char *hvd_operation_name(hvd_operation operation)
 {
     return operation_known((int)operation) ? operations[operation].name : "unknown";
 }
@@ -147,13 +147,13 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
         return status_set(
             status, HVD_INVALID_ARGUMENT,
             "%s: there is no %s of %s; what it has: %s. Convert the tensor to another type first",
-            operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
+            hvd_operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
             reductions_of(operation, dtype, text, sizeof text));
     if (scaled && dtypes[dtype].family == FAMILY_logical)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
                           "after the reduction at 1",
-                          operation_name(operation), hvd_dtype_name(dtype));
+                          hvd_operation_name(operation), hvd_dtype_name(dtype));
     return HVD_OK;
 }
 

@@ -10,7 +10,6 @@ bool dtype_known(int dtype);
 bool reduction_known(int reduction);
 bool operation_known(int operation);
 const char *reduction_name(hvd_reduction reduction); /* "sum" */
-const char *operation_name(hvd_operation operation); /* "allreduce" */
 
 /* Of the rows of operations.def: whether it does this reduction at all, whether it does any, and whether its
  * outputs are the engine's. */

@@ -10,6 +10,7 @@
 #include "bind/tensor.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 static hvd_context *context;
 static bool opening; /* a thread is inside hvd_init, without the GIL */
@@ -144,6 +145,34 @@ static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(un
     return hvd_health(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
+PyDoc_STRVAR(counters_doc, "counters($module, /)\n--\n\n"
+                           "(process_set, operation, submitted, succeeded, failed, batches, bytes, "
+                           "wait_seconds) of every operation of a process set that was used.");
+
+static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    if (!module_context())
+        return NULL;
+    int32_t capacity = hvd_get_counters(context, NULL, 0);
+    hvd_counters *rows = calloc((size_t)capacity + 1, sizeof *rows);
+    PyObject *list = rows ? PyList_New(0) : PyErr_NoMemory();
+    /* Rows may have been added since. */
+    int32_t count = rows ? hvd_get_counters(context, rows, capacity) : 0;
+    for (int32_t i = 0; list && i < count && i < capacity; i++) {
+        const hvd_counters *row = &rows[i];
+        PyObject *tuple =
+            Py_BuildValue("(isKKKKKd)", (int)row->process_set, hvd_operation_name(row->operation),
+                          (unsigned long long)row->submitted, (unsigned long long)row->succeeded,
+                          (unsigned long long)row->failed, (unsigned long long)row->batches,
+                          (unsigned long long)row->bytes, row->wait_seconds);
+        if (!tuple || PyList_Append(list, tuple))
+            Py_CLEAR(list);
+        Py_XDECREF(tuple);
+    }
+    free(rows);
+    return list;
+}
+
 PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
                                  "Record the timeline into a file from now on; only rank 0 writes.");
 
@@ -249,6 +278,7 @@ static PyMethodDef methods[] = {
     {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
     {"placement", core_placement, METH_NOARGS, placement_doc},
     {"health", core_health, METH_NOARGS, health_doc},
+    {"counters", core_counters, METH_NOARGS, counters_doc},
     {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
     {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
     {"submit", METHOD(operation_submit), METH_FASTCALL, submit_doc},

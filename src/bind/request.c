@@ -5,15 +5,6 @@
 
 #include <stdlib.h>
 
-static const char *name_of(hvd_operation operation)
-{
-    static const char *const names[] = {
-        [HVD_ALLREDUCE] = "allreduce", [HVD_ALLGATHER] = "allgather", [HVD_BROADCAST] = "broadcast",
-        [HVD_BARRIER] = "barrier",     [HVD_ALLTOALL] = "alltoall",   [HVD_REDUCESCATTER] = "reducescatter"};
-    size_t count = sizeof names / sizeof *names;
-    return (size_t)operation < count && names[operation] ? names[operation] : "operation";
-}
-
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
 void held_tensors_release(struct held_tensors *held)
@@ -64,7 +55,8 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
     if (in < 0 || out < 0)
         return -1;
     if (outputs != Py_None && out != in) {
-        PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", name_of(operation), in, out);
+        PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", hvd_operation_name(operation), in,
+                     out);
         return -1;
     }
     size_t count = (size_t)(in + out ? in + out : 1);
@@ -73,7 +65,7 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
         PyErr_NoMemory();
         return -1;
     }
-    struct tensor_role role = {.operation = name_of(operation)};
+    struct tensor_role role = {.operation = hvd_operation_name(operation)};
     role.written = outputs == Py_None && !makes_results(operation);
     int failed = hold_sequence(held, inputs, in, role);
     role.written = 1;

@@ -168,7 +168,7 @@ static hvd_code run_plan(struct track *track, struct run *run)
         return code;
     if (schedule->failed || !tasks_reserve(run, schedule->count))
         return status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for the steps of %s %s on %d ranks",
-                          operation_name(job->operation), job->algorithm->name, job->size);
+                          hvd_operation_name(job->operation), job->algorithm->name, job->size);
     code = endpoints_reserve(track, schedule, job);
     for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
         run->tasks[i] = (struct task){.run = run, .step = &schedule->steps[i]};
@@ -195,7 +195,7 @@ static bool planner_next(struct track *track)
     status_ok(&job->status);
     track->planner = run_start(track, job);
     if (!track->planner) {
-        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s", operation_name(job->operation));
+        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s", hvd_operation_name(job->operation));
         track->stopped = true;
         job_finish(track, job);
     }

@@ -53,7 +53,8 @@ static bool roots_differ(const struct signature_head *a, const struct signature_
 static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct words *to)
 {
-    return say_text(to, "the operation", operation_name(a->operation), operation_name(b->operation)) ||
+    return say_text(to, "the operation", hvd_operation_name(a->operation),
+                    hvd_operation_name(b->operation)) ||
            say_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
            say_real(to, "the prescale factor", a->prescale, b->prescale) ||
            say_real(to, "the postscale factor", a->postscale, b->postscale) ||

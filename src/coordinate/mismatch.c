@@ -73,7 +73,7 @@ void mismatch_text(const struct entry *entry, const int *names, char *bytes, siz
     struct variants *variants = entry->round->variants;
     /* The lowest ranks first, so that the text does not depend on who was quick. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
-    const char *operation = operation_name(variants->list[0].form->summary.operation);
+    const char *operation = hvd_operation_name(variants->list[0].form->summary.operation);
     struct text text = {names, bytes, capacity};
     /* Variant 0 is what all others are compared with. */
     unsigned told = 1;

@@ -99,6 +99,9 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
         layout_free(running);
         return code;
     }
+    struct operation_counters *counters = &lane->counters->operations[running->job.operation];
+    counter_add(&counters->batches, 1);
+    counter_add(&counters->bytes, running->job.input.length);
     observe_dispatched(running);
     if (lane->tuning)
         tuning_count(lane->tuning, running);

@@ -10,6 +10,7 @@
 #include "base/forked.h"
 #include "base/pool.h"
 #include "base/settings.h"
+#include "engine/counters.h"
 #include "engine/handle.h"
 #include "engine/lane.h"
 #include "engine/sets.h"
@@ -32,6 +33,7 @@ struct hvd_context {
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */
 
+    struct counters counters;
     struct timeline *timeline; /* NULL: not asked for, or another rank's; constant once somebody drives */
 
     struct tuning *tuning; /* NULL: not asked for, over, or another rank's; driver only */

@@ -255,6 +255,20 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
     return true;
 }
 
+static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
+{
+    const hvd_request *request = &handle->request;
+    struct operation_counters *counters = NULL;
+    if (done) {
+        counters = handle->counters;
+    } else { /* the progress thread may not have taken it yet */
+        struct set_counters *set = counters_of(&handle->context->counters, request->process_set);
+        counters = set ? &set->operations[request->operation] : NULL;
+    }
+    if (counters)
+        counter_add(&counters->wait_ns, (uint64_t)time);
+}
+
 hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 {
     if (!handle)
@@ -262,7 +276,12 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
     hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
     if (code)
         return code;
-    drive_until(handle->context, &handle->state, HANDLE_DONE, clock_after(seconds));
+    if (handle_is_done(handle))
+        return hvd_test(handle, status);
+    int64_t start = clock_now();
+    bool done = drive_until(handle->context, &handle->state, HANDLE_DONE,
+                            seconds < 0 ? CLOCK_NEVER : clock_after(seconds));
+    count_wait(handle, done, clock_now() - start);
     return hvd_test(handle, status);
 }
 

@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct hvd_handle) % _Alignof(hvd_tensor) == 0, "tensors c
 /* The coordinator's names begin with the operation. */
 static size_t prefix_length(const hvd_request *request)
 {
-    return (request->grouped ? sizeof GROUPED - 1 : 0) + strlen(operation_name(request->operation)) + 1;
+    return (request->grouped ? sizeof GROUPED - 1 : 0) + strlen(hvd_operation_name(request->operation)) + 1;
 }
 
 static struct handle_block measure(const hvd_request *request, int size, size_t signature_length)
@@ -123,7 +123,7 @@ static void write_name(char *text, const hvd_request *request)
     if (request->name && request->grouped)
         text = stpcpy(text, "grouped_");
     if (request->name)
-        text = stpcpy(stpcpy(stpcpy(text, operation_name(request->operation)), "."), request->name);
+        text = stpcpy(stpcpy(stpcpy(text, hvd_operation_name(request->operation)), "."), request->name);
     *text = '\0';
 }
 
@@ -140,7 +140,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     struct hvd_handle *created = take_block(context, block.total);
     if (!created)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
-                          operation_name(request->operation));
+                          hvd_operation_name(request->operation));
     *created = (struct hvd_handle){.context = context, .bytes = (uint32_t)block.total, .request = *request};
     atomic_init(&created->references, 2);
     char *base = (char *)created, *name = base + block.name;
@@ -184,6 +184,8 @@ void handle_release(struct hvd_handle *handle)
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
     observe_finished(handle, status);
+    if (handle->counters)
+        counter_add(status->code ? &handle->counters->failed : &handle->counters->succeeded, 1);
     if (status->code) {
         handle->failure = malloc(sizeof *handle->failure);
         if (handle->failure)

@@ -15,6 +15,7 @@ struct hvd_handle {
     int64_t submitted; /* clock_now's, when somebody observes */
     bool observed;     /* the timeline was told of its submission */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
+    struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
     hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */

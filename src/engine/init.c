@@ -36,6 +36,7 @@ void context_release(struct hvd_context *context)
     if (!atomic_load(&context->forked))
         pool_fini(&context->pool);
     pthread_mutex_destroy(&context->pool_lock);
+    counters_fini(&context->counters);
     free(context);
 }
 
@@ -215,6 +216,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);
     sets_init(&opened->sets);
+    counters_init(&opened->counters);
     if (config)
         opened->interrupt = config->interrupt;
     hvd_code code = take_settings(opened, config, status);

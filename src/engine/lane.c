@@ -128,11 +128,13 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
 {
     const hvd_request *request = &handle->request;
     lane->active = true;
+    handle->counters = &lane->counters->operations[request->operation];
+    counter_add(&handle->counters->submitted, 1);
     bool unnamed = !request->name;
     /* handle_create has left room for a name. */
     if (unnamed)
         snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
-                 request->grouped ? "grouped_" : "", operation_name(request->operation),
+                 request->grouped ? "grouped_" : "", hvd_operation_name(request->operation),
                  (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
     handle->pending.unnamed = unnamed;
     hvd_status refusal;

@@ -36,6 +36,7 @@ struct lane {
     hvd_code health;            /* of the coordinator, as far as it was acted on */
     bool closed;                /* no member needs this rank any more */
     struct hvd_handle *remover; /* the request that ends the set */
+    struct set_counters *counters;
     struct forked_watch
         watch;         /* a child must let go of the connections, which would hide this process's death */
     struct lane *next; /* in the context's list */

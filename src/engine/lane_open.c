@@ -223,8 +223,13 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
                             .latency_threshold = (uint64_t)context->settings.latency_threshold,
                             .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
                             .tuning = id == 0 ? context->tuning : NULL,
+                            .counters = counters_of(&context->counters, id),
                             .next_flush = CLOCK_NEVER};
-    hvd_code code = open_parts(opened, deadline, interrupt, status);
+    hvd_code code = opened->counters ? HVD_OK : HVD_OUT_OF_MEMORY;
+    if (code)
+        status_set(status, code, "out of memory for process set %d", id);
+    else
+        code = open_parts(opened, deadline, interrupt, status);
     if (code)
         lane_close(opened);
     else

@@ -118,7 +118,7 @@ static void wake_writer(struct timeline *timeline)
 static const char *operation_of(const struct event *event)
 {
     bool adasum = event->operation == HVD_ALLREDUCE && event->reduction == HVD_ADASUM;
-    return adasum ? reduction_name(event->reduction) : operation_name(event->operation);
+    return adasum ? reduction_name(event->reduction) : hvd_operation_name(event->operation);
 }
 
 void timeline_notice(struct timeline *timeline, const struct event *event)

@@ -149,7 +149,7 @@ static inline void trial_run(struct member *member, struct trial trial)
 {
     struct running running;
     snprintf(trial.name, sizeof trial.name, "%s %s %s [%d, %d] of %d%s over %s",
-             operation_name(trial.operation), reduction_name(trial.reduction), hvd_dtype_name(trial.type),
+             hvd_operation_name(trial.operation), reduction_name(trial.reduction), hvd_dtype_name(trial.type),
              (int)trial.rows, (int)trial.width, trial.root, trial.in_place ? " in place" : "",
              member->transport);
     trial_start(member, &trial, &running);

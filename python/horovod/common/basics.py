@@ -34,6 +34,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -116,6 +117,24 @@ def stop_timeline() -> None:
         ValueError: as for ``start_timeline``.
     """
     _core.timeline_stop()
+
+
+def metrics() -> dict[int, dict[str, dict[str, float]]]:
+    """What this rank has done since ``init``, per process set id and operation, always on.
+
+    ``metrics()[0]["allreduce"]`` has ``submitted``, ``succeeded`` and ``failed`` requests (the rest is in
+    flight), the ``batches`` that were started for them, the ``bytes`` of this rank's inputs in these, and the
+    ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls. Operations that were never used
+    have no row; rows only grow, and those of removed process sets stay.
+
+    Raises:
+        ValueError: ``init`` was not called.
+    """
+    names = ("submitted", "succeeded", "failed", "batches", "bytes", "wait_seconds")
+    sets: dict[int, dict[str, dict[str, float]]] = {}
+    for process_set, operation, *values in _core.counters():
+        sets.setdefault(process_set, {})[operation] = dict(zip(names, values, strict=True))
+    return sets
 
 
 def is_initialized() -> bool:
