@@ -12,7 +12,6 @@
 #include "tune/tuner.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -84,7 +83,7 @@ hvd_code tuning_open(struct hvd_context *context, hvd_status *status)
     code = tuner_init(&tuning->tuner, settings, status);
     if (!code)
         code = open_log(tuning, settings->autotune_log, status);
-    tuning->tuner.told = write_row;
+    tuning->tuner.report = write_row;
     tuning->tuner.owner = tuning;
     tuning->sample.steps = (int)settings->autotune_steps_per_sample;
     if (!code && tuning->tuner.stage == TUNER_DONE) {
@@ -100,7 +99,7 @@ void tuning_close(struct hvd_context *context)
     if (!tuning)
         return;
     const struct trial *best = &tuning->tuner.best;
-    if (tuning->tuner.stage != TUNER_DONE && isfinite(best->score)) /* the job was too short */
+    if (tuning->tuner.stage != TUNER_DONE && tuning->tuner.trial_count) /* the job was too short */
         write_row(tuning, TUNER_DONE, &best->values, best->score);
     struct held_signals held = signals_hold();
     /* Not ||: the file is closed in any case. */

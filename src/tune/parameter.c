@@ -8,7 +8,7 @@
 #include <string.h>
 
 const struct parameter parameter_table[PARAMETERS] = {
-#define PARAMETER(setting, column, scale, least, most) {#setting, column, PARAMETER_##scale, least, most},
+#define PARAMETER(setting, column, least, most, levels) {#setting, column, least, most, levels},
 #include "tune/parameters.def"
 #undef PARAMETER
 };
@@ -25,19 +25,17 @@ struct values values_of(const struct settings *settings)
     return values;
 }
 
-double parameter_value(const struct parameter *parameter, double place)
+double parameter_value(const struct parameter *parameter, int level)
 {
-    if (parameter->scale == PARAMETER_SQUARE)
-        return round(parameter->most * place * place * 100) / 100;
-    return exp2(round(log2(parameter->least) + place * log2(parameter->most / parameter->least)));
+    return level > 0 ? ldexp(parameter->most, level + 1 - parameter->levels) : parameter->least;
 }
 
-double parameter_place(const struct parameter *parameter, double value)
+int parameter_level(const struct parameter *parameter, double value)
 {
-    value = fmin(fmax(value, parameter->least), parameter->most);
-    if (parameter->scale == PARAMETER_SQUARE)
-        return sqrt(value / parameter->most);
-    return log2(value / parameter->least) / log2(parameter->most / parameter->least);
+    int level = 0;
+    while (level < parameter->levels - 1 && parameter_value(parameter, level) < value)
+        level++;
+    return level;
 }
 
 /* ---- which ones ---------------------------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 /* tuner.c - see tuner.h. */
 #include "tune/tuner.h"
 
-#include "tune/search.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CLEARLY  1.02 /* times as many bytes: less is noise */
+#define HALVINGS 3    /* of the steps, which are one level then */
 
 const char *const tuner_stage_names[] = {"warmup", "search", "compare", "best"};
 
@@ -30,34 +31,9 @@ static struct values defaults_of(const struct tuner *tuner)
     return values;
 }
 
-static struct values propose(struct tuner *tuner)
-{
-    struct values values = tuner->candidates[0];
-    double point[GAUSSIAN_DIMENSIONS];
-    int next = 0;
-    search_next(&tuner->process, tuner->proposals++, point);
-    for (int i = 0; i < PARAMETERS; i++) {
-        if (tuner->chosen[i])
-            values.of[i] = parameter_value(&parameter_table[i], point[next++]);
-    }
-    return values;
-}
-
-/* What counts are ratios, so the process is given logarithms. */
-static void learn(struct tuner *tuner, const struct trial *trial)
-{
-    double point[GAUSSIAN_DIMENSIONS];
-    int next = 0;
-    for (int i = 0; i < PARAMETERS; i++) {
-        if (tuner->chosen[i])
-            point[next++] = parameter_place(&parameter_table[i], trial->values.of[i]);
-    }
-    gaussian_add(&tuner->process, point, log(trial->score));
-}
-
 hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_status *status)
 {
-    int dimensions = 0;
+    bool any = false;
     memset(tuner, 0, sizeof *tuner);
     hvd_code code = parameters_choose(settings, tuner->chosen, status);
     if (code)
@@ -67,11 +43,9 @@ hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_st
     tuner->candidate_count = 1;
     tuner->warmups_left = (int)settings->autotune_warmup_samples;
     tuner->trials_left = (int)settings->autotune_bayes_opt_max_samples;
-    tuner->best.score = -HUGE_VAL;
     for (int i = 0; i < PARAMETERS; i++)
-        dimensions += tuner->chosen[i];
-    gaussian_init(&tuner->process, dimensions, settings->autotune_gaussian_process_noise);
-    tuner->stage = !dimensions ? TUNER_DONE : tuner->warmups_left ? TUNER_WARMUP : TUNER_SEARCH;
+        any |= tuner->chosen[i];
+    tuner->stage = !any ? TUNER_DONE : tuner->warmups_left ? TUNER_WARMUP : TUNER_SEARCH;
     return HVD_OK;
 }
 
@@ -92,7 +66,7 @@ static double median(double *scores, int count)
 
 static int compare_trials(const void *a, const void *b)
 {
-    return -compare_doubles(&((const struct trial *)a)->score, &((const struct trial *)b)->score);
+    return -compare_doubles(&((const struct trial *)a)->gain, &((const struct trial *)b)->gain);
 }
 
 static bool is_candidate(const struct tuner *tuner, const struct values *values)
@@ -116,7 +90,7 @@ static void begin_comparison(struct tuner *tuner)
     tuner->values = tuner->candidates[0];
 }
 
-/* Beside the defaults in the same round. Who is no better wins all rounds but one in 2 % of all cases. */
+/* Beside the defaults in the same round. Equal values win all rounds but one in 2 % of all cases. */
 static double advantage(const struct tuner *tuner, int candidate)
 {
     double ratios[TUNER_ROUNDS];
@@ -137,16 +111,16 @@ static void end_comparison(struct tuner *tuner)
     }
     tuner->values = tuner->candidates[winner];
     tuner->default_score = median(tuner->compared[0], TUNER_ROUNDS);
-    tuner->best = (struct trial){tuner->values, median(tuner->compared[winner], TUNER_ROUNDS)};
+    tuner->best = (struct trial){tuner->values, median(tuner->compared[winner], TUNER_ROUNDS), best};
     tuner->stage = TUNER_DONE;
-    tuner->told(tuner->owner, TUNER_DONE, &tuner->best.values, tuner->best.score);
+    tuner->report(tuner->owner, TUNER_DONE, &tuner->best.values, tuner->best.score);
 }
 
 static void take_compared(struct tuner *tuner, double score)
 {
     int count = tuner->candidate_count, round = tuner->turn / count;
     tuner->compared[(tuner->turn + round) % count][round] = score;
-    tuner->told(tuner->owner, TUNER_COMPARE, &tuner->values, score);
+    tuner->report(tuner->owner, TUNER_COMPARE, &tuner->values, score);
     tuner->turn++;
     round = tuner->turn / count;
     if (round == TUNER_ROUNDS)
@@ -157,21 +131,90 @@ static void take_compared(struct tuner *tuner, double score)
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 
-static void take_result(struct tuner *tuner, double score)
+static bool was_tried(const struct tuner *tuner, const struct values *values)
 {
-    struct trial trial = {tuner->values, score};
-    bool first = !tuner->trial_count;
-    tuner->told(tuner->owner, TUNER_SEARCH, &trial.values, score);
-    learn(tuner, &trial);
-    tuner->trials[tuner->trial_count++] = trial;
-    if (score > tuner->best.score)
-        tuner->best = trial;
-    if (--tuner->trials_left <= 0)
+    for (int i = 0; i < tuner->trial_count; i++) {
+        if (equal(&tuner->trials[i].values, values))
+            return true;
+    }
+    return false;
+}
+
+/* A third of the range at first. */
+static int step_of(const struct tuner *tuner, int parameter)
+{
+    int step = parameter_table[parameter].levels / 3 >> tuner->halvings;
+    return step > 1 ? step : 1;
+}
+
+/* The best values, one step along the axis; false when that leads nowhere new. */
+static bool step_along(const struct tuner *tuner, struct values *values)
+{
+    int parameter = tuner->axis / 2;
+    const struct parameter *row = &parameter_table[parameter];
+    int step = tuner->axis % 2 ? step_of(tuner, parameter) : -step_of(tuner, parameter);
+    int level = parameter_level(row, tuner->best.values.of[parameter]) + step;
+    level = level < 0 ? 0 : level < row->levels ? level : row->levels - 1;
+    *values = tuner->best.values;
+    values->of[parameter] = parameter_value(row, level);
+    return tuner->chosen[parameter] && !was_tried(tuner, values);
+}
+
+static void next_axis(struct tuner *tuner)
+{
+    tuner->axis = (tuner->axis + 1) % (2 * PARAMETERS);
+    if (++tuner->failures == 2 * PARAMETERS) {
+        tuner->failures = 0;
+        tuner->halvings++;
+    }
+}
+
+/* False when no single step leads anywhere new. */
+static bool propose(struct tuner *tuner)
+{
+    if (tuner->trial_count == 1 && !equal(&tuner->best.values, &tuner->candidates[0])) {
+        tuner->tried = tuner->candidates[0];
+        return true;
+    }
+    for (; tuner->halvings < HALVINGS; next_axis(tuner)) {
+        if (step_along(tuner, &tuner->tried))
+            return true;
+    }
+    return false;
+}
+
+static void end_trial(struct tuner *tuner, const struct trial *trial, bool better)
+{
+    tuner->report(tuner->owner, TUNER_SEARCH, &trial->values, trial->score);
+    if (better) {
+        tuner->best = *trial;
+        tuner->failures = 0;
+    } else if (tuner->trial_count > 1) {
+        next_axis(tuner);
+    }
+    tuner->trials[tuner->trial_count++] = *trial;
+    tuner->turn = tuner->wins = 0;
+    if (--tuner->trials_left <= 0 || tuner->trial_count == TUNER_TRIALS || !propose(tuner))
         begin_comparison(tuner);
-    else if (first && !equal(&tuner->values, &tuner->candidates[0]))
-        tuner->values = tuner->candidates[0];
     else
-        tuner->values = propose(tuner);
+        tuner->values = tuner->tried;
+}
+
+/* Tried, best, best, tried, and so on: what drifts counts for both, and half of the changes are saved. */
+static void take_paired(struct tuner *tuner, double score)
+{
+    bool is_tried = (tuner->turn + 1) / 2 % 2 == 0;
+    int pairs = ++tuner->turn / 2;
+    (is_tried ? tuner->scores : tuner->best_scores)[(tuner->turn - 1) / 2] = score;
+    tuner->values = (tuner->turn + 1) / 2 % 2 == 0 ? tuner->tried : tuner->best.values;
+    if (tuner->turn % 2)
+        return;
+    tuner->wins += tuner->scores[pairs - 1] > CLEARLY * tuner->best_scores[pairs - 1];
+    if (tuner->wins < TUNER_WINS && pairs - tuner->wins < TUNER_LOSSES)
+        return;
+    double middle = median(tuner->scores, pairs), beside = median(tuner->best_scores, pairs);
+    double gain = tuner->best.gain * (beside > 0 ? middle / beside : 1);
+    end_trial(tuner, &(struct trial){tuner->tried, middle, gain}, tuner->wins == TUNER_WINS);
 }
 
 bool tuner_take(struct tuner *tuner, double score)
@@ -183,16 +226,17 @@ bool tuner_take(struct tuner *tuner, double score)
         score = 0; /* the clock stood still, say */
     if (tuner->stage == TUNER_COMPARE) {
         take_compared(tuner, score);
-        return !equal(&before, &tuner->values);
+    } else if (tuner->trial_count) {
+        take_paired(tuner, score);
+    } else {
+        tuner->scores[tuner->turn++] = score;
+        if (tuner->turn < TUNER_SCORES)
+            return false;
+        tuner->turn = 0;
+        if (tuner->stage == TUNER_SEARCH)
+            end_trial(tuner, &(struct trial){before, median(tuner->scores, TUNER_SCORES), 1}, true);
+        else if (--tuner->warmups_left <= 0)
+            tuner->stage = TUNER_SEARCH;
     }
-    tuner->scores[tuner->turn++] = score;
-    if (tuner->turn < TUNER_SCORES)
-        return false;
-    tuner->turn = 0;
-    double result = median(tuner->scores, TUNER_SCORES);
-    if (tuner->stage == TUNER_SEARCH)
-        take_result(tuner, result);
-    else if (--tuner->warmups_left <= 0)
-        tuner->stage = TUNER_SEARCH;
     return !equal(&before, &tuner->values);
 }

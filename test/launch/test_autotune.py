@@ -34,7 +34,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_log_and_report(launcher: Launcher) -> None:
     words = ["--autotune", "--autotune-log-file", "log.csv", *QUICK, "--log-level", "INFO"]
-    code, errors = train(launcher, 150, *words)
+    code, errors = train(launcher, 300, *words)
     log = rows(launcher.folder / "log.csv")
     best = log[-1]
     assert code == 0, errors
@@ -64,7 +64,7 @@ def test_what_is_given_stays(launcher: Launcher) -> None:
         "params:\n  fusion_threshold_mb: 1\nautotune:\n  enabled: 1\n  log_file: log.csv\n"
     )
     words = ["--config-file", "run.yaml", *QUICK, "--cycle-time-ms", "0.5"]
-    code, errors = train(launcher, 150, *words, HOROVOD_RING_PIECE_BYTES="65536")
+    code, errors = train(launcher, 300, *words, HOROVOD_RING_PIECE_BYTES="65536")
     log = rows(launcher.folder / "log.csv")
     assert code == 0, errors
     assert log[-1]["stage"] == "best"

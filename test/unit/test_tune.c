@@ -1,162 +1,14 @@
-/* test_tune.c - the Gaussian process, the search for the next point, samples, and the whole tuner on made-up
- * jobs. */
+/* test_tune.c - samples, and the whole tuner on made-up jobs. */
 #include "test.h"
 #include "tune/sample.h"
-#include "tune/search.h"
 #include "tune/tuner.h"
 
 #include "base/status.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- the process --------------------------------------------------------------------------------------- */
-
-static struct gaussian process;
-
-static void measure_wave(double noise_limit)
-{
-    gaussian_init(&process, 1, noise_limit);
-    for (int i = 0; i < 6; i++)
-        assert_true(gaussian_add(&process, (double[]){i / 5.0}, sin(6 * i / 5.0)));
-    gaussian_fit(&process);
-}
-
-TEST(test_interpolates)
-{
-    measure_wave(0);
-    for (int i = 0; i <= 20; i++) {
-        double x = i / 20.0, mean, deviation;
-        gaussian_estimate(&process, &x, &mean, &deviation);
-        assert_true(fabs(mean - sin(6 * x)) < 0.1);
-        assert_true(fabs(mean - sin(6 * x)) < 2 * deviation + 1e-3);
-    }
-    for (int i = 0; i < 6; i++) {
-        double mean, deviation;
-        gaussian_estimate(&process, process.points[i], &mean, &deviation);
-        assert_true(fabs(mean - process.values[i]) < 1e-3 && deviation < 0.01);
-    }
-}
-
-/* Linear algebra done by hand: two points, covariance c, no noise to speak of. */
-TEST(test_against_the_formula)
-{
-    gaussian_init(&process, 1, 0);
-    gaussian_add(&process, (double[]){0.2}, 1);
-    gaussian_add(&process, (double[]){0.6}, 3);
-    gaussian_fit(&process);
-    double r = sqrt(5) / process.lengths[0], at = 0.5, mean, deviation;
-    double near = r * 0.1, far = r * 0.3, between = r * 0.4;
-    double a = (1 + far + far * far / 3) * exp(-far), b = (1 + near + near * near / 3) * exp(-near);
-    double c = (1 + between + between * between / 3) * exp(-between), d = 1 + process.noise * process.noise;
-    gaussian_estimate(&process, &at, &mean, &deviation);
-    double variance = 1 - (d * (a * a + b * b) - 2 * c * a * b) / (d * d - c * c);
-    assert_true(fabs(mean - (2 + (b - a) / (d - c))) < 1e-9);
-    assert_true(fabs(deviation - sqrt(variance)) < 1e-9);
-}
-
-TEST(test_unsure_far_away)
-{
-    gaussian_init(&process, 2, 0.1);
-    for (int i = 0; i < 4; i++)
-        gaussian_add(&process, (double[]){0.1 * (i % 2), 0.1 * (i / 2)}, i);
-    gaussian_fit(&process);
-    double last = 0;
-    for (int i = 1; i <= 10; i++) {
-        double x = i / 10.0, mean, deviation;
-        gaussian_estimate(&process, (double[]){x, x}, &mean, &deviation);
-        assert_true(deviation >= last);
-        last = deviation;
-    }
-}
-
-TEST(test_promise)
-{
-    measure_wave(0);
-    /* The best was measured at 0.2, where nothing is to be gained; more lies to its right than at the valley.
-     */
-    double best = gaussian_promise(&process, (double[]){0.2});
-    double top = gaussian_promise(&process, (double[]){0.26}),
-           valley = gaussian_promise(&process, (double[]){0.77});
-    assert_true(top > best && top > valley);
-    for (int i = 0; i <= 1000; i++)
-        assert_true(isfinite(gaussian_promise(&process, (double[]){i / 1000.0})));
-}
-
-/* Equal values, equal points, no numbers. */
-TEST(test_odd_values)
-{
-    double point[2] = {0.5, 0.5}, next[2], mean, deviation;
-    gaussian_init(&process, 2, 0);
-    assert_false(gaussian_add(&process, point, NAN));
-    assert_false(gaussian_add(&process, point, HUGE_VAL));
-    assert_false(gaussian_add(&process, point, -HUGE_VAL));
-    search_next(&process, 50, next); /* nothing known */
-    for (int i = 0; i < 40; i++)
-        assert_true(gaussian_add(&process, point, 7));
-    gaussian_fit(&process);
-    gaussian_estimate(&process, point, &mean, &deviation);
-    assert_true(fabs(mean - 7) < 1e-6);
-    for (int i = 0; i < 40; i++)
-        assert_true(gaussian_add(&process, point, i % 2 ? 1e99 : -1e-300));
-    search_next(&process, 50, next);
-    assert_true(next[0] >= 0 && next[0] <= 1 && next[1] >= 0 && next[1] <= 1);
-    while (gaussian_add(&process, next, 1))
-        continue;
-    assert_int_equal(process.count, GAUSSIAN_POINTS);
-    search_next(&process, 50, next);
-}
-
-/* ---- the search ---------------------------------------------------------------------------------------- */
-
-static double hill(const double *x, int dimensions)
-{
-    double sum = 0;
-    for (int i = 0; i < dimensions; i++)
-        sum -= pow(x[i] - 0.3 - 0.1 * i, 2) * (1 + i % 2);
-    return sum;
-}
-
-/* Branin's function on the unit square, turned over: three equal tops of -0.398. */
-static double branin(const double *x, int dimensions)
-{
-    double a = 15 * x[0] - 5, b = 15 * x[1];
-    (void)dimensions;
-    return -(pow(b - 5.1 / (4 * M_PI * M_PI) * a * a + 5 / M_PI * a - 6, 2) +
-             10 * (1 - 1 / (8 * M_PI)) * cos(a) + 10);
-}
-
-/* Flat but for a bound, and one dimension does not matter. */
-static double corner(const double *x, int dimensions)
-{
-    (void)dimensions;
-    return 2 * x[0] + exp(-5 * x[1]);
-}
-
-static double search_best(double (*function)(const double *x, int dimensions), int dimensions, int samples)
-{
-    double best = -DBL_MAX, point[GAUSSIAN_DIMENSIONS];
-    gaussian_init(&process, dimensions, 0.1);
-    for (int i = 0; i < samples; i++) {
-        search_next(&process, i, point);
-        double value = function(point, dimensions);
-        gaussian_add(&process, point, value);
-        best = fmax(best, value);
-    }
-    return best;
-}
-
-TEST(test_finds_the_top)
-{
-    assert_true(search_best(hill, 1, 10) > -0.0005);
-    assert_true(search_best(hill, 2, 20) > -0.001);
-    assert_true(search_best(hill, 4, 30) > -0.02);
-    assert_true(search_best(branin, 2, 30) > -0.6);
-    assert_true(search_best(corner, 3, 25) > 2.9);
-}
 
 /* ---- samples ------------------------------------------------------------------------------------------- */
 
@@ -198,8 +50,8 @@ struct job {
     double (*speed)(const struct values *values);
     double noise;
     uint64_t random;
+    int slow_until; /* so many samples others take half of the machine */
     int results[TUNER_DONE + 1];
-    double best; /* of the search */
     struct trial last;
 };
 
@@ -207,8 +59,7 @@ static void count_result(void *owner, enum tuner_stage stage, const struct value
 {
     struct job *job = owner;
     job->results[stage]++;
-    job->best = stage == TUNER_SEARCH ? fmax(job->best, score) : job->best;
-    job->last = (struct trial){*values, score};
+    job->last = (struct trial){.values = *values, .score = score};
 }
 
 static double chance(struct job *job)
@@ -224,22 +75,24 @@ static int tune(struct job *job)
 {
     int samples = 0;
     ASSERT_OK(tuner_init(&tuner, &settings, &check_status));
-    tuner.told = count_result;
+    tuner.report = count_result;
     tuner.owner = job;
     for (; tuner.stage != TUNER_DONE; samples++) {
-        double before = job->speed(&tuner.values);
+        struct values before = tuner.values;
+        double speed = job->speed(&before) * (samples < job->slow_until ? 0.5 : 1);
         assert_true(samples < 10000);
-        tuner_take(&tuner, before * (1 + job->noise * chance(job)));
-        assert_true(tuner.stage == TUNER_DONE || !job->results[TUNER_SEARCH] ||
-                    tuner.best.score == job->best);
+        bool changed = tuner_take(&tuner, speed * (1 + job->noise * chance(job)));
+        assert_int_equal(changed, memcmp(&before, &tuner.values, sizeof before) != 0);
     }
     assert_false(tuner_take(&tuner, 1));
     return samples;
 }
 
+/* From a place in [0, 1] of the parameter's range. */
 static double away(const struct values *values, int parameter, double place)
 {
-    return fabs(parameter_place(&parameter_table[parameter], values->of[parameter]) - place);
+    const struct parameter *row = &parameter_table[parameter];
+    return fabs(parameter_level(row, values->of[parameter]) / (row->levels - 1.0) - place);
 }
 
 /* Fast where batches are of about 4 MiB and do not wait; the rest hardly matters. */
@@ -285,7 +138,7 @@ TEST(test_tunes)
 {
     struct job job = {.speed = job_speed, .noise = 0.05};
     int samples = tune(&job);
-    assert_int_equal(samples, (3 + 20) * 5 + 4 * 9);
+    assert_in_range(samples, 4 * 5 + 19 * 4 + 4 * 9, (3 + 20) * 5 + 4 * 9);
     assert_int_equal(job.results[TUNER_WARMUP], 0);
     assert_int_equal(job.results[TUNER_SEARCH], 20);
     assert_int_equal(job.results[TUNER_COMPARE], 36);
@@ -304,6 +157,26 @@ TEST(test_a_bad_start)
     tune(&job);
     assert_true(job_speed(&tuner.values) > 950);
     assert_int_equal(tuner.values.of[PARAMETER_latency_threshold], 16384);
+}
+
+/* Scores of the same values taken at different times say nothing: pairs do. */
+TEST(test_a_load_that_goes)
+{
+    for (int until = 10; until < 120; until += 10) {
+        struct job job = {.speed = job_speed, .noise = 0.02, .slow_until = until};
+        tune(&job);
+        assert_true(job_speed(&tuner.values) > 950);
+    }
+}
+
+/* No single step is better than the defaults: it ends before its limit, however large that is. */
+TEST(test_nothing_is_better)
+{
+    struct job job = {.speed = best_as_it_is};
+    set("autotune_bayes_opt_max_samples", "100");
+    tune(&job);
+    assert_in_range(job.results[TUNER_SEARCH], 8, 30);
+    assert_int_equal(job.results[TUNER_COMPARE], 36);
 }
 
 TEST(test_what_is_given_stays)
@@ -359,9 +232,12 @@ TEST(test_parameters)
     bool chosen[PARAMETERS];
     for (int i = 0; i < PARAMETERS; i++) {
         const struct parameter *row = &parameter_table[i];
-        assert_true(parameter_value(row, 0) == row->least && parameter_value(row, 1) == row->most);
-        for (int place = 0; place <= 10; place++)
-            assert_true(fabs(parameter_place(row, parameter_value(row, place / 10.0)) - place / 10.0) < 0.07);
+        assert_true(parameter_value(row, 0) == row->least);
+        assert_true(parameter_value(row, row->levels - 1) == row->most);
+        for (int level = 0; level < row->levels; level++)
+            assert_int_equal(parameter_level(row, parameter_value(row, level)), level);
+        assert_int_equal(parameter_level(row, row->least - 1), 0);
+        assert_int_equal(parameter_level(row, row->most + 1), row->levels - 1);
         const struct setting *setting = setting_by_key(row->setting);
         assert_true(setting && setting->minimum <= row->least && setting->maximum >= row->most);
     }
