@@ -6,7 +6,6 @@
 #include "device/adasum.h"
 #include "device/kernel.h"
 #include "device/reduce.h"
-#include "device/reduce_many.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,18 +70,6 @@ static void work_adasum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduct
     adasum_kernels(dtype)->add(arrays->a, arrays->a, arrays->b, elements, 0.5, 0.75);
 }
 
-enum { MANY = 4 };
-
-/* Payload is what is read: the quarters of one array. */
-static void work_many(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
-{
-    size_t part = arrays->bytes / MANY;
-    const void *sources[MANY];
-    for (int i = 0; i < MANY; i++)
-        sources[i] = arrays->a + (size_t)i * part;
-    reduce_many(dtype, reduction, arrays->result, sources, MANY, part / hvd_dtype_size(dtype), 1, 1);
-}
-
 /* ---- bounds ------------------------------------------------------------------------------------------ */
 
 /* The loads and stores of a kernel alone: `statement` for each word. */
@@ -103,18 +90,7 @@ STREAM(stream_one, a[i] ^= 1)
 STREAM(stream_in_place, a[i] += b[i])
 STREAM(stream_out_of_place, to[i] = a[i] + b[i])
 
-KERNEL static void stream_many(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
-{
-    (void)dtype, (void)reduction;
-    const uint64_t *a = (void *)arrays->a;
-    uint64_t *to = (void *)arrays->result;
-    size_t part = arrays->bytes / MANY / sizeof *a;
-    KERNEL_LOOP
-    for (size_t i = 0; i < part; i++)
-        to[i] = a[i] + a[i + part] + a[i + 2 * part] + a[i + 3 * part];
-}
-
-enum pattern { READS_TWO, IN_PLACE_OF_ONE, IN_PLACE_OF_TWO, OUT_OF_PLACE, FOUR_TO_ONE, PATTERNS };
+enum pattern { READS_TWO, IN_PLACE_OF_ONE, IN_PLACE_OF_TWO, OUT_OF_PLACE, PATTERNS };
 
 /* lines: of cache that are moved for each line of payload: read, written, and fetched before they are
  * written. What is longer than the cache memcpy writes without fetching it. */
@@ -126,7 +102,6 @@ static struct {
     [IN_PLACE_OF_ONE] = {.stream = stream_one, .lines = 2},
     [IN_PLACE_OF_TWO] = {.stream = stream_in_place, .lines = 3},
     [OUT_OF_PLACE] = {.stream = stream_out_of_place, .lines = 4},
-    [FOUR_TO_ONE] = {.stream = stream_many, .lines = 1.5},
 };
 static const double copy_lines[] = {3, 2};
 
@@ -181,7 +156,6 @@ static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
         print_row(arrays, dtype, text, work_in_place, work_out_of_place, HVD_##name, IN_PLACE_OF_TWO);
 #include "base/reductions.def"
 #undef REDUCTION
-    print_row(arrays, dtype, "sum of four", work_many, NULL, HVD_SUM, FOUR_TO_ONE);
     if (reduce_scale(dtype)) {
         print_row(arrays, dtype, "average", work_average, NULL, HVD_SUM, IN_PLACE_OF_ONE);
         print_row(arrays, dtype, "factor", work_factor, NULL, HVD_SUM, IN_PLACE_OF_ONE);

@@ -33,8 +33,7 @@ static bool is_ordered(const struct algorithm *row, int size)
 
 static bool can_run(const struct algorithm *row, int size, const struct settings *settings)
 {
-    return (!row->most_ranks || size <= row->most_ranks) &&
-           (!settings->deterministic || is_ordered(row, size));
+    return !settings->deterministic || is_ordered(row, size);
 }
 
 uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,

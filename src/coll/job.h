@@ -58,7 +58,6 @@ struct algorithm {
     /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
     void (*compute)(struct job *job, const struct step *step, size_t done, size_t length);
     int ordered_ranks; /* on so many ranks at most it adds up every element in the order of ranks */
-    int most_ranks;    /* it runs on; 0: any number */
     bool adasum;       /* does this reduction and no other; the others do all but this one */
 };
 

@@ -36,8 +36,8 @@ struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
     scaled_sum_fn scaled_sum;
-    widen_fn widen, add_widened; /* of the half types: result = halves, result += halves */
-    narrow_fn narrow;            /* a NaN in it is ONE_NAN */
+    widen_fn widen;   /* of the half types */
+    narrow_fn narrow; /* a NaN in it is ONE_NAN */
 };
 
 /* Those that this processor does best. */

@@ -69,7 +69,7 @@ typedef float (*operation_fn)(float a, float b, float factor);
 #define TABLE(type)                                                                                          \
     {                                                                                                        \
         sum_##type, min_##type, max_##type, product_##type, scale_##type, scaled_sum_##type, widen_##type,   \
-            add_widened_##type, narrow_##type                                                                \
+            narrow_##type                                                                                    \
     }
 
 #define CONVERSION(linkage, function, to, from, value)                                                       \
@@ -82,7 +82,6 @@ typedef float (*operation_fn)(float a, float b, float factor);
 
 #define CONVERSIONS(linkage, name)                                                                           \
     CONVERSION(static, widen_##name, float, uint16_t, name##_value(source[i]))                               \
-    CONVERSION(static, add_widened_##name, float, uint16_t, ONE_NAN(result[i] + name##_value(source[i])))    \
     CONVERSION(linkage, narrow_##name, uint16_t, float, name##_of(source[i]))
 
 CONVERSIONS(, bfloat16)

@@ -50,36 +50,28 @@
     }
 
 /* The last few of all go through padded registers, too. */
-#define WIDEN(function, isa, unit, set, adds)                                                                \
-    INLINE(isa) void function##_step_##set(float *to, const uint16_t *from)                                  \
+#define WIDEN(isa, unit, set)                                                                                \
+    INLINE(isa) void widen_step_##set(float *to, const uint16_t *from)                                       \
     {                                                                                                        \
         VECTOR_##unit low = low_##set(from), high = high_##set(from);                                        \
-        if (adds) {                                                                                          \
-            low += get_##unit(to);                                                                           \
-            high += get_##unit(to + LANES_##unit / 2);                                                       \
-            set_nan_##unit(&low, &high, ANY_NAN(unit));                                                      \
-        }                                                                                                    \
         put_##unit(to, low);                                                                                 \
         put_##unit(to + LANES_##unit / 2, high);                                                             \
     }                                                                                                        \
-    __attribute__((target(isa))) static void function##_##set(float *result, const uint16_t *halves,         \
-                                                              size_t elements)                               \
+    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
+                                                         size_t elements)                                    \
     {                                                                                                        \
         size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
         uint16_t tail[LANES_##unit] = {0};                                                                   \
-        float wide[LANES_##unit] = {0};                                                                      \
+        float wide[LANES_##unit];                                                                            \
         for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
-            function##_step_##set(result + i, halves + i);                                                   \
+            widen_step_##set(result + i, halves + i);                                                        \
         memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
-        if (adds)                                                                                            \
-            memcpy(wide, result + whole, rest * sizeof *wide);                                               \
-        function##_step_##set(wide, tail);                                                                   \
+        widen_step_##set(wide, tail);                                                                        \
         memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
     }
 
 #define CONVERSIONS(isa, unit, set)                                                                          \
-    WIDEN(widen, isa, unit, set, false)                                                                      \
-    WIDEN(add_widened, isa, unit, set, true)                                                                 \
+    WIDEN(isa, unit, set)                                                                                    \
     INLINE(isa) void narrow_step_##set(uint16_t *to, const float *from)                                      \
     {                                                                                                        \
         store_##set(to, get_##unit(from), get_##unit(from + LANES_##unit / 2));                              \
@@ -105,10 +97,9 @@
     COMBINE(scaled_sum, isa, unit, set, add_scaled, ANY_NAN, second, factor / (double)divisor,               \
             SCALED_OPERANDS)                                                                                 \
     COMBINE(scale, isa, unit, set, scaled, ANY_NAN, first, factor / (double)divisor, SCALED_OPERAND)         \
-    static const struct kernels kernels_##set = {                                                            \
-        sum_##set,           min_##set,        max_##set,           product_##set,                           \
-        scale_##set,         scaled_sum_##set, widen_##conversions, add_widened_##conversions,               \
-        narrow_##conversions};
+    static const struct kernels kernels_##set = {sum_##set,           min_##set,           max_##set,        \
+                                                 product_##set,       scale_##set,         scaled_sum_##set, \
+                                                 widen_##conversions, narrow_##conversions};
 
 /* Counts in one of the verbs. */
 #define FACTOR __attribute__((unused))
@@ -212,8 +203,7 @@ VERB(AVX512, __m512, low_wide, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)),
                                            16)))
 VERB(AVX512, __m512, high_wide, (const uint16_t *from), low_wide(from + LANES_avx512 / 2))
-WIDEN(widen, AVX512, avx512, wide, false)
-WIDEN(add_widened, AVX512, avx512, wide, true)
+WIDEN(AVX512, avx512, wide)
 #define narrow_wide narrow_bfloat16
 
 /* The upper halves, one more where the lower half is above 0x8000, or at it and the upper half is odd. */

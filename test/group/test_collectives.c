@@ -189,6 +189,3 @@ VARIANT(over_shm_rings_only_tiny_buffers_no_cache, "shm", "allreduce_algorithm",
 VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")
 VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
-GROUP_TEST(over_shm_all_to_all_tiny_buffers, all_cases, 1, MOST_RANKS < 5 ? MOST_RANKS : 5,
-           .transport = "shm", .seconds = 300,
-           SETTINGS("allreduce_algorithm", "flat", "shm_ring_bytes", "4096"))

@@ -279,21 +279,8 @@ static inline void reduce_check(const struct work *works, const struct reduce_ca
     }
 }
 
-/* Whether the algorithm can run on so many ranks. */
-static inline bool runs_on(const char *algorithm, int size)
-{
-    for (int i = 0; i < algorithm_count; i++) {
-        int most = algorithm_table[i]->most_ranks;
-        if (strcmp(algorithm_table[i]->name, algorithm) == 0 && most && size > most)
-            return false;
-    }
-    return true;
-}
-
 static inline void reduce_run(const struct reduce_case *c, int size)
 {
-    if (!runs_on(c->algorithm, size))
-        return;
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
     for (int rank = 0; rank < size; rank++) {

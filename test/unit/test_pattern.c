@@ -227,8 +227,7 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
 TEST(test_plans)
 {
     for (int i = 0; i < algorithm_count; i++) {
-        int most = algorithm_table[i]->most_ranks;
-        for (int size = 1; size <= (most ? most : SIZES); size++) {
+        for (int size = 1; size <= SIZES; size++) {
             bool rooted = algorithm_table[i]->operation == HVD_BROADCAST;
             for (int root = 0; root < (rooted ? size : 1); root++)
                 check_plans(algorithm_table[i], root, size, 1);
@@ -261,10 +260,6 @@ TEST(test_choice)
 {
     assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
-    assert_string_equal(chosen_on(3, HVD_ALLREDUCE, HVD_SUM, 1000, "auto"), "flat");
-    assert_string_equal(chosen_on(3, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "ring");
-    assert_string_equal(chosen_on(5, HVD_ALLREDUCE, HVD_SUM, 100000, "flat"), "flat");
-    assert_string_equal(chosen_on(6, HVD_ALLREDUCE, HVD_SUM, 10, "flat"), "doubling"); /* a set of them */
     assert_string_equal(chosen(HVD_ALLREDUCE, 1, "ring"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
@@ -326,14 +321,9 @@ TEST(test_names)
         ASSERT_OK(check_settings(names[i], false, 4, &check_status));
         ASSERT_OK(check_settings(names[i], true, 2, &check_status));
     }
-    ASSERT_OK(check_settings("flat", false, 5, &check_status));
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(status.text,
                         "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce on 4 ranks has no such algorithm; use "
-                        "one of: auto, flat, doubling, ring, chain");
-    assert_int_equal(check_settings("flat", false, 6, &status), HVD_INVALID_ARGUMENT);
-    assert_string_equal(status.text,
-                        "HOROVOD_ALLREDUCE_ALGORITHM=flat: allreduce on 6 ranks has no such algorithm; use "
                         "one of: auto, doubling, ring, chain");
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);

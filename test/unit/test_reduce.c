@@ -394,13 +394,6 @@ static void check_conversions(hvd_dtype dtype, const struct kernels *kernels)
             float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
             assert_true(value != value ? wide[i] != wide[i] : wide[i] == value && scaled_all[i] == from[i]);
         }
-        kernels->add_widened(wide, from, elements);
-        assert_true(elements == HALVES || wide[elements] == 5);
-        for (size_t i = 0; i < elements; i++) {
-            float value = dtype == HVD_BFLOAT16 ? from_BFLOAT16(from[i]) : from_FLOAT16(from[i]);
-            float should = value != value ? NAN : value + value;
-            assert_memory_equal(&wide[i], &should, sizeof should);
-        }
     }
     for (int i = 0; i < HALVES; i++) { /* all exponents, and ties */
         uint32_t bits = (uint32_t)(random_next() & (i % 2 ? 0xffffffff : 0xfffff000));
