@@ -18,31 +18,27 @@ void text_add(struct wire_writer *text, const char *format, ...)
     va_end(again);
 }
 
-/* Bytes of the well-formed UTF-8 character at the start, 0 when there is none. */
+/* Bytes of the well-formed UTF-8 character at the start, 0 when there is none: neither overlong forms, nor
+ * surrogates, nor anything above U+10FFFF. */
 static size_t character_length(const unsigned char *bytes, size_t length)
 {
-    static const struct {
-        unsigned char first, last; /* of the lead byte */
-        unsigned char low, high;   /* of the byte behind it: no overlong forms, no surrogates */
-        size_t length;
-    } forms[] = {
-        {0x00, 0x7f, 0x80, 0xbf, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (bytes[0] < forms[i].first || bytes[0] > forms[i].last)
-            continue;
-        if (length < forms[i].length)
+    size_t whole = *bytes < 0x80   ? 1
+                   : *bytes < 0xc0 ? 0
+                   : *bytes < 0xe0 ? 2
+                   : *bytes < 0xf0 ? 3
+                   : *bytes < 0xf8 ? 4
+                                   : 0;
+    uint32_t character = whole < 2 ? *bytes : *bytes & 0x7fu >> whole;
+    if (whole > length)
+        return 0;
+    for (size_t i = 1; i < whole; i++) {
+        if ((bytes[i] & 0xc0) != 0x80)
             return 0;
-        for (size_t b = 1; b < forms[i].length; b++) {
-            unsigned char low = b == 1 ? forms[i].low : 0x80, high = b == 1 ? forms[i].high : 0xbf;
-            if (bytes[b] < low || bytes[b] > high)
-                return 0;
-        }
-        return forms[i].length;
+        character = character << 6 | (bytes[i] & 0x3f);
     }
-    return 0;
+    bool overlong = character < (whole == 2 ? 0x80u : whole == 3 ? 0x800u : whole == 4 ? 0x10000u : 0);
+    bool surrogate = character >> 11 == 0xd800 >> 11;
+    return overlong || surrogate || character > 0x10ffff ? 0 : whole;
 }
 
 void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length)

@@ -132,6 +132,7 @@ TEST(test_names_are_escaped)
     escapes_to("a\"b\\c", 5, ">a\\\"b\\\\c");
     escapes_to("\n\t\x01\x7f\0", 5, ">\\u000a\\u0009\\u0001\\u007f\\u0000");
     escapes_to("gr\xc3\xb6\xc3\x9f", 6, ">gr\xc3\xb6\xc3\x9f");
+    escapes_to("\xf8\x90\x80\x80", 4, ">\\ufffd\\ufffd\\ufffd\\ufffd");
     escapes_to("\xe2\x82\xac\xf0\x9f\x98\x80", 7, ">\xe2\x82\xac\xf0\x9f\x98\x80");
     escapes_to("\xff\x80", 2, ">\\ufffd\\ufffd");
     escapes_to("\xc3", 1, ">\\ufffd");                                  /* cut off */
