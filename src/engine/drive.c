@@ -132,6 +132,7 @@ static bool driver_leave(struct hvd_context *context)
     bool nap = context->napping && quiet;
     bool news = !nap && !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
+    bool left = context->leave_said; /* the driver's, so read before the word is free */
     /* The background thread may sleep until the deadline that it read before: an earlier one needs it
      * awake. */
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
@@ -141,7 +142,8 @@ static bool driver_leave(struct hvd_context *context)
     if (!nap)
         wake_listener(context);
     /* A submission pushed before that store found the word taken and rang nobody: look again. */
-    return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added);
+    return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added) ||
+           (!left && atomic_load(&context->leaving));
 }
 
 static void call_finished(struct hvd_handle *handle)

@@ -1,0 +1,82 @@
+/* test_wake.c - wake-ups that a race could lose: what one thread leaves to another that is about to sleep.
+ * The model in test/model found them; each is here as the program that shows it. */
+#include "base/clock.h"
+#include "group.h"
+
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SOON 10.0 /* s; long before a rank looks by itself */
+
+static _Atomic(int) rank_0_done;
+
+static void wait_for(_Atomic(int) *flag, int value, const char *what)
+{
+    int64_t deadline = clock_after(SOON);
+    while (atomic_load(flag) != value) {
+        CHECK(clock_now() < deadline, "no %s", what);
+        usleep(1000);
+    }
+}
+
+static void wait_for_rank_0(void) /* at most as long as the group may take */
+{
+    while (!atomic_exchange(&rank_0_done, 0))
+        usleep(1000);
+}
+
+static hvd_handle *submit(hvd_context *context, const char *name, float *value, hvd_done_fn done, bool waits)
+{
+    static const int64_t shape[] = {1};
+    hvd_handle *handle;
+    hvd_tensor tensor = tensor_of(value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.done = done;
+    request.waits = waits;
+    CHECK_OK(hvd_submit(context, &request, &handle, &check_status));
+    return handle;
+}
+
+/* ---- a shutdown while the progress thread goes to sleep --------------------------------------------------
+ */
+
+enum { HOLD_OFF, HOLD_NEXT, HOLDING };
+static _Atomic(int) hold;
+
+/* The engine's calls, too. One that arms a mesh with TCP links comes between the last turn of progress and
+ * the release of the word: there the progress thread is held for longer than a caller yields. */
+int epoll_ctl(int poller, int operation, int descriptor, struct epoll_event *event)
+{
+    int expected = HOLD_NEXT;
+    if (operation == EPOLL_CTL_MOD && event->events &&
+        atomic_compare_exchange_strong(&hold, &expected, HOLDING))
+        usleep(100000);
+    return (int)syscall(SYS_epoll_ctl, poller, operation, descriptor, event);
+}
+
+static void leave_beside_arming(struct member *member)
+{
+    hvd_context *context = join_job(member, "left", member->rank, member->size);
+    if (member->rank == 0) {
+        float value = 1;
+        usleep(50000); /* both progress threads sleep */
+        atomic_store(&hold, HOLD_NEXT);
+        hvd_handle *alone = submit(context, "alone", &value, NULL, false); /* rank 1 does not: it stays */
+        wait_for(&hold, HOLDING, "arming");
+        int64_t deadline = clock_after(SOON);
+        hvd_shutdown(context);
+        CHECK(clock_now() < deadline, "the shutdown woke nobody");
+        hvd_status status;
+        CHECK(hvd_test(alone, &status) == HVD_SHUT_DOWN, "%s", status.text);
+        hvd_release(alone);
+        atomic_store(&rank_0_done, 1);
+    } else {
+        wait_for_rank_0();
+        hvd_shutdown(context);
+    }
+    check_allreduce_works(member, "end");
+}
+
+GROUP_TEST(test_leave_beside_arming, leave_beside_arming, 2, 2, .transport = "tcp")
