@@ -141,8 +141,11 @@ static bool driver_leave(struct hvd_context *context)
     atomic_store(&context->driver, DRIVER_FREE);
     if (!nap)
         wake_listener(context);
+    /* Here, not by the caller: a thread that took the word meanwhile finds the deadline stored already. */
+    if (sooner)
+        mesh_wake(context->world->mesh);
     /* A submission pushed before that store found the word taken and rang nobody: look again. */
-    return news || sooner || atomic_load(&context->queue) || atomic_load(&context->added) ||
+    return news || atomic_load(&context->queue) || atomic_load(&context->added) ||
            (!left && atomic_load(&context->leaving));
 }
 

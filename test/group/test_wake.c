@@ -10,7 +10,7 @@
 
 #define SOON 10.0 /* s; long before a rank looks by itself */
 
-static _Atomic(int) rank_0_done;
+static _Atomic(int) rank_0_waits, rank_0_done;
 
 static void wait_for(_Atomic(int) *flag, int value, const char *what)
 {
@@ -79,4 +79,53 @@ static void leave_beside_arming(struct member *member)
     check_allreduce_works(member, "end");
 }
 
+/* ---- a deadline that comes up while a `done` function is called -------------------------------------------
+ */
+
+static void note_call(void *argument, const hvd_status *status)
+{
+    (void)status;
+    (void)argument;
+}
+
+/* The deadline of the request that stalls is earlier than the one that the progress thread sleeps until. */
+static void stall_beside_call(struct member *member)
+{
+    const char *const settings[] = {"stall_shutdown_seconds", "1", NULL};
+    struct member stalls = *member;
+    stalls.settings = settings;
+    hvd_context *context = join_job(&stalls, "stalls", member->rank, member->size);
+    float value = 1, other = 1;
+    if (member->rank == 0) {
+        usleep(50000); /* both progress threads sleep, without a deadline */
+        hvd_handle *alone = submit(context, "alone", &value, NULL, true);
+        hvd_handle *both = submit(context, "both", &other, note_call, true);
+        atomic_store(&rank_0_waits, 1);
+        CHECK_OK(hvd_wait(both, 30, &check_status));
+        hvd_release(both);
+        hvd_status status;
+        int64_t deadline = clock_after(SOON);
+        while (hvd_test(alone, &status) == HVD_IN_PROGRESS) {
+            CHECK(clock_now() < deadline, "nobody looks at the request that stalls");
+            usleep(1000);
+        }
+        CHECK(hvd_test(alone, &status) == HVD_TIMED_OUT, "%s", status.text);
+        hvd_release(alone);
+        atomic_store(&rank_0_done, 1);
+    } else {
+        while (!atomic_exchange(&rank_0_waits, 0))
+            ;
+        int64_t moment = clock_now() + 200000; /* rank 0 drives by now, and does not sleep yet */
+        while (clock_now() < moment)
+            ;
+        hvd_handle *both = submit(context, "both", &other, NULL, true);
+        CHECK_OK(hvd_wait(both, 30, &check_status));
+        hvd_release(both);
+        wait_for_rank_0();
+    }
+    hvd_shutdown(context);
+    check_allreduce_works(member, "end");
+}
+
 GROUP_TEST(test_leave_beside_arming, leave_beside_arming, 2, 2, .transport = "tcp")
+GROUP_TEST(test_stall_beside_call, stall_beside_call, 2, 2, EVERY_TRANSPORT)
