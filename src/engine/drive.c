@@ -169,14 +169,9 @@ static bool run_finished_calls(struct hvd_context *context)
     if (!handles)
         return true;
     context->finished_calls = NULL;
-    bool pending = driver_leave(context);
+    driver_leave(context); /* what is to be done then, this thread or the one that takes over finds again */
     call_finished(handles);
-    if (driver_try(context))
-        return true;
-    /* There was news that nobody rings for: should the other thread have left again, somebody has to look. */
-    if (pending)
-        drive_notify(context);
-    return false;
+    return driver_try(context);
 }
 
 void drive_finish_calls(struct hvd_context *context)
