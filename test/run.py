@@ -134,6 +134,10 @@ def run_launch(result: Result) -> None:
     pytest(result, "launch")
 
 
+def run_model(result: Result) -> None:
+    pytest(result, "model")
+
+
 def run_house(result: Result) -> None:
     pytest(result, "house")
 
@@ -229,6 +233,8 @@ def run_soak(result: Result) -> None:
         lives = pytest_words("test/python", "/dev/null")
         done = call("horovodrun", "-np", str(size), *lives, "-k", "many_lives", **whole)
         result.add(f"1,000 lives of {size} processes", "passed" if done else "failed")
+    done = call(*pytest_words("test/model", "/dev/null"), "-k", "no_wake_up", **whole)
+    result.add("the model, long scenarios, too", "passed" if done else "failed")
     rounds = 0
     while not rounds or (time.monotonic() < end and not result.failed):
         rounds += 1
@@ -244,6 +250,7 @@ KINDS: dict[str, Callable[[Result], None]] = {
     "unit": lambda result: ctest(result, BUILD, "unit", "unit"),
     "group": lambda result: ctest(result, BUILD, "group", "group"),
     "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate"),
+    "model": run_model,
     "launch": run_launch,
     "python": run_python,
     "house": run_house,
@@ -255,8 +262,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds on two idle cores; a kind that needs more is due for a second look. Together 15 minutes.
 BUDGETS = {
-    "unit": 30, "group": 45, "simulate": 90, "launch": 270, "python": 180, "house": 15, "lint": 120,
-    "sanitize": 180, "fuzz": 60,
+    "unit": 30, "group": 45, "simulate": 90, "model": 90, "launch": 270, "python": 180, "house": 15,
+    "lint": 120, "sanitize": 180, "fuzz": 60,
 }  # fmt: skip
 
 

@@ -1,0 +1,17 @@
+/* A thread waits for an operation with a `done` function, which submits the next one; beside it one runs that is
+ * flushed at a time. */
+#define OPERATIONS 3
+#define TIMED      1
+#define FROM_PEER  6
+#define CALLS_BACK 2
+#define CALLBACK   hvd_submit(2)
+#include "drive.pml"
+
+active proctype caller()
+{
+    LOCALS;
+    push(0);
+    hvd_run(1);
+    hvd_test(2);
+    hvd_test(0)
+}

@@ -1,0 +1,560 @@
+/* drive.pml - the protocol of src/engine/drive.c: which thread makes progress, which sleep, and what wakes them.
+ *
+ * Each step is one sequentially consistent operation of the C code together with what only the thread that makes
+ * progress touches. A comment between bars, function and statement, quotes the C code; test_model.py refuses one that
+ * is no longer in the source, and an atomic operation of drive.c that none quotes.
+ *
+ * Not covered: orders weaker than sequentially consistent, spurious returns of futex_wait, heartbeats (they would
+ * hide a lost wake-up for seconds), time limits other than passed or not: a thread may stop polling and yielding after
+ * any turn.
+ *
+ * A scenario includes this file; it says how many operations there are and what each needs, and has the user
+ * threads. A state in which no thread can go on is an error unless each user thread has ended. */
+
+#ifndef OPERATIONS
+#define OPERATIONS 2
+#endif
+#ifndef FROM_PEER /* operations that need data of the peer; sets are masks, 1 << operation */
+#define FROM_PEER 0
+#endif
+#ifndef LOCAL_STEP /* that have, once the data are here, a step left for which no peer rings */
+#define LOCAL_STEP 0
+#endif
+#ifndef TIMED /* that are flushed at a time, with the data or without */
+#define TIMED 0
+#endif
+#ifndef CALLS_BACK /* that have a `done` function */
+#define CALLS_BACK 0
+#endif
+#ifndef CALLBACK /* what that does */
+#define CALLBACK skip
+#endif
+#ifndef MESSAGES /* messages of the coordination that the peer sends, and waits for an answer to */
+#define MESSAGES 0
+#endif
+
+#define FLUSH_TIME 1 /* of the timed operations */
+#define NEVER      2 /* CLOCK_NEVER */
+
+#define bit(i)  (1 << (i))
+#define CLOSED  OPERATIONS       /* context->closed, as one more handle */
+#define MESSAGE (OPERATIONS + 1) /* on channel 0: as one more operation that is always wanted */
+#define DRIVER  (OPERATIONS + 2) /* context->driver, as a futex word */
+#define NOTHING 255
+
+#define THREADS 5 /* process numbers: the progress thread, peer, clock, user threads */
+
+/* context->driver */
+#define DRIVER_FREE  0
+#define DRIVER_TAKEN 1
+
+/* handle->state */
+#define HANDLE_IN_FLIGHT 0
+#define HANDLE_AWAITED   1
+#define HANDLE_DONE      2
+
+/* Shared. */
+byte driver = DRIVER_FREE;
+byte deadline = NEVER;
+bool listener_waits;
+byte wanted;
+byte queue; /* a mask */
+bool added;
+bool leaving, stop;
+bool ended; /* the progress thread */
+byte state[OPERATIONS + 1];
+
+/* The driver's only. */
+bool napping, driven;
+bool leave_said;
+byte waiting;  /* operations taken, which wait for the peer or for a time */
+byte steps;    /* which have a local step that can move */
+byte finished; /* which end in this turn */
+bool adopted;
+
+/* The mesh, and the kernel. */
+bool event = true; /* hvd_init: mesh_wake at the end */
+byte arrived;      /* published by the peer, not yet received; a mask */
+bool armed = true; /* shm: segment->memory->sleeping; tcp: the poller of the sockets is in the bell. hvd_init arms */
+bool doorbell;     /* shm: a byte in the socket */
+byte ready;        /* tcp: what the sockets' poller knows; a mask */
+byte readable;     /* tcp: and has told the links; a mask; the driver's */
+byte sleeps_on[THREADS] = NOTHING; /* the futex word of each sleeping thread */
+byte now;                          /* 0 before FLUSH_TIME */
+
+/* For the properties. */
+byte drivers;
+bool answered;
+
+#define wants        ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
+#define is_quiet     (!waiting && !steps)
+#define next_flush   ((waiting & TIMED) -> FLUSH_TIME : NEVER)
+
+#ifdef TCP
+#define any_news     (arrived & readable & wants)
+#define bell_rings   (event || (armed && ready))
+#define kernel_news  ready
+#else
+#define any_news     (arrived & wants)
+#define bell_rings   (event || doorbell)
+#define kernel_news  doorbell
+#endif
+
+/* Of every thread: the results of the functions below. */
+#define LOCALS                                                                                               \
+    bool moved, quiet, nap, news, sooner, left, pending, mine, looks;                                        \
+    byte calls, taken, each
+
+/* ---- base/futex.c --------------------------------------------------------------------------------------- */
+
+inline futex_wait(word, value, expected, timeout_passed)
+{
+    atomic {
+        if
+        :: value == expected -> sleeps_on[_pid] = word
+        :: else
+        fi
+    }
+    (sleeps_on[_pid] == NOTHING || (timeout_passed)) -> sleeps_on[_pid] = NOTHING
+}
+
+inline wake_all(word) /* in a step */
+{
+    each = 0;
+    do
+    :: each < THREADS ->
+        if
+        :: sleeps_on[each] == word -> sleeps_on[each] = NOTHING
+        :: else
+        fi;
+        each++
+    :: else -> break
+    od;
+    each = 0
+}
+
+/* ---- engine/progress.c ---------------------------------------------------------------------------------- */
+
+#ifdef TCP
+#define kernel_news ready
+#define mesh_poll   readable = readable | ready; ready = 0 /* |tcp_poll: platform_poller_take(mesh->sockets| */
+#else
+#define kernel_news doorbell
+#define mesh_poll   doorbell = false /* |shm_poll: platform_receive_with_fd(peer->doorbell| */
+#endif
+
+inline mesh_wake()
+{
+    event = true /* |mesh_wake: platform_event_set(mesh->event)| */
+}
+
+inline choose_look()
+{
+    if
+    :: kernel_news -> looks = true
+    :: looks = false
+    fi
+}
+
+/* A turn. Each thing that it reads or writes belongs to another thread, which cares for no other: to do all at once
+ * leaves out no order that matters. Only some turns look at the kernel, a thread at random ones. */
+inline progress()
+{
+    d_step {
+        assert(drivers == 1);
+        if
+        :: looks -> mesh_poll /* |progress: context->turns++ % TURNS_PER_POLL| */
+        :: else
+        fi;
+        looks = false;
+        moved = queue != 0; /* |take_submissions: newest = atomic_exchange(&context->queue, NULL)| */
+        waiting = waiting | queue;
+        queue = 0;
+        adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
+        added = false;
+        leave_said = leave_said || leaving; /* |announce_leaving: &context->leaving| */
+        moved = moved || steps;
+        finished = steps;
+        steps = 0;
+        taken = arrived & wants; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
+#ifdef TCP
+        taken = taken & readable;
+        readable = readable & ~wants; /* read until there is no more */
+#endif
+        arrived = arrived & ~taken;
+        moved = moved || taken;
+        answered = answered || (taken & bit(MESSAGE));
+        finished = finished | (taken & waiting & ~LOCAL_STEP);
+        steps = taken & waiting & LOCAL_STEP;
+        finished = finished | (now >= FLUSH_TIME -> waiting & TIMED : 0);
+        if
+        :: taken & bit(CLOSED) -> /* whatever is left ends with an error */
+            finished = finished | waiting | steps | bit(CLOSED);
+            steps = 0
+        :: else
+        fi;
+        moved = moved || finished;
+        waiting = waiting & ~(finished | steps);
+        quiet = is_quiet;
+        calls = finished & CALLS_BACK;
+        taken = 0;
+        do
+        :: finished & bit(taken) ->
+            finished = finished & ~bit(taken);
+            if
+            :: state[taken] == HANDLE_AWAITED -> wake_all(taken) /* |handle_finish: futex_wake_all(&handle->state)| */
+            :: else
+            fi;
+            state[taken] = HANDLE_DONE /* |handle_finish: atomic_exchange_explicit(&handle->state, HANDLE_DONE| */
+        :: finished && !(finished & bit(taken)) -> taken++
+        :: else -> break
+        od;
+        taken = 0
+    }
+}
+
+/* ---- engine/drive.c ------------------------------------------------------------------------------------- */
+
+/* A peer that rings between compare-and-swap and disarming is one that read the word before and rings late. */
+inline driver_try()
+{
+    d_step { /* the first load, |driver_try: atomic_load_explicit(&context->driver|, only spares the other */
+        /* |driver_try: atomic_compare_exchange_strong(&context->driver, &expected, DRIVER_TAKEN)| */
+        mine = driver == DRIVER_FREE;
+        if
+        :: mine ->
+            driver = DRIVER_TAKEN;
+            drivers++;
+            assert(drivers == 1);
+            quiet = is_quiet;
+            armed = false /* |driver_try: disarm(context)| |mesh_disarm: sleeping, 0| */
+        :: else
+        fi
+    }
+}
+
+inline wake_listener()
+{
+    d_step {
+        if
+        :: listener_waits -> /* |wake_listener: atomic_load(&context->listener_waits)| */
+            wake_all(DRIVER) /* |wake_listener: futex_wake_all(&context->driver)| */
+        :: else
+        fi
+    }
+}
+
+inline driver_leave()
+{
+    d_step {
+        nap = napping && quiet; /* |driver_leave: bool nap = context->napping && quiet| */
+        armed = !nap /* |mesh_arm: sleeping, 1| |mesh_arm: mesh->sockets, POLLER_READ| */
+    }
+    d_step {
+        news = !nap && (any_news || steps); /* |arm: mesh_arm(lane->mesh) && !lane_is_ready(lane)| */
+        left = leave_said; /* |driver_leave: bool left = context->leave_said| */
+        /* |driver_leave: deadline < atomic_exchange(&context->deadline, deadline) && !nap| */
+        sooner = next_flush < deadline && !nap;
+        deadline = next_flush
+    }
+    d_step { driver = DRIVER_FREE; drivers-- } /* |driver_leave: atomic_store(&context->driver, DRIVER_FREE)| */
+    if
+    :: !nap -> wake_listener() /* |driver_leave: wake_listener(context)| */
+    :: nap
+    fi;
+    if
+    :: sooner -> mesh_wake() /* |driver_leave: mesh_wake(context->world->mesh)| */
+    :: !sooner
+    fi;
+    d_step {
+        /* |driver_leave: atomic_load(&context->queue) || atomic_load(&context->added)| */
+        /* |driver_leave: (!left && atomic_load(&context->leaving))| */
+        pending = news || queue || added || (!left && leaving);
+        nap = false;
+        news = false;
+        sooner = false;
+        left = false
+    }
+}
+
+inline drive_notify()
+{
+    if
+    :: atomic { driver == DRIVER_FREE -> /* |drive_notify: atomic_load(&context->driver) != DRIVER_FREE| */
+        mesh_wake() };  /* |drive_notify: mesh_wake(context->world->mesh)| */
+        wake_listener() /* |drive_notify: wake_listener(context)| */
+    :: driver != DRIVER_FREE
+    fi
+}
+
+inline push(operation)
+{
+    d_step { queue = queue | bit(operation) } /* |push: atomic_compare_exchange_weak(&context->queue| */
+}
+
+inline hvd_submit(operation)
+{
+    push(operation);
+    drive_notify() /* |hvd_submit: drive_notify(context)| */
+}
+
+/* Leaves `mine` false when another thread took over. */
+inline run_finished_calls()
+{
+    if
+    :: calls ->
+        driver_leave(); /* |run_finished_calls: driver_leave(context)| */
+        pending = false;
+        CALLBACK; /* |run_finished_calls: call_finished(handles)| */
+        calls = 0;
+        driver_try() /* |run_finished_calls: driver_try(context)| */
+    :: !calls
+    fi
+}
+
+/* `gives_up`: the caller's deadline is over. */
+inline drive_as_caller(word, gives_up)
+{
+    driven = true; /* |drive_as_caller: context->driven = true| */
+    do
+    :: atomic { state[word] != HANDLE_DONE -> /* |drive_as_caller: atomic_load_explicit(word| */
+        choose_look() };
+        progress();
+        run_finished_calls();
+        if
+        :: !mine -> break
+        :: mine && moved && !(gives_up)
+        :: mine && !moved && !(gives_up) /* |drive_as_caller: patience_spend(&patience)| */
+        :: mine && !moved -> break
+        :: mine && (gives_up) -> break
+        fi
+    :: state[word] == HANDLE_DONE -> break
+    od;
+    moved = false;
+    if
+    :: mine && !quiet -> /* |drive_as_caller: is_quiet(context)| */
+        choose_look();
+        progress();
+        moved = false;
+        run_finished_calls()
+    :: !mine || quiet
+    fi;
+    if
+    :: mine ->
+        driver_leave(); /* |drive_as_caller: driver_leave(context)| */
+        if
+        :: pending -> drive_notify() /* |drive_as_caller: drive_notify(context)| */
+        :: !pending
+        fi;
+        pending = false
+    :: !mine
+    fi;
+    mine = false;
+    quiet = false
+}
+
+inline wait_for_driver(word)
+{
+    wanted++; /* |wait_for_driver: atomic_fetch_add(&context->wanted, 1)| */
+    do
+    :: state[word] == HANDLE_DONE -> break /* |wait_for_driver: atomic_load_explicit(word| */
+    :: state[word] != HANDLE_DONE ->
+        driver_try(); /* |wait_for_driver: mine = driver_try(context)| */
+        if
+        :: mine -> break
+        :: !mine
+        :: !mine -> break /* |wait_for_driver: patience_spend(&patience)| */
+        fi
+    od;
+    wanted-- /* |wait_for_driver: atomic_fetch_sub(&context->wanted, 1)| */
+}
+
+inline drive_until(word, gives_up)
+{
+    do
+    :: state[word] == HANDLE_DONE -> break /* |drive_until: atomic_load_explicit(word| */
+    :: state[word] != HANDLE_DONE ->
+        driver_try(); /* |drive_until: driver_try(context)| */
+        if
+        :: !mine -> wait_for_driver(word)
+        :: mine
+        fi;
+        if
+        :: mine -> drive_as_caller(word, gives_up)
+        :: !mine
+        fi;
+        if
+        :: gives_up -> break
+        :: !(gives_up) -> /* a load that sees HANDLE_DONE, or a CAS that fails, goes round the loop */
+            d_step { /* |drive_until: atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED)| */
+                if
+                :: state[word] == HANDLE_IN_FLIGHT -> state[word] = HANDLE_AWAITED
+                :: else
+                fi
+            }
+            futex_wait(word, state[word], HANDLE_AWAITED, gives_up) /* |drive_until: futex_wait(word| */
+        fi
+    od
+}
+
+/* Leaves in `naps` whether the thread shall nap. */
+inline drive_in_background()
+{
+    do
+    :: true ->
+        choose_look();
+        progress();
+        run_finished_calls();
+        if
+        :: !mine -> naps = true; break
+        /* |drive_in_background: atomic_load_explicit(&context->wanted| |drive_in_background: patience_spend(&patience)| */
+        :: mine && !wanted
+        :: mine && (!moved || wanted) ->
+            d_step {
+                moved = false;
+                naps = driven;
+                napping = driven; /* |drive_in_background: context->napping = context->driven| */
+                driven = false /* |drive_in_background: context->driven = false| */
+            }
+            driver_leave(); /* |drive_in_background: driver_leave(context)| */
+            if
+            :: pending -> mesh_wake() /* |drive_in_background: mesh_wake(context->world->mesh)| */
+            :: !pending
+            fi;
+            pending = false;
+            break
+        fi
+    od;
+    moved = false;
+    mine = false;
+    quiet = false
+}
+
+inline wait_until_free()
+{
+    listener_waits = true; /* |wait_until_free: atomic_store(&context->listener_waits, 1)| */
+    futex_wait(DRIVER, driver, DRIVER_TAKEN, naps); /* |wait_until_free: futex_wait(&context->driver, DRIVER_TAKEN| */
+    listener_waits = false /* |wait_until_free: atomic_store(&context->listener_waits, 0)| */
+}
+
+/* listen_and_drive */
+active proctype progress_thread()
+{
+    bool naps;
+    byte until;
+    LOCALS;
+    do
+    :: stop -> break /* |listen_and_drive: atomic_load(&context->stop)| */
+    :: else ->
+        driver_try(); /* |listen_and_drive: driver_try(context)| */
+        if
+        :: mine -> drive_in_background()
+        :: !mine -> wait_until_free()
+        fi;
+        if
+        :: stop || driver != DRIVER_FREE /* |listen_and_drive: atomic_load(&context->driver) != DRIVER_FREE| */
+        :: else ->
+            until = deadline; /* |listen_and_drive: atomic_load(&context->deadline)| */
+end_asleep:
+            /* |mesh_sleep: platform_poller_wait(mesh->bell, deadline)| */
+            (bell_rings || naps || now >= until) -> until = 0;
+            event = false /* |mesh_sleep: platform_event_clear(mesh->event)| */
+        fi
+    od;
+    ended = true
+}
+
+/* ---- the world around ----------------------------------------------------------------------------------- */
+
+inline publish(what)
+{
+#ifdef TCP
+    d_step { arrived = arrived | what; ready = ready | what } /* |shm_send: ring_write(&shm->out| */
+#else
+    arrived = arrived | what;
+    if
+    :: armed -> /* |wake_if_sleeping: atomic_load(sleeping)| */
+        if
+        :: atomic { armed -> armed = false }; /* |wake_if_sleeping: atomic_exchange(sleeping, 0)| */
+            doorbell = true /* |wake_if_sleeping: ring_doorbell(peer)| */
+        :: else
+        fi
+    :: else
+    fi
+#endif
+}
+
+active proctype peer()
+{
+    byte left = FROM_PEER | MESSAGES;
+    byte one;
+    do
+    :: left ->
+        if
+        :: left & bit(0) -> one = 0
+        :: left & bit(1) -> one = 1
+        :: left & bit(2) -> one = 2
+        :: left & bit(3) -> one = 3
+        fi;
+        left = left & ~bit(one);
+        publish(bit(one));
+        if
+        :: one == MESSAGE -> answered
+        :: else
+        fi
+    :: else -> break
+    od;
+#ifdef SHUTDOWN
+    leave_said;
+    publish(bit(CLOSED))
+#endif
+}
+
+#if TIMED || defined(LIMITED)
+active proctype time()
+{
+    now = FLUSH_TIME
+}
+#endif
+
+/* ---- engine/submit.c and other calls of user threads ---------------------------------------------------- */
+
+inline hvd_wait(operation)
+{
+    drive_until(operation, false) /* |hvd_wait: drive_until(handle->context, &handle->state| */
+}
+
+/* With a time limit; afterwards the operation may be done or not. */
+inline hvd_wait_limited(operation)
+{
+    drive_until(operation, now >= FLUSH_TIME)
+}
+
+inline hvd_run(operation)
+{
+    push(operation);
+    hvd_wait(operation)
+}
+
+/* A thread that asks again and again whether it is done. */
+inline hvd_test(operation)
+{
+    state[operation] == HANDLE_DONE
+}
+
+/* The last part of hvd_process_set_add: the other members wait until this rank is there. */
+inline hand_over()
+{
+    added = true; /* |hand_over: atomic_compare_exchange_weak(&context->added| */
+    drive_notify() /* |hand_over: drive_notify(context)| */
+}
+
+inline hvd_shutdown()
+{
+    leaving = true; /* |hvd_shutdown: atomic_store(&context->leaving, true)| */
+    drive_notify(); /* |hvd_shutdown: drive_notify(context)| */
+    drive_until(CLOSED, false); /* |hvd_shutdown: drive_until(context, &context->closed| */
+    stop = true; /* |drive_stop_background: atomic_store(&context->stop, true)| */
+    mesh_wake(); /* |drive_stop_background: mesh_wake(context->world->mesh)| */
+    ended /* |drive_stop_background: pthread_join(context->background, NULL)| */
+}

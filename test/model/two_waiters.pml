@@ -1,0 +1,17 @@
+/* Two threads wait, each for an operation of its own that is flushed at a time: whichever of them drives leaves the
+ * deadline to the progress thread. */
+#define OPERATIONS 2
+#define TIMED      3
+#include "drive.pml"
+
+active proctype first()
+{
+    LOCALS;
+    hvd_run(0)
+}
+
+active proctype second()
+{
+    LOCALS;
+    hvd_run(1)
+}
