@@ -1,9 +1,8 @@
 /* context.h - what one rank of one job holds; shared by the files of engine/ only.
  *
- * Threads. One thread at a time drives: it owns the mesh, the executor and the lanes. It is a caller that
- * waits, or else the background thread. `driver` says whether somebody drives; whenever nobody does, the mesh
- * is armed and the background thread listens, or naps while this rank waits for nothing. User threads touch
- * only the submission queue, their handles and the atomics. */
+ * Threads. The holder of the progress lock, a caller that waits or else the progress thread, owns the meshes,
+ * the executors, the lanes and the fields marked so. User threads touch only the submission queue, their
+ * handles and the atomics. drive.c says what each thread must do so that no wake-up is lost. */
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
@@ -34,39 +33,40 @@ struct hvd_context {
     atomic_bool forked; /* this is the child's copy */
 
     struct counters counters;
-    struct timeline *timeline; /* NULL: not asked for, or another rank's; constant once somebody drives */
+    struct timeline
+        *timeline; /* NULL: not asked for, or another rank's; constant once a thread makes progress */
 
-    struct tuning *tuning; /* NULL: not asked for, over, or another rank's; driver only */
+    struct tuning *tuning; /* NULL: not asked for, over, or another rank's; under the lock */
 
     uint32_t generation; /* of the job's name: how often this rank had joined it before */
 
     struct lane *world;           /* all ranks; the first in the list of lanes */
-    _Atomic(struct lane *) added; /* process sets that the driver has not yet taken into the list */
+    _Atomic(struct lane *) added; /* process sets not yet in the list of lanes */
     struct sets sets;
-    int last_set; /* the highest id given out; driver only */
+    int last_set; /* the highest id given out; under the lock */
 
-    atomic_uint driver;                 /* DRIVER_* in drive.c */
-    _Atomic int64_t deadline;           /* when the background thread has to look though nothing arrives */
-    atomic_uint listener_waits;         /* the background thread sleeps on `driver` */
-    bool napping;                       /* and looks again soon, unasked; driver only */
-    bool driven;                        /* by a caller, since the last look; driver only */
-    atomic_int wanted;                  /* callers that would rather drive than wait */
+    atomic_uint progress_lock;          /* LOCKED or UNLOCKED, see drive.c; a futex word */
+    _Atomic int64_t deadline;           /* when the progress thread wakes though nothing arrives */
+    atomic_uint thread_waits;           /* the progress thread sleeps on the lock */
+    bool polls_periodically;            /* the progress thread, so that peers need not ring; under the lock */
+    bool caller_active;                 /* made progress since the progress thread did; under the lock */
+    atomic_int waiters;                 /* callers that wait for the lock; a hint */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
-    int64_t next_look;   /* at peers that keep silent; 0: this rank does not wait; driver only */
+    int64_t next_look;   /* at peers that keep silent; 0: this rank does not wait; under the lock */
     unsigned turns;      /* of progress, to look at the kernel only now and then */
     int64_t caller_spin; /* ns of polling before yielding */
-    int crowded;         /* the driver's: see drive.c */
+    int same_core_waits; /* under the lock: see drive.c */
 
-    atomic_bool leaving;     /* hvd_shutdown was called */
-    bool leave_said;         /* and the coordinator knows; driver only */
-    atomic_uint closed;      /* nobody needs this rank any more; a futex word */
-    hvd_status fault;        /* code not HVD_OK: what a callback found; driver only */
-    atomic_bool failed;      /* `failure` is valid */
-    hvd_status failure;      /* why nothing runs any more; written once, before `failed` */
-    atomic_bool stop;        /* the background thread has to end */
-    bool background_running; /* `background` is valid */
-    pthread_t background;
+    atomic_bool leaving; /* hvd_shutdown was called */
+    bool leave_said;     /* and the coordinator knows; under the lock */
+    atomic_uint closed;  /* nobody needs this rank any more; a futex word */
+    hvd_status fault;    /* code not HVD_OK: what a callback found; under the lock */
+    atomic_bool failed;  /* `failure` is valid */
+    hvd_status failure;  /* why nothing runs any more; written once, before `failed` */
+    atomic_bool stop;    /* the progress thread has to end */
+    bool thread_running; /* `progress_thread` is valid */
+    pthread_t progress_thread;
 
     struct forked_watch watch; /* sets `forked` */
 };

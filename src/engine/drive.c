@@ -1,10 +1,36 @@
-/* drive.c - "whoever waits, works" (docs/architecture.md).
+/* drive.c - which thread makes progress, which sleep, and what wakes them. Any thread.
  *
- * The word `driver` is free or taken. Whoever frees it arms the mesh first, so that peers ring; the
- * background thread, asleep inside mesh_sleep, hears them. While callers drive again and again it naps
- * instead: it looks every NAP whether they still do, and a caller that leaves nothing to be done need not be
- * rung for. So a blocking call takes the word with one compare-and-swap, and makes no system call unless it
- * has to wait long. */
+ * One thread at a time holds the progress lock and calls progress(): a caller that waits for a handle, since
+ * handing its work to another thread would cost two context switches, or else the progress thread. Waiting
+ * goes from polling to yielding to sleeping (backoff). A blocking call takes the lock with one
+ * compare-and-swap and makes no system call unless it has to wait long.
+ *
+ *   state            lock    mesh       the progress thread sleeps in        until
+ *   IDLE_ARMED       free    armed      mesh_sleep                           doorbell, socket, event,
+ * deadline PROGRESS_THREAD  taken   disarmed   - CALLER           taken   disarmed   wait_for_release, or
+ * mesh_sleep      release, or event, deadline POLLING          free    disarmed   mesh_sleep POLL_PERIOD,
+ * event, deadline
+ *
+ * POLLING is IDLE_ARMED for a rank without anything under way whose callers come again and again: arming, and
+ * the wake-up of a thread for each message, would cost them more than a peer's message that waits for
+ * POLL_PERIOD.
+ *
+ * Invariants; test/model checks them in all interleavings:
+ *  1. Only the holder of the lock touches the meshes, the lanes, the executors and the fields of struct
+ * hvd_context so marked. All shared words here are sequentially consistent, except hints.
+ *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
+ * MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under way
+ * and the progress thread MUST poll periodically.
+ *  3. A thread that adds work (queue, added, leaving) MUST store it before it loads the lock. If it finds the
+ * lock taken it need not wake a thread, since a release MUST look for such work after it has stored UNLOCKED.
+ *  4. Work found by a release MUST be left to a thread that is awake: the releasing thread wakes the progress
+ * thread. Another thread may take the lock first; its own release finds what is left.
+ *  5. The progress thread sleeps until the deadline it has loaded. The release that stores an earlier one
+ * MUST wake it, whichever thread takes the lock next: no later release can see that it was earlier.
+ *  6. A thread MUST announce a sleep in the word that the other side reads (thread_waits, HANDLE_AWAITED by
+ *     compare-and-swap) before the futex compares the value that the other side changes.
+ *  7. After mesh_sleep the progress thread MUST try the lock: the event it has cleared may have been for it.
+ *  8. `done` functions run with the lock free and may take it themselves through a submission. */
 #include "engine/drive.h"
 
 #include "base/clock.h"
@@ -17,18 +43,19 @@
 
 #include <sched.h>
 
-enum { DRIVER_FREE, DRIVER_TAKEN };
+enum { UNLOCKED, LOCKED };
 
-/* How late a rank that waits for nothing hears of a fault or a request of others, in ns. */
-#define NAP 2000000
+/* How late an idle rank notices a fault or a request of other ranks while it polls periodically, in ns. */
+#define POLL_PERIOD 2000000
 
-/* A caller that sleeps has to be rung for, and keeps others waiting until they sleep, too; so it yields for
- * longer than a wake-up takes, in ns. */
-#define YIELD_TIME_OF_CALLER     1000000
-#define YIELD_TIME_OF_BACKGROUND 5000
+/* A caller that sleeps needs a wake-up, and delays other ranks until they sleep, too; so it yields for longer
+ * than a wake-up takes, in ns. */
+#define CALLER_YIELD 1000000
+#define THREAD_YIELD 5000
 
-/* So many waits in a row beside a peer on the same core: the system leaves them there for up to seconds. */
-#define CROWDED 64
+/* So many waits in a row beside a peer on the same core move this thread: the scheduler leaves both there for
+ * up to seconds. */
+#define SAME_CORE_WAITS 64
 
 static inline void cpu_relax(void)
 {
@@ -39,50 +66,50 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* Polls for `spin` ns, then yields for `yield` ns; then it is time to sleep. */
-struct patience {
+/* Polls for `spin` ns, then yields for `yield` ns; then the thread sleeps. */
+struct backoff {
     struct mesh *mesh;
     int64_t spin, yield, start; /* 0: not yet */
-    bool shares_core;           /* with whom it may wait for: polling would keep that one waiting */
-    int *crowded;               /* waits in a row that began so; NULL: this thread stays where it is */
+    bool shares_core;           /* with a peer: polling would delay it */
+    int *same_core_waits;       /* waits in a row that began so; NULL: this thread stays on its core */
 };
 
-static void patience_renew(struct patience *patience)
+static void backoff_reset(struct backoff *backoff)
 {
-    patience->start = 0;
+    backoff->start = 0;
 }
 
-static void patience_start(struct patience *patience, int64_t now)
+static void backoff_start(struct backoff *backoff, int64_t now)
 {
-    patience->start = now;
-    /* Who never polls keeps nobody on its core waiting, and need not know. */
-    int core = patience->spin ? sched_getcpu() : -1;
-    patience->shares_core = core >= 0 && mesh_shares_core(patience->mesh, core);
-    if (!patience->crowded)
+    backoff->start = now;
+    /* Without polling no peer on this core is delayed. */
+    int core = backoff->spin ? sched_getcpu() : -1;
+    backoff->shares_core = core >= 0 && mesh_shares_core(backoff->mesh, core);
+    if (!backoff->same_core_waits)
         return;
-    *patience->crowded = patience->shares_core ? *patience->crowded + 1 : 0;
-    if (*patience->crowded == CROWDED) {
-        *patience->crowded = 0;
-        mesh_leave_core(patience->mesh, core);
+    *backoff->same_core_waits = backoff->shares_core ? *backoff->same_core_waits + 1 : 0;
+    if (*backoff->same_core_waits == SAME_CORE_WAITS) {
+        *backoff->same_core_waits = 0;
+        mesh_leave_core(backoff->mesh, core);
     }
 }
 
-/* False when patience has run out. */
-static bool patience_spend(struct patience *patience)
+/* False when it is time to sleep. */
+static bool backoff_step(struct backoff *backoff)
 {
     int64_t now = clock_now();
-    if (!patience->start)
-        patience_start(patience, now);
-    if (now < patience->start + patience->spin && !patience->shares_core)
+    if (!backoff->start)
+        backoff_start(backoff, now);
+    if (now < backoff->start + backoff->spin && !backoff->shares_core)
         cpu_relax();
-    else if (now < patience->start + patience->spin + patience->yield)
+    else if (now < backoff->start + backoff->spin + backoff->yield)
         sched_yield();
     else
         return false;
     return true;
 }
 
-/* From here on all peers ring; false when there is something to do already. */
+/* From here on peers ring; false when there is arrived data or local work already. */
 static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
@@ -97,12 +124,12 @@ static void disarm(struct hvd_context *context)
         mesh_disarm(lane->mesh);
 }
 
-static bool driver_try(struct hvd_context *context)
+static bool lock_try(struct hvd_context *context)
 {
-    unsigned expected = DRIVER_FREE;
-    /* A look first: a compare-and-swap that fails would still take the cache line from the one who drives. */
-    if (atomic_load_explicit(&context->driver, memory_order_relaxed) != DRIVER_FREE ||
-        !atomic_compare_exchange_strong(&context->driver, &expected, DRIVER_TAKEN))
+    unsigned expected = UNLOCKED;
+    /* A load first: a compare-and-swap that fails would still take the cache line from the holder. */
+    if (atomic_load_explicit(&context->progress_lock, memory_order_relaxed) != UNLOCKED ||
+        !atomic_compare_exchange_strong(&context->progress_lock, &expected, LOCKED))
         return false;
     disarm(context);
     return true;
@@ -116,35 +143,31 @@ static bool is_quiet(const struct hvd_context *context)
     return !lane;
 }
 
-static void wake_listener(struct hvd_context *context)
+static void wake_lock_waiter(struct hvd_context *context)
 {
-    if (atomic_load(&context->listener_waits))
-        futex_wake_all(&context->driver);
+    if (atomic_load(&context->thread_waits))
+        futex_wake_all(&context->progress_lock);
 }
 
-/* Frees the word. True when there is something to do that nobody would ring for: then the background thread
- * has to be woken, or the caller drives on. */
-static bool driver_leave(struct hvd_context *context)
+/* True when there is work that no wake-up announces: then the progress thread has to be woken, or the caller
+ * goes on. See invariants 2 to 5. */
+static bool lock_release(struct hvd_context *context)
 {
     bool quiet = is_quiet(context);
-    /* The background thread looks again within NAP, and nothing here waits for a peer: peers need not
-     * ring. */
-    bool nap = context->napping && quiet;
-    bool news = !nap && !arm(context);
+    bool periodic = context->polls_periodically && quiet;
+    bool news = !periodic && !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
-    bool left = context->leave_said; /* the driver's, so read before the word is free */
-    /* The background thread may sleep until the deadline that it read before: an earlier one needs it
-     * awake. */
-    bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !nap;
-    /* This store and the loads behind it, as the push and the load of `driver` of who submits, are all
-     * sequentially consistent: at least one of the two sides sees what the other did. */
-    atomic_store(&context->driver, DRIVER_FREE);
-    if (!nap)
-        wake_listener(context);
-    /* Here, not by the caller: a thread that took the word meanwhile finds the deadline stored already. */
+    bool left = context->leave_said; /* the lock's, so read before the release */
+    bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !periodic;
+    /* This store and the loads behind it, as the push of a submission and its load of the lock, are
+     * sequentially consistent: at least one of the two sides sees the other's store. */
+    atomic_store(&context->progress_lock, UNLOCKED);
+    if (!periodic)
+        wake_lock_waiter(context);
+    /* Here, not by the caller: a thread that took the lock meanwhile finds the deadline stored already. */
     if (sooner)
         mesh_wake(context->world->mesh);
-    /* A submission pushed before that store found the word taken and rang nobody: look again. */
+    /* Work added before that store found the lock taken and woke no thread. */
     return news || atomic_load(&context->queue) || atomic_load(&context->added) ||
            (!left && atomic_load(&context->leaving));
 }
@@ -161,7 +184,7 @@ static void call_finished(struct hvd_handle *handle)
     }
 }
 
-/* User code of finished operations runs while nobody drives. False when another thread took over meanwhile.
+/* `done` functions of finished operations, with the lock free. False when another thread took it meanwhile.
  */
 static bool run_finished_calls(struct hvd_context *context)
 {
@@ -169,9 +192,9 @@ static bool run_finished_calls(struct hvd_context *context)
     if (!handles)
         return true;
     context->finished_calls = NULL;
-    driver_leave(context); /* what is to be done then, this thread or the one that takes over finds again */
+    lock_release(context); /* the next holder, this thread or another, finds what is left */
     call_finished(handles);
-    return driver_try(context);
+    return lock_try(context);
 }
 
 void drive_finish_calls(struct hvd_context *context)
@@ -183,29 +206,30 @@ void drive_finish_calls(struct hvd_context *context)
 
 void drive_notify(struct hvd_context *context)
 {
-    /* Who drives looks into the queue once more after it has freed the word: see driver_leave. */
-    if (atomic_load(&context->driver) != DRIVER_FREE)
+    /* Its release looks for what was added: invariant 3. */
+    if (atomic_load(&context->progress_lock) != UNLOCKED)
         return;
     mesh_wake(context->world->mesh);
-    wake_listener(context);
+    wake_lock_waiter(context);
 }
 
-/* Drives until the word has its value, patience or time is over; the driver's word is free afterwards. */
-static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
+/* Makes progress until the word has its value, or it is time to sleep or to give up; releases the lock. */
+static void progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
+                               int64_t deadline)
 {
-    struct patience patience = {.mesh = context->world->mesh,
-                                .spin = context->caller_spin,
-                                .yield = YIELD_TIME_OF_CALLER,
-                                .crowded = &context->crowded};
-    patience_renew(&patience);
-    context->driven = true;
+    struct backoff backoff = {.mesh = context->world->mesh,
+                              .spin = context->caller_spin,
+                              .yield = CALLER_YIELD,
+                              .same_core_waits = &context->same_core_waits};
+    backoff_reset(&backoff);
+    context->caller_active = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
         bool moved = progress(context);
         if (!run_finished_calls(context))
-            return; /* another thread has the word by now */
+            return; /* another thread has the lock by now */
         if (moved)
-            patience_renew(&patience);
-        else if (!patience_spend(&patience))
+            backoff_reset(&backoff);
+        else if (!backoff_step(&backoff))
             break;
         if (deadline != CLOCK_NEVER && clock_now() >= deadline)
             break;
@@ -215,39 +239,38 @@ static void drive_as_caller(struct hvd_context *context, atomic_uint *word, unsi
         if (!run_finished_calls(context))
             return;
     }
-    if (driver_leave(context))
+    if (lock_release(context))
         drive_notify(context);
 }
 
-/* Somebody else drives: waits a little for the word or for the place at the wheel. True when it may drive
- * now. */
-static bool wait_for_driver(struct hvd_context *context, atomic_uint *word, unsigned value)
+/* Yields for a while until the word has its value or the lock is free; true when it has the lock. */
+static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value)
 {
-    /* never polling: the one who drives may need this core */
-    struct patience patience = {.mesh = context->world->mesh, .yield = YIELD_TIME_OF_CALLER};
-    patience_renew(&patience);
+    /* without polling: the holder may need this core */
+    struct backoff backoff = {.mesh = context->world->mesh, .yield = CALLER_YIELD};
+    backoff_reset(&backoff);
     bool mine = false;
-    atomic_fetch_add(&context->wanted, 1);
+    atomic_fetch_add(&context->waiters, 1);
     do {
         if (atomic_load_explicit(word, memory_order_acquire) == value)
             break;
-        mine = driver_try(context);
-    } while (!mine && patience_spend(&patience));
-    atomic_fetch_sub(&context->wanted, 1);
+        mine = lock_try(context);
+    } while (!mine && backoff_step(&backoff));
+    atomic_fetch_sub(&context->waiters, 1);
     return mine;
 }
 
 bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
 {
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
-        if (driver_try(context) || wait_for_driver(context, word, value))
-            drive_as_caller(context, word, value, deadline);
+        if (lock_try(context) || wait_for_lock(context, word, value))
+            progress_as_caller(context, word, value, deadline);
         unsigned seen = atomic_load_explicit(word, memory_order_acquire);
         if (seen == value)
             break;
         if (deadline != CLOCK_NEVER && clock_now() >= deadline)
             return false;
-        /* Out of patience: sleep until whoever drives changes the word. It must know that somebody sleeps. */
+        /* Sleep until the holder changes the word: invariant 6. */
         if (seen != HANDLE_AWAITED && !atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED))
             continue;
         futex_wait(word, HANDLE_AWAITED, deadline);
@@ -285,76 +308,76 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
     return hvd_test(handle, status);
 }
 
-/* ---- the background thread ------------------------------------------------------------------------ */
+/* ---- the progress thread -------------------------------------------------------------------------- */
 
-/* True when it shall nap. */
-static bool drive_in_background(struct hvd_context *context)
+/* True when it polls periodically from now on. */
+static bool progress_in_thread(struct hvd_context *context)
 {
-    struct patience patience = {.mesh = context->world->mesh, .yield = YIELD_TIME_OF_BACKGROUND};
-    patience_renew(&patience);
+    struct backoff backoff = {.mesh = context->world->mesh, .yield = THREAD_YIELD};
+    backoff_reset(&backoff);
     do {
         if (progress(context))
-            patience_renew(&patience);
-        /* Only here: a caller that sees nothing move for a while leaves the driving to this thread. */
+            backoff_reset(&backoff);
+        /* Only here: a caller that moves nothing for a while leaves the lock to this thread. */
         silence_look(context);
         if (!run_finished_calls(context))
             return true;
-    } while (!atomic_load_explicit(&context->wanted, memory_order_relaxed) && patience_spend(&patience));
-    /* A caller has driven since the last look, so it will probably come back: this thread only looks in. */
-    bool naps = context->napping = context->driven;
-    context->driven = false;
-    if (driver_leave(context))
-        mesh_wake(context->world->mesh); /* comes back at once, unless a caller takes over */
-    return naps;
+    } while (!atomic_load_explicit(&context->waiters, memory_order_relaxed) && backoff_step(&backoff));
+    /* A caller that made progress since this thread last did will probably come back. */
+    bool periodic = context->polls_periodically = context->caller_active;
+    context->caller_active = false;
+    if (lock_release(context))
+        mesh_wake(context->world->mesh); /* mesh_sleep returns at once */
+    return periodic;
 }
 
-/* Sleeps until the one who drives stops, unless it leaves nothing to be done. */
-static void wait_until_free(struct hvd_context *context, int64_t deadline)
+/* Sleeps until the holder releases the lock, unless that leaves nothing to be done. */
+static void wait_for_release(struct hvd_context *context, int64_t deadline)
 {
-    /* Said before the wait: who frees the word later rings, who freed it before has changed it, and the futex
-     * does not sleep. */
-    atomic_store(&context->listener_waits, 1);
-    futex_wait(&context->driver, DRIVER_TAKEN, deadline);
-    atomic_store(&context->listener_waits, 0);
+    /* Set before FUTEX_WAIT: a later release sees it and wakes this thread, an earlier one has changed the
+     * lock. */
+    atomic_store(&context->thread_waits, 1);
+    futex_wait(&context->progress_lock, LOCKED, deadline);
+    atomic_store(&context->thread_waits, 0);
 }
 
-static void *listen_and_drive(void *argument)
+static void *run_progress_thread(void *argument)
 {
     struct hvd_context *context = argument;
     const hvd_placement *placement = &context->placement;
     affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
                    placement->local_size);
-    bool naps = false;
+    bool periodic = false;
     while (!atomic_load(&context->stop)) {
-        if (driver_try(context))
-            naps = drive_in_background(context);
+        if (lock_try(context))
+            periodic = progress_in_thread(context);
         else
-            wait_until_free(context, naps ? clock_now() + NAP : CLOCK_NEVER);
-        /* While a caller drives, the word is what to sleep on: peers do not ring a mesh that is not armed. */
-        if (atomic_load(&context->stop) || atomic_load(&context->driver) != DRIVER_FREE)
+            wait_for_release(context, periodic ? clock_now() + POLL_PERIOD : CLOCK_NEVER);
+        /* While a caller has the lock, sleep on that: peers do not ring a mesh that is not armed. */
+        if (atomic_load(&context->stop) || atomic_load(&context->progress_lock) != UNLOCKED)
             continue;
-        int64_t deadline = atomic_load(&context->deadline), nap_end = clock_now() + NAP;
-        mesh_sleep(context->world->mesh, naps ? clock_earlier(nap_end, deadline) : deadline);
+        int64_t deadline = atomic_load(&context->deadline), next_poll = clock_now() + POLL_PERIOD;
+        mesh_sleep(context->world->mesh, periodic ? clock_earlier(next_poll, deadline) : deadline);
     }
     return NULL;
 }
 
-hvd_code drive_start_background(struct hvd_context *context, hvd_status *status)
+hvd_code drive_start_thread(struct hvd_context *context, hvd_status *status)
 {
-    int error = thread_start(&context->background, listen_and_drive, context);
+    int error = thread_start(&context->progress_thread, run_progress_thread, context);
     if (error)
         return status_set_errno(status, error, "rank %d can't start its background thread",
                                 context->placement.rank);
-    context->background_running = true;
+    context->thread_running = true;
     return HVD_OK;
 }
 
-void drive_stop_background(struct hvd_context *context)
+void drive_stop_thread(struct hvd_context *context)
 {
-    if (!context->background_running)
+    if (!context->thread_running)
         return;
     atomic_store(&context->stop, true);
     mesh_wake(context->world->mesh);
-    pthread_join(context->background, NULL);
-    context->background_running = false;
+    pthread_join(context->progress_thread, NULL);
+    context->thread_running = false;
 }

@@ -191,11 +191,12 @@ static void note_fork(void *owner)
     atomic_store(&context->forked, true);
 }
 
-/* Also of a context that could be opened in part only. Nobody drives any more before lanes are closed. */
+/* Also of a context that could be opened in part only. No thread makes progress any more before lanes are
+ * closed. */
 static void close_context(struct hvd_context *context)
 {
     forked_watch_remove(&context->watch);
-    drive_stop_background(context);
+    drive_stop_thread(context);
     membership_close(context);
     observe_close(context);
     tuning_close(context);
@@ -231,9 +232,9 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return code;
     }
     opened->caller_spin = spin_time(&opened->settings);
-    /* The word `driver` is free from the start, so the mesh has to be armed, as driver_leave would. */
+    /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
     mesh_arm(opened->world->mesh);
-    code = drive_start_background(opened, status);
+    code = drive_start_thread(opened, status);
     if (code) {
         close_context(opened);
         return code;
@@ -268,8 +269,8 @@ void hvd_shutdown(hvd_context *context)
         log_warning(context->placement.rank,
                     "the other ranks did not say goodbye within %d s; leaving without it", FAREWELL_SECONDS);
     forked_watch_remove(&context->watch);
-    drive_stop_background(context);
-    /* Nobody but this thread drives from here on. Sets that were handed over late are taken in, to be ended
+    drive_stop_thread(context);
+    /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended
      * with the others. */
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);

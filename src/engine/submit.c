@@ -24,8 +24,8 @@ static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_s
 static void push(struct hvd_context *context, struct hvd_handle *handle)
 {
     handle->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
-    /* Sequentially consistent, as the load of `driver` in drive_notify must not come before it: see
-     * driver_leave. */
+    /* Sequentially consistent, as the load of the lock in drive_notify must not come before it: see
+     * drive.c. */
     while (!atomic_compare_exchange_weak(&context->queue, &handle->next, handle))
         ;
 }
@@ -71,7 +71,7 @@ hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle
         return code;
     if (handle)
         *handle = created;
-    /* Who waits next drives by itself: waking another thread would only be in its way. */
+    /* A caller that waits next makes progress itself: another thread would only contend for the lock. */
     if (!request->waits)
         drive_notify(context);
     if (!handle)

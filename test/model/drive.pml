@@ -39,14 +39,14 @@
 #define bit(i)  (1 << (i))
 #define CLOSED  OPERATIONS       /* context->closed, as one more handle */
 #define MESSAGE (OPERATIONS + 1) /* on channel 0: as one more operation that is always wanted */
-#define DRIVER  (OPERATIONS + 2) /* context->driver, as a futex word */
+#define LOCK  (OPERATIONS + 2) /* context->progress_lock, as a futex word */
 #define NOTHING 255
 
 #define THREADS 5 /* process numbers: the progress thread, peer, clock, user threads */
 
-/* context->driver */
-#define DRIVER_FREE  0
-#define DRIVER_TAKEN 1
+/* context->progress_lock */
+#define UNLOCKED  0
+#define LOCKED 1
 
 /* handle->state */
 #define HANDLE_IN_FLIGHT 0
@@ -54,18 +54,18 @@
 #define HANDLE_DONE      2
 
 /* Shared. */
-byte driver = DRIVER_FREE;
+byte progress_lock = UNLOCKED;
 byte deadline = NEVER;
-bool listener_waits;
-byte wanted;
+bool thread_waits;
+byte waiters;
 byte queue; /* a mask */
 bool added;
 bool leaving, stop;
 bool ended; /* the progress thread */
 byte state[OPERATIONS + 1];
 
-/* The driver's only. */
-bool napping, driven;
+/* Under the lock. */
+bool polls_periodically, caller_active;
 bool leave_said;
 byte waiting;  /* operations taken, which wait for the peer or for a time */
 byte steps;    /* which have a local step that can move */
@@ -78,12 +78,12 @@ byte arrived;      /* published by the peer, not yet received; a mask */
 bool armed = true; /* shm: segment->memory->sleeping; tcp: the poller of the sockets is in the bell. hvd_init arms */
 bool doorbell;     /* shm: a byte in the socket */
 byte ready;        /* tcp: what the sockets' poller knows; a mask */
-byte readable;     /* tcp: and has told the links; a mask; the driver's */
+byte readable;     /* tcp: and the links know; a mask; under the lock */
 byte sleeps_on[THREADS] = NOTHING; /* the futex word of each sleeping thread */
 byte now;                          /* 0 before FLUSH_TIME */
 
 /* For the properties. */
-byte drivers;
+byte holders;
 bool answered;
 
 #define wants        ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
@@ -102,7 +102,7 @@ bool answered;
 
 /* Of every thread: the results of the functions below. */
 #define LOCALS                                                                                               \
-    bool moved, quiet, nap, news, sooner, left, pending, mine, looks;                                        \
+    bool moved, quiet, periodic, news, sooner, left, pending, mine, looks;                                        \
     byte calls, taken, each
 
 /* ---- base/futex.c --------------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ inline choose_look()
 inline progress()
 {
     d_step {
-        assert(drivers == 1);
+        assert(holders == 1);
         if
         :: looks -> mesh_poll /* |progress: context->turns++ % TURNS_PER_POLL| */
         :: else
@@ -216,61 +216,61 @@ inline progress()
 /* ---- engine/drive.c ------------------------------------------------------------------------------------- */
 
 /* A peer that rings between compare-and-swap and disarming is one that read the word before and rings late. */
-inline driver_try()
+inline lock_try()
 {
-    d_step { /* the first load, |driver_try: atomic_load_explicit(&context->driver|, only spares the other */
-        /* |driver_try: atomic_compare_exchange_strong(&context->driver, &expected, DRIVER_TAKEN)| */
-        mine = driver == DRIVER_FREE;
+    d_step { /* the first load, |lock_try: atomic_load_explicit(&context->progress_lock|, only spares the other */
+        /* |lock_try: atomic_compare_exchange_strong(&context->progress_lock, &expected, LOCKED)| */
+        mine = progress_lock == UNLOCKED;
         if
         :: mine ->
-            driver = DRIVER_TAKEN;
-            drivers++;
-            assert(drivers == 1);
+            progress_lock = LOCKED;
+            holders++;
+            assert(holders == 1);
             quiet = is_quiet;
-            armed = false /* |driver_try: disarm(context)| |mesh_disarm: sleeping, 0| */
+            armed = false /* |lock_try: disarm(context)| |mesh_disarm: sleeping, 0| */
         :: else
         fi
     }
 }
 
-inline wake_listener()
+inline wake_lock_waiter()
 {
     d_step {
         if
-        :: listener_waits -> /* |wake_listener: atomic_load(&context->listener_waits)| */
-            wake_all(DRIVER) /* |wake_listener: futex_wake_all(&context->driver)| */
+        :: thread_waits -> /* |wake_lock_waiter: atomic_load(&context->thread_waits)| */
+            wake_all(LOCK) /* |wake_lock_waiter: futex_wake_all(&context->progress_lock)| */
         :: else
         fi
     }
 }
 
-inline driver_leave()
+inline lock_release()
 {
     d_step {
-        nap = napping && quiet; /* |driver_leave: bool nap = context->napping && quiet| */
-        armed = !nap /* |mesh_arm: sleeping, 1| |mesh_arm: mesh->sockets, POLLER_READ| */
+        periodic = polls_periodically && quiet; /* |lock_release: bool periodic = context->polls_periodically && quiet| */
+        armed = !periodic /* |mesh_arm: sleeping, 1| |mesh_arm: mesh->sockets, POLLER_READ| */
     }
     d_step {
-        news = !nap && (any_news || steps); /* |arm: mesh_arm(lane->mesh) && !lane_is_ready(lane)| */
-        left = leave_said; /* |driver_leave: bool left = context->leave_said| */
-        /* |driver_leave: deadline < atomic_exchange(&context->deadline, deadline) && !nap| */
-        sooner = next_flush < deadline && !nap;
+        news = !periodic && (any_news || steps); /* |arm: mesh_arm(lane->mesh) && !lane_is_ready(lane)| */
+        left = leave_said; /* |lock_release: bool left = context->leave_said| */
+        /* |lock_release: deadline < atomic_exchange(&context->deadline, deadline) && !periodic| */
+        sooner = next_flush < deadline && !periodic;
         deadline = next_flush
     }
-    d_step { driver = DRIVER_FREE; drivers-- } /* |driver_leave: atomic_store(&context->driver, DRIVER_FREE)| */
+    d_step { progress_lock = UNLOCKED; holders-- } /* |lock_release: atomic_store(&context->progress_lock, UNLOCKED)| */
     if
-    :: !nap -> wake_listener() /* |driver_leave: wake_listener(context)| */
-    :: nap
+    :: !periodic -> wake_lock_waiter() /* |lock_release: wake_lock_waiter(context)| */
+    :: periodic
     fi;
     if
-    :: sooner -> mesh_wake() /* |driver_leave: mesh_wake(context->world->mesh)| */
+    :: sooner -> mesh_wake() /* |lock_release: mesh_wake(context->world->mesh)| */
     :: !sooner
     fi;
     d_step {
-        /* |driver_leave: atomic_load(&context->queue) || atomic_load(&context->added)| */
-        /* |driver_leave: (!left && atomic_load(&context->leaving))| */
+        /* |lock_release: atomic_load(&context->queue) || atomic_load(&context->added)| */
+        /* |lock_release: (!left && atomic_load(&context->leaving))| */
         pending = news || queue || added || (!left && leaving);
-        nap = false;
+        periodic = false;
         news = false;
         sooner = false;
         left = false
@@ -280,10 +280,10 @@ inline driver_leave()
 inline drive_notify()
 {
     if
-    :: atomic { driver == DRIVER_FREE -> /* |drive_notify: atomic_load(&context->driver) != DRIVER_FREE| */
+    :: atomic { progress_lock == UNLOCKED -> /* |drive_notify: atomic_load(&context->progress_lock) != UNLOCKED| */
         mesh_wake() };  /* |drive_notify: mesh_wake(context->world->mesh)| */
-        wake_listener() /* |drive_notify: wake_listener(context)| */
-    :: driver != DRIVER_FREE
+        wake_lock_waiter() /* |drive_notify: wake_lock_waiter(context)| */
+    :: progress_lock != UNLOCKED
     fi
 }
 
@@ -303,28 +303,28 @@ inline run_finished_calls()
 {
     if
     :: calls ->
-        driver_leave(); /* |run_finished_calls: driver_leave(context)| */
+        lock_release(); /* |run_finished_calls: lock_release(context)| */
         pending = false;
         CALLBACK; /* |run_finished_calls: call_finished(handles)| */
         calls = 0;
-        driver_try() /* |run_finished_calls: driver_try(context)| */
+        lock_try() /* |run_finished_calls: lock_try(context)| */
     :: !calls
     fi
 }
 
 /* `gives_up`: the caller's deadline is over. */
-inline drive_as_caller(word, gives_up)
+inline progress_as_caller(word, gives_up)
 {
-    driven = true; /* |drive_as_caller: context->driven = true| */
+    caller_active = true; /* |progress_as_caller: context->caller_active = true| */
     do
-    :: atomic { state[word] != HANDLE_DONE -> /* |drive_as_caller: atomic_load_explicit(word| */
+    :: atomic { state[word] != HANDLE_DONE -> /* |progress_as_caller: atomic_load_explicit(word| */
         choose_look() };
         progress();
         run_finished_calls();
         if
         :: !mine -> break
         :: mine && moved && !(gives_up)
-        :: mine && !moved && !(gives_up) /* |drive_as_caller: patience_spend(&patience)| */
+        :: mine && !moved && !(gives_up) /* |progress_as_caller: backoff_step(&backoff)| */
         :: mine && !moved -> break
         :: mine && (gives_up) -> break
         fi
@@ -332,7 +332,7 @@ inline drive_as_caller(word, gives_up)
     od;
     moved = false;
     if
-    :: mine && !quiet -> /* |drive_as_caller: is_quiet(context)| */
+    :: mine && !quiet -> /* |progress_as_caller: is_quiet(context)| */
         choose_look();
         progress();
         moved = false;
@@ -341,9 +341,9 @@ inline drive_as_caller(word, gives_up)
     fi;
     if
     :: mine ->
-        driver_leave(); /* |drive_as_caller: driver_leave(context)| */
+        lock_release(); /* |progress_as_caller: lock_release(context)| */
         if
-        :: pending -> drive_notify() /* |drive_as_caller: drive_notify(context)| */
+        :: pending -> drive_notify() /* |progress_as_caller: drive_notify(context)| */
         :: !pending
         fi;
         pending = false
@@ -353,20 +353,20 @@ inline drive_as_caller(word, gives_up)
     quiet = false
 }
 
-inline wait_for_driver(word)
+inline wait_for_lock(word)
 {
-    wanted++; /* |wait_for_driver: atomic_fetch_add(&context->wanted, 1)| */
+    waiters++; /* |wait_for_lock: atomic_fetch_add(&context->waiters, 1)| */
     do
-    :: state[word] == HANDLE_DONE -> break /* |wait_for_driver: atomic_load_explicit(word| */
+    :: state[word] == HANDLE_DONE -> break /* |wait_for_lock: atomic_load_explicit(word| */
     :: state[word] != HANDLE_DONE ->
-        driver_try(); /* |wait_for_driver: mine = driver_try(context)| */
+        lock_try(); /* |wait_for_lock: mine = lock_try(context)| */
         if
         :: mine -> break
         :: !mine
-        :: !mine -> break /* |wait_for_driver: patience_spend(&patience)| */
+        :: !mine -> break /* |wait_for_lock: backoff_step(&backoff)| */
         fi
     od;
-    wanted-- /* |wait_for_driver: atomic_fetch_sub(&context->wanted, 1)| */
+    waiters-- /* |wait_for_lock: atomic_fetch_sub(&context->waiters, 1)| */
 }
 
 inline drive_until(word, gives_up)
@@ -374,13 +374,13 @@ inline drive_until(word, gives_up)
     do
     :: state[word] == HANDLE_DONE -> break /* |drive_until: atomic_load_explicit(word| */
     :: state[word] != HANDLE_DONE ->
-        driver_try(); /* |drive_until: driver_try(context)| */
+        lock_try(); /* |drive_until: lock_try(context)| */
         if
-        :: !mine -> wait_for_driver(word)
+        :: !mine -> wait_for_lock(word)
         :: mine
         fi;
         if
-        :: mine -> drive_as_caller(word, gives_up)
+        :: mine -> progress_as_caller(word, gives_up)
         :: !mine
         fi;
         if
@@ -397,8 +397,8 @@ inline drive_until(word, gives_up)
     od
 }
 
-/* Leaves in `naps` whether the thread shall nap. */
-inline drive_in_background()
+/* Leaves in `polls` whether the thread polls periodically. */
+inline progress_in_thread()
 {
     do
     :: true ->
@@ -406,19 +406,19 @@ inline drive_in_background()
         progress();
         run_finished_calls();
         if
-        :: !mine -> naps = true; break
-        /* |drive_in_background: atomic_load_explicit(&context->wanted| |drive_in_background: patience_spend(&patience)| */
-        :: mine && !wanted
-        :: mine && (!moved || wanted) ->
+        :: !mine -> polls = true; break
+        /* |progress_in_thread: atomic_load_explicit(&context->waiters| |progress_in_thread: backoff_step(&backoff)| */
+        :: mine && !waiters
+        :: mine && (!moved || waiters) ->
             d_step {
                 moved = false;
-                naps = driven;
-                napping = driven; /* |drive_in_background: context->napping = context->driven| */
-                driven = false /* |drive_in_background: context->driven = false| */
+                polls = caller_active;
+                polls_periodically = caller_active; /* |progress_in_thread: context->polls_periodically = context->caller_active| */
+                caller_active = false /* |progress_in_thread: context->caller_active = false| */
             }
-            driver_leave(); /* |drive_in_background: driver_leave(context)| */
+            lock_release(); /* |progress_in_thread: lock_release(context)| */
             if
-            :: pending -> mesh_wake() /* |drive_in_background: mesh_wake(context->world->mesh)| */
+            :: pending -> mesh_wake() /* |progress_in_thread: mesh_wake(context->world->mesh)| */
             :: !pending
             fi;
             pending = false;
@@ -430,34 +430,34 @@ inline drive_in_background()
     quiet = false
 }
 
-inline wait_until_free()
+inline wait_for_release()
 {
-    listener_waits = true; /* |wait_until_free: atomic_store(&context->listener_waits, 1)| */
-    futex_wait(DRIVER, driver, DRIVER_TAKEN, naps); /* |wait_until_free: futex_wait(&context->driver, DRIVER_TAKEN| */
-    listener_waits = false /* |wait_until_free: atomic_store(&context->listener_waits, 0)| */
+    thread_waits = true; /* |wait_for_release: atomic_store(&context->thread_waits, 1)| */
+    futex_wait(LOCK, progress_lock, LOCKED, polls); /* |wait_for_release: futex_wait(&context->progress_lock, LOCKED| */
+    thread_waits = false /* |wait_for_release: atomic_store(&context->thread_waits, 0)| */
 }
 
-/* listen_and_drive */
+/* run_progress_thread */
 active proctype progress_thread()
 {
-    bool naps;
+    bool polls;
     byte until;
     LOCALS;
     do
-    :: stop -> break /* |listen_and_drive: atomic_load(&context->stop)| */
+    :: stop -> break /* |run_progress_thread: atomic_load(&context->stop)| */
     :: else ->
-        driver_try(); /* |listen_and_drive: driver_try(context)| */
+        lock_try(); /* |run_progress_thread: lock_try(context)| */
         if
-        :: mine -> drive_in_background()
-        :: !mine -> wait_until_free()
+        :: mine -> progress_in_thread()
+        :: !mine -> wait_for_release()
         fi;
         if
-        :: stop || driver != DRIVER_FREE /* |listen_and_drive: atomic_load(&context->driver) != DRIVER_FREE| */
+        :: stop || progress_lock != UNLOCKED /* |run_progress_thread: atomic_load(&context->progress_lock) != UNLOCKED| */
         :: else ->
-            until = deadline; /* |listen_and_drive: atomic_load(&context->deadline)| */
+            until = deadline; /* |run_progress_thread: atomic_load(&context->deadline)| */
 end_asleep:
             /* |mesh_sleep: platform_poller_wait(mesh->bell, deadline)| */
-            (bell_rings || naps || now >= until) -> until = 0;
+            (bell_rings || polls || now >= until) -> until = 0;
             event = false /* |mesh_sleep: platform_event_clear(mesh->event)| */
         fi
     od;
@@ -554,7 +554,7 @@ inline hvd_shutdown()
     leaving = true; /* |hvd_shutdown: atomic_store(&context->leaving, true)| */
     drive_notify(); /* |hvd_shutdown: drive_notify(context)| */
     drive_until(CLOSED, false); /* |hvd_shutdown: drive_until(context, &context->closed| */
-    stop = true; /* |drive_stop_background: atomic_store(&context->stop, true)| */
-    mesh_wake(); /* |drive_stop_background: mesh_wake(context->world->mesh)| */
-    ended /* |drive_stop_background: pthread_join(context->background, NULL)| */
+    stop = true; /* |drive_stop_thread: atomic_store(&context->stop, true)| */
+    mesh_wake(); /* |drive_stop_thread: mesh_wake(context->world->mesh)| */
+    ended /* |drive_stop_thread: pthread_join(context->progress_thread, NULL)| */
 }

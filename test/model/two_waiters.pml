@@ -1,4 +1,4 @@
-/* Two threads wait, each for an operation of its own that is flushed at a time: whichever of them drives leaves the
+/* Two threads wait, each for an operation of its own that is flushed at a time: whichever makes progress leaves the
  * deadline to the progress thread. */
 #define OPERATIONS 2
 #define TIMED      3
