@@ -1,15 +1,13 @@
-/* operation.c - see operation.h. A Handle keeps the Python tensors until the engine is done with their
- * memory; one that is dropped earlier is set aside and let go at a later call from Python. Waits run without
- * the GIL. */
+/* operation.c - see operation.h. A Handle keeps the memory of its tensors until the operation is over, or
+ * hands it to in_flight.c when it is freed earlier. Waits run without the GIL. */
 #include "bind/operation.h"
 
 #include "bind/errors.h"
+#include "bind/in_flight.h"
 #include "bind/module.h"
-#include "bind/request.h"
 #include "bind/result.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <time.h>
 
 /* How often a waiting thread looks for Ctrl-C and for a shutdown, in seconds. */
@@ -17,12 +15,6 @@
 
 /* How often a thread looks whether a shutdown in another thread is over, in nanoseconds. */
 #define SHUTDOWN_POLL 2000000
-
-struct in_flight {
-    hvd_handle *handle;
-    struct held_tensors held;
-    int32_t results; /* how many outputs are the engine's */
-};
 
 typedef struct {
     PyObject_HEAD struct in_flight operation;
@@ -33,54 +25,10 @@ typedef struct {
 
 static PyTypeObject *handle_type;
 
-/* ---- operations that nobody waits for any more ------------------------------------------------------ */
-
-struct dropped {
-    struct in_flight operation;
-    struct dropped *next;
-};
-
-static struct dropped *dropped_operations; /* with the GIL only */
-
-static void in_flight_release(struct in_flight *operation)
-{
-    hvd_release(operation->handle);
-    held_tensors_release(&operation->held);
-}
-
-static void sweep(void)
-{
-    struct dropped **at = &dropped_operations;
-    while (*at) {
-        struct dropped *dropped = *at;
-        if (hvd_test(dropped->operation.handle, NULL) == HVD_IN_PROGRESS) {
-            at = &dropped->next;
-            continue;
-        }
-        *at = dropped->next;
-        in_flight_release(&dropped->operation);
-        free(dropped);
-    }
-}
-
-/* Without memory to set it aside the tensors stay for good, which harms nobody. */
-static void let_go(struct in_flight *operation)
-{
-    if (hvd_test(operation->handle, NULL) != HVD_IN_PROGRESS) {
-        in_flight_release(operation);
-        return;
-    }
-    struct dropped *dropped = malloc(sizeof *dropped);
-    if (dropped) {
-        *dropped = (struct dropped){*operation, dropped_operations};
-        dropped_operations = dropped;
-    }
-}
-
 static int begin(PyObject *const *arguments, Py_ssize_t count, int waits, struct in_flight *operation)
 {
     hvd_request request;
-    sweep();
+    in_flight_reclaim();
     hvd_context *context = module_context();
     if (!context || request_read(context, &request, &operation->held, arguments, count))
         return -1;
@@ -168,7 +116,7 @@ void operation_shut_down(hvd_context *context)
     hvd_shutdown(context);
     Py_END_ALLOW_THREADS;
     shutting_down = false;
-    sweep();
+    in_flight_reclaim();
 }
 
 void operation_forget_threads(void)
@@ -205,7 +153,7 @@ static void handle_dealloc(PyObject *self)
     Handle *handle = (Handle *)self;
     PyObject_GC_UnTrack(self);
     if (handle->operation.handle)
-        let_go(&handle->operation);
+        in_flight_drop(&handle->operation);
     handle_clear(self);
     PyObject_GC_Del(self);
     Py_DECREF(type);
@@ -350,9 +298,9 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
     PyObject *answer = NULL;
     if (begin(arguments, count, 1, &operation))
         return NULL;
-    /* A signal may end the wait, but not the operation: then let_go keeps its tensors. */
+    /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
     if (!wait_for(operation.handle))
         answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");
-    let_go(&operation);
+    in_flight_drop(&operation);
     return answer;
 }
