@@ -5,20 +5,25 @@
 #include "bind/dlpack.h"
 #include "bind/elements.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-static PyObject *name_exchange, *name_dlpack, *name_conj, *name_neg, *no_arguments, *ask_for_version_1;
+enum { KNOWN_TYPES = 8 };
+
+static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *no_arguments,
+    *ask_for_version_1;
 
 int tensor_init_module(void)
 {
     name_exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
+    name_storage = PyUnicode_InternFromString("untyped_storage");
     name_conj = PyUnicode_InternFromString("is_conj");
     name_neg = PyUnicode_InternFromString("is_neg");
     no_arguments = PyTuple_New(0);
     ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    bool named = name_exchange && name_dlpack && name_conj && name_neg;
+    bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
     return named && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
@@ -87,48 +92,29 @@ static int check_dense(PyObject *object, const struct tensor_role *role, const D
     return 0;
 }
 
-/* ---- the three ways -------------------------------------------------------------------------------- */
-
-static bool says(PyObject *object, PyObject *method)
+/* All ways end here, before Python runs that could change the object. */
+static int describe(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                    const hvd_tensor *tensor)
 {
-    PyObject *answer = PyObject_CallMethodObjArgs(object, method, NULL);
-    bool yes = answer && PyObject_IsTrue(answer) > 0;
-    Py_XDECREF(answer);
-    PyErr_Clear(); /* it has no such method */
-    return yes;
-}
-
-/* PyTorch puts conjugations and negations off, and DLPack does not tell: the memory holds another value. */
-static bool is_lazy(PyObject *object, DLDataType type)
-{
-    return says(object, name_neg) || (type.code == DL_COMPLEX && says(object, name_conj));
-}
-
-static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
-                       const DLTensor *source)
-{
-    hvd_dtype dtype;
-    char text[64];
-    if (!element_from_dlpack(source->dtype, &dtype, text, sizeof text))
-        return refuse_type(object, role, text);
-    if (is_lazy(object, source->dtype))
-        return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
-    if (check_dense(object, role, source))
-        return -1;
-    view->tensor = (hvd_tensor){.data = source->data ? (char *)source->data + source->byte_offset : NULL,
-                                .shape = source->shape,
-                                .ndim = source->ndim,
-                                .dtype = dtype,
-                                .device_type = source->device.device_type,
-                                .device_id = source->device.device_id};
+    if (tensor->ndim > HVD_MAX_DIMENSIONS)
+        return refuse(object, role, "has more than 32 dimensions");
+    view->tensor = *tensor;
+    view->tensor.shape = view->shape;
+    for (int d = 0; d < tensor->ndim; d++)
+        view->shape[d] = tensor->shape[d];
     return 0;
 }
 
-/* Programs use few tensor types. A reference keeps each that is listed alive; table NULL: it has none. */
-static struct {
+/* ---- types of tensors ------------------------------------------------------------------------------ */
+
+/* What a type offers. Programs use few types: a reference keeps each that is listed alive. */
+struct known_type {
     PyTypeObject *type;
-    const DLExchangeTable *table;
-} known_types[8];
+    const DLExchangeTable *table;            /* NULL: it has none */
+    PyObject *storage_of, *is_neg, *is_conj; /* PyTorch's methods, or NULL */
+};
+
+static struct known_type known_types[8];
 static unsigned next_known_type;
 
 static const DLExchangeTable *read_exchange_table(PyTypeObject *type)
@@ -144,34 +130,110 @@ static const DLExchangeTable *read_exchange_table(PyTypeObject *type)
     return table && table->tensor_from_object ? table : NULL;
 }
 
-static const DLExchangeTable *exchange_table_of(PyTypeObject *type)
+static PyObject *read_method(PyTypeObject *type, PyObject *name)
 {
-    enum { COUNT = sizeof known_types / sizeof *known_types };
-    for (int i = 0; i < COUNT; i++) {
-        if (known_types[i].type == type)
-            return known_types[i].table;
-    }
-    /* Asking runs Python, which may come back here: the row changes at once, afterwards. */
-    const DLExchangeTable *table = read_exchange_table(type);
-    unsigned place = next_known_type++ % COUNT;
-    PyTypeObject *before = known_types[place].type;
+    PyObject *method = PyObject_GetAttr((PyObject *)type, name);
+    PyErr_Clear();
+    return method;
+}
+
+static struct known_type learn_type(PyTypeObject *type)
+{
+    struct known_type known = {.type = type,
+                               .table = read_exchange_table(type),
+                               .storage_of = read_method(type, name_storage),
+                               .is_neg = read_method(type, name_neg),
+                               .is_conj = read_method(type, name_conj)};
+    /* That ran Python, which may have come here, too: the row changes at once, afterwards. */
+    struct known_type *row = &known_types[next_known_type++ % KNOWN_TYPES];
+    struct known_type before = *row;
     Py_INCREF(type);
-    known_types[place].type = type;
-    known_types[place].table = table;
-    Py_XDECREF(before);
-    return table;
+    *row = known;
+    Py_XDECREF(before.type);
+    Py_XDECREF(before.storage_of);
+    Py_XDECREF(before.is_neg);
+    Py_XDECREF(before.is_conj);
+    return known;
+}
+
+static struct known_type known_type_of(PyTypeObject *type)
+{
+    for (int i = 0; i < KNOWN_TYPES; i++) {
+        if (known_types[i].type == type)
+            return known_types[i];
+    }
+    return learn_type(type);
+}
+
+/* NULL without an exception: it has no such method, or that failed. */
+static PyObject *call(PyObject *method, PyObject *object)
+{
+    if (!method)
+        return NULL;
+    Py_INCREF(method); /* its row may go meanwhile */
+    PyObject *answer = PyObject_CallFunctionObjArgs(method, object, NULL);
+    Py_DECREF(method);
+    if (!answer)
+        PyErr_Clear();
+    return answer;
+}
+
+static bool says(PyObject *method, PyObject *object)
+{
+    PyObject *answer = call(method, object);
+    bool yes = answer && PyObject_IsTrue(answer) > 0;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
+/* PyTorch puts conjugations and negations off, and DLPack does not tell: the memory holds another value. */
+static bool is_lazy(const struct known_type *known, PyObject *object, DLDataType type)
+{
+    return says(known->is_neg, object) || (type.code == DL_COMPLEX && says(known->is_conj, object));
+}
+
+/* `t.data = x`, `set_` and `half` give a tensor other memory, so the object does not keep what it has now. */
+static PyObject *owner_of(const struct known_type *known, PyObject *object)
+{
+    PyObject *storage = call(known->storage_of, object);
+    if (!storage)
+        Py_INCREF(object);
+    return storage ? storage : object;
+}
+
+/* ---- the three ways -------------------------------------------------------------------------------- */
+
+static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                       const struct known_type *known, const DLTensor *source)
+{
+    DLDataType type = source->dtype; /* the source may go once it is described */
+    hvd_dtype dtype;
+    char text[64];
+    if (!element_from_dlpack(type, &dtype, text, sizeof text))
+        return refuse_type(object, role, text);
+    hvd_tensor tensor = {.data = source->data ? (char *)source->data + source->byte_offset : NULL,
+                         .shape = source->shape,
+                         .ndim = source->ndim,
+                         .dtype = dtype,
+                         .device_type = source->device.device_type,
+                         .device_id = source->device.device_id};
+    if (check_dense(object, role, source) || describe(view, object, role, &tensor))
+        return -1;
+    if (is_lazy(known, object, type))
+        return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
+    return 0;
 }
 
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
-                         const DLExchangeTable *table)
+                         const struct known_type *known)
 {
+    const DLExchangeTable *table = known->table;
     DLTensor borrowed;
+    view->owner = owner_of(known, object);
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
-    /* The description is only lent: it lasts as long as the object does. */
-    Py_INCREF(object);
-    view->kept = object;
-    return take_dlpack(view, object, role, &borrowed);
+    return take_dlpack(view, object, role, known, &borrowed);
 }
 
 static int take_by_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
@@ -183,12 +245,12 @@ static int take_by_buffer(struct tensor_view *view, PyObject *object, const stru
         return refuse_type(object, role, text);
     if (role->written && buffer->readonly)
         return refuse(object, role, "is read-only, but the operation writes to it");
-    view->tensor = (hvd_tensor){.data = buffer->buf,
-                                .shape = (const int64_t *)buffer->shape,
-                                .ndim = buffer->ndim,
-                                .dtype = dtype,
-                                .device_type = HVD_CPU};
-    return 0;
+    hvd_tensor tensor = {.data = buffer->buf,
+                         .shape = (const int64_t *)buffer->shape,
+                         .ndim = buffer->ndim,
+                         .dtype = dtype,
+                         .device_type = HVD_CPU};
+    return describe(view, object, role, &tensor);
 }
 
 static PyObject *ask_for_capsule(PyObject *object)
@@ -203,40 +265,42 @@ static PyObject *ask_for_capsule(PyObject *object)
     return capsule;
 }
 
-static int take_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+static int take_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                           const struct known_type *known)
 {
     PyObject *capsule = ask_for_capsule(object);
     if (!capsule)
         return refuse_with_cause(object, role);
-    view->kept = capsule; /* not consumed, so its destructor gives the memory back */
+    view->owner = capsule; /* not consumed, so its destructor gives the memory back */
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
         DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
         if (managed->version.major != 1)
             return refuse(object, role, "speaks a version of DLPack that is not known here");
         if (role->written && managed->flags & DL_FLAG_READ_ONLY)
             return refuse(object, role, "is read-only, but the operation writes to it");
-        return take_dlpack(view, object, role, &managed->tensor);
+        return take_dlpack(view, object, role, known, &managed->tensor);
     }
     DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    return managed ? take_dlpack(view, object, role, &managed->tensor) : refuse_with_cause(object, role);
+    return managed ? take_dlpack(view, object, role, known, &managed->tensor)
+                   : refuse_with_cause(object, role);
 }
 
 static int take(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
-    const DLExchangeTable *table = exchange_table_of(Py_TYPE(object));
-    if (table)
-        return take_by_table(view, object, role, table);
+    struct known_type known = known_type_of(Py_TYPE(object));
+    if (known.table)
+        return take_by_table(view, object, role, &known);
     if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
         return take_by_buffer(view, object, role);
     PyErr_Clear();
     if (PyObject_HasAttr(object, name_dlpack))
-        return take_by_capsule(view, object, role);
+        return take_by_capsule(view, object, role, &known);
     return refuse(object, role, "is no tensor: it offers neither DLPack nor a contiguous buffer");
 }
 
 int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
-    memset(view, 0, sizeof *view);
+    memset(view, 0, offsetof(struct tensor_view, shape));
     if (!take(view, object, role))
         return 0;
     tensor_view_release(view);
@@ -245,7 +309,7 @@ int tensor_view_init(struct tensor_view *view, PyObject *object, const struct te
 
 void tensor_view_release(struct tensor_view *view)
 {
-    Py_CLEAR(view->kept);
+    Py_CLEAR(view->owner);
     if (view->buffer.obj)
         PyBuffer_Release(&view->buffer); /* sets obj to NULL */
 }

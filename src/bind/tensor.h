@@ -12,11 +12,13 @@ struct tensor_role {
     int written; /* the operation writes to it */
 };
 
-/* A tensor and what keeps its memory in place. tensor.shape points into what is kept. */
+/* A tensor and what keeps its memory in place, whatever the Python object is changed to meanwhile. */
 struct tensor_view {
-    hvd_tensor tensor;
-    PyObject *kept;   /* the object, or the capsule that it gave; or NULL */
+    hvd_tensor tensor; /* its shape is the one below */
+    PyObject
+        *owner; /* of the memory: the storage, the object, or the capsule that it gave; or NULL */
     Py_buffer buffer; /* held when buffer.obj is not NULL */
+    int64_t shape[HVD_MAX_DIMENSIONS];
 };
 
 /* Interns names. 0, or -1 with an exception set. */

@@ -15,9 +15,49 @@ import horovod as hvd
 from horovod import _core
 from horovod.requests import ALLREDUCE
 
+torch = pytest.importorskip("torch")
+LENGTH = 1000
+
 
 def start(name: str, tensor: Any) -> Any:
     return _core.submit(ALLREDUCE, name, (tensor,), None, hvd.Sum, 1.0, 1.0, 0, 0, 0, False)
+
+
+# ---- other memory for a tensor ----------------------------------------------------------------------
+
+
+OTHER_MEMORY: dict[str, Callable[[torch.Tensor], object]] = {
+    "data": lambda tensor: setattr(tensor, "data", torch.zeros(LENGTH)),
+    "set_": lambda tensor: tensor.set_(torch.zeros(LENGTH)),
+    "half": lambda tensor: setattr(tensor, "data", tensor.data.half()),
+}
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
+@pytest.mark.parametrize("change", OTHER_MEMORY)
+def test_a_tensor_gets_other_memory(change: str, in_place: bool, rank: int, size: int) -> None:
+    """The operation uses what the tensor had; what was allocated since then stays untouched."""
+    import horovod.torch as hvd
+
+    if size == 1:
+        pytest.skip("one rank alone is done at once")
+    start = hvd.allreduce_async_ if in_place else hvd.allreduce_async
+    tensor = torch.ones(LENGTH)
+    memory = tensor.data_ptr()
+    if rank == 0:
+        handle = start(tensor, op=hvd.Sum, name="moved")
+        OTHER_MEMORY[change](tensor)
+        assert tensor.data_ptr() != memory
+        others = [torch.full((LENGTH,), 7.0) for _ in range(64)]
+        assert memory not in [other.data_ptr() for other in others]
+    hvd.barrier()
+    if rank != 0:
+        handle = start(tensor, op=hvd.Sum, name="moved")
+    result = hvd.synchronize(handle)
+    if rank == 0:
+        assert all(bool((other == 7).all()) for other in others)
+    if rank != 0 or not in_place:
+        assert bool((result == size).all())
 
 
 # ---- dropped handles --------------------------------------------------------------------------------
