@@ -127,11 +127,17 @@ void operation_forget_threads(void)
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
-/* A tensor may keep the handle of its own operation. */
+/* A tensor may refer to the handle of its own operation. The collector must not see what keeps memory that
+ * the engine still works on: it would clear the owner, and with it the memory. */
 static int handle_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Handle *handle = (Handle *)self;
     Py_VISIT(Py_TYPE(self));
+    if (in_flight_is_over(&handle->operation)) {
+        int stop = held_tensors_traverse(&handle->operation.held, visit, arg);
+        if (stop)
+            return stop;
+    }
     Py_VISIT(handle->finish);
     Py_VISIT(handle->written);
     Py_VISIT(handle->outcome);
@@ -141,6 +147,8 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg)
 static int handle_clear(PyObject *self)
 {
     Handle *handle = (Handle *)self;
+    if (in_flight_is_over(&handle->operation))
+        held_tensors_release(&handle->operation.held);
     Py_CLEAR(handle->finish);
     Py_CLEAR(handle->written);
     Py_CLEAR(handle->outcome);
@@ -154,6 +162,7 @@ static void handle_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     if (handle->operation.handle)
         in_flight_drop(&handle->operation);
+    handle->operation = (struct in_flight){0};
     handle_clear(self);
     PyObject_GC_Del(self);
     Py_DECREF(type);

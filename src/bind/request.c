@@ -17,6 +17,14 @@ void held_tensors_release(struct held_tensors *held)
     free(own.splits);
 }
 
+int held_tensors_traverse(const struct held_tensors *held, visitproc visit, void *arg)
+{
+    int stop = 0;
+    for (int32_t i = 0; i < held->count && !stop; i++)
+        stop = tensor_view_traverse(&held->views[i], visit, arg);
+    return stop;
+}
+
 static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize_t count,
                          struct tensor_role role)
 {

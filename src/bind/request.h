@@ -30,7 +30,10 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
 /* A rank, a set or the number of an operation. 0, or -1 with an exception set. */
 int read_int32(PyObject *object, int32_t *value);
 
-/* Lets go of the Python objects. */
+/* Releases the Python objects. */
 void held_tensors_release(struct held_tensors *held);
+
+/* For the garbage collector. */
+int held_tensors_traverse(const struct held_tensors *held, visitproc visit, void *arg);
 
 #endif

@@ -313,3 +313,10 @@ void tensor_view_release(struct tensor_view *view)
     if (view->buffer.obj)
         PyBuffer_Release(&view->buffer); /* sets obj to NULL */
 }
+
+int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *arg)
+{
+    Py_VISIT(view->owner);
+    Py_VISIT(view->buffer.obj);
+    return 0;
+}

@@ -28,4 +28,7 @@ int tensor_init_module(void);
 int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role);
 void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
 
+/* For the garbage collector. */
+int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *arg);
+
 #endif

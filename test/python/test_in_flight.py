@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -121,3 +123,34 @@ def test_dropped_operations_are_released(rank: int, size: int) -> None:
             await_release(lambda numbers=numbers: not any(held(numbers)))  # type: ignore[misc]
             assert numbers is odd or all(held(odd))
     np.testing.assert_allclose(tensors, size)
+
+
+class Array(np.ndarray):
+    """One that may have attributes."""
+
+
+@pytest.mark.parametrize("make", [lambda: np.ones(LENGTH).view(Array), lambda: torch.ones(LENGTH)])
+def test_a_tensor_refers_to_its_handle(make: Callable[[], Any], rank: int, size: int) -> None:
+    """It is collected, and its memory stays for as long as the operation needs it."""
+    import horovod.torch as hvd
+
+    if size == 1:
+        pytest.skip("one rank alone is done at once")
+    gone: list[int] = []
+    tensor = make()
+    others: list[Any] = []
+    if rank == 0:
+        tensor.handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="cycle")
+        weakref.finalize(tensor, gone.append, 0)
+        del tensor
+        gc.collect()
+        others += [7 * make() for _ in range(64)]
+    hvd.barrier()
+    if rank == 0:
+        deadline = time.monotonic() + 30
+        while not gone:
+            assert time.monotonic() < deadline, "the tensor was not collected"
+            gc.collect()
+        assert all(bool((other == 7).all()) for other in others)
+    else:
+        hvd.allreduce_(tensor, op=hvd.Sum, name="cycle")
