@@ -182,7 +182,8 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
     const char *path;
     int mark_cycles;
     hvd_status status;
-    if (!module_context() || !PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
+    /* Reading the arguments runs Python, which may shut down. */
+    if (!PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles) || !module_context())
         return NULL;
     return hvd_timeline_start(context, path, mark_cycles, &status) ? raise_status(&status)
                                                                    : Py_BuildValue("");

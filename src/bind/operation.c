@@ -25,16 +25,21 @@ typedef struct {
 
 static PyTypeObject *handle_type;
 
-static int begin(PyObject *const *arguments, Py_ssize_t count, int waits, struct in_flight *operation)
+/* 0, or -1 with an exception set. */
+static int submit(PyObject *const *arguments, Py_ssize_t count, int waits, struct in_flight *operation)
 {
     hvd_request request;
     in_flight_reclaim();
-    hvd_context *context = module_context();
-    if (!context || request_read(context, &request, &operation->held, arguments, count))
+    if (!module_context() || request_read(&request, &operation->held, arguments, count))
         return -1;
     request.waits = waits;
     operation->results = request_results(&request);
-    return request_submit(context, &request, &operation->held, &operation->handle);
+    /* Reading ran Python, which may have shut down: only from here on the context stays. */
+    hvd_context *context = module_context();
+    if (context)
+        return request_submit(context, &request, &operation->held, &operation->handle);
+    held_tensors_release(&operation->held);
+    return -1;
 }
 
 /* ---- waiting and shutting down ---------------------------------------------------------------------- */
@@ -288,7 +293,7 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
 {
     Handle *self = (Handle *)PyType_GenericAlloc(handle_type, 0);
     int waits = count > REQUEST_WAITS && arguments[REQUEST_WAITS] == Py_True;
-    if (!self || begin(arguments, count, waits, &self->operation)) {
+    if (!self || submit(arguments, count, waits, &self->operation)) {
         Py_XDECREF(self);
         return NULL;
     }
@@ -305,7 +310,7 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
 {
     struct in_flight operation = {0};
     PyObject *answer = NULL;
-    if (begin(arguments, count, 1, &operation))
+    if (submit(arguments, count, 1, &operation))
         return NULL;
     /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
     if (!wait_for(operation.handle))

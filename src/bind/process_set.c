@@ -44,11 +44,12 @@ static int32_t *read_ranks(PyObject *sequence, int32_t *count)
 
 PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
 {
-    hvd_context *context = module_context();
     int32_t id = 0, count = 0;
     hvd_status status;
-    int32_t *ranks = context ? read_ranks(sequence, &count) : NULL;
-    if (!ranks || operation_enter()) {
+    int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
+    /* Reading ran Python, which may have shut down. */
+    hvd_context *context = ranks ? module_context() : NULL;
+    if (!context || operation_enter()) {
         free(ranks);
         return NULL;
     }
@@ -62,10 +63,12 @@ PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
 
 PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
 {
-    hvd_context *context = module_context();
     int32_t id;
     hvd_status status;
-    if (!context || read_int32(number, &id) || operation_enter())
+    if (!module_context() || read_int32(number, &id))
+        return NULL;
+    hvd_context *context = module_context();
+    if (!context || operation_enter())
         return NULL;
     interruption_allow();
     hvd_code code = hvd_process_set_remove(context, id, &status);
@@ -90,9 +93,11 @@ PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
 
 PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
 {
-    hvd_context *context = module_context();
     int32_t id;
-    if (!context || read_int32(number, &id))
+    if (!module_context() || read_int32(number, &id))
+        return NULL;
+    hvd_context *context = module_context();
+    if (!context)
         return NULL;
     int32_t count = hvd_process_set_ranks(context, id, NULL, 0);
     int32_t *ranks = count < 0 ? NULL : malloc((size_t)count * sizeof *ranks);

@@ -124,18 +124,13 @@ static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_s
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* One number for each rank. */
-static int read_splits(struct held_tensors *held, PyObject *sequence, int32_t size)
+static int read_splits(struct held_tensors *held, PyObject *sequence)
 {
     Py_ssize_t count = PySequence_Size(sequence);
     if (count < 0)
         return -1;
-    if (size >= 0 && count != size) { /* the engine says that there is no such set */
-        PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each", count,
-                     (int)size);
-        return -1;
-    }
     held->splits = calloc((size_t)count + 1, sizeof *held->splits);
+    held->split_count = count;
     if (!held->splits) {
         PyErr_NoMemory();
         return -1;
@@ -148,8 +143,19 @@ static int read_splits(struct held_tensors *held, PyObject *sequence, int32_t si
     return PyErr_Occurred() ? -1 : 0;
 }
 
-int request_read(hvd_context *context, hvd_request *request, struct held_tensors *held,
-                 PyObject *const *arguments, Py_ssize_t count)
+/* One for each rank. */
+static int check_splits(hvd_context *context, const hvd_request *request, const struct held_tensors *held)
+{
+    int32_t size = held->splits ? hvd_process_set_ranks(context, request->process_set, NULL, 0) : -1;
+    if (size < 0 || held->split_count == size) /* the engine says that there is no such set */
+        return 0;
+    PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each",
+                 held->split_count, (int)size);
+    return -1;
+}
+
+int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
+                 Py_ssize_t count)
 {
     if (read_arguments(request, arguments, count) ||
         hold_tensors(held, request->operation, arguments[2], arguments[3]))
@@ -157,8 +163,7 @@ int request_read(hvd_context *context, hvd_request *request, struct held_tensors
     /* With outputs there are as many of them as inputs. */
     request->count = arguments[3] == Py_None ? held->count : held->count / 2;
     if (count > REQUEST_SPLITS && arguments[REQUEST_SPLITS] != Py_None &&
-        read_splits(held, arguments[REQUEST_SPLITS],
-                    hvd_process_set_ranks(context, request->process_set, NULL, 0))) {
+        read_splits(held, arguments[REQUEST_SPLITS])) {
         held_tensors_release(held);
         return -1;
     }
@@ -172,6 +177,10 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
     hvd_tensor few[8];
     hvd_status status = {HVD_OUT_OF_MEMORY, "out of memory for the list of tensors"};
     hvd_code code = HVD_OUT_OF_MEMORY;
+    if (check_splits(context, request, held)) {
+        held_tensors_release(held);
+        return -1;
+    }
     bool fits = (size_t)held->count <= sizeof few / sizeof *few;
     hvd_tensor *list = fits ? few : malloc((size_t)held->count * sizeof *list);
     if (list) {

@@ -13,17 +13,19 @@ struct held_tensors {
     int32_t count;
     struct tensor_view *views;
     int64_t *splits; /* alltoall's, or NULL */
+    Py_ssize_t split_count;
 };
 
 /* How many outputs of the operation are the engine's. */
 int32_t request_results(const hvd_request *request);
 
-/* Reads the arguments of a call; inputs and outputs are not set yet. 0, or -1 with an exception set; then
- * nothing is held. */
-int request_read(hvd_context *context, hvd_request *request, struct held_tensors *held,
-                 PyObject *const *arguments, Py_ssize_t count);
+/* Reads the arguments of a call, which runs Python; inputs and outputs are not set yet. 0, or -1 with an
+ * exception set; then nothing is held. */
+int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
+                 Py_ssize_t count);
 
-/* Sets inputs and outputs to the held tensors, and submits. 0, or -1 as above. */
+/* Sets inputs and outputs to the held tensors, and submits, without running Python before. 0, or -1 as
+ * above. */
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,
                    hvd_handle **handle);
 

@@ -477,3 +477,60 @@ def test_forked_child_that_exits_normally(size: int) -> None:
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
+
+
+HOSTILE = """
+import threading
+import numpy as np
+from horovod import _core
+
+class Truth:
+    def __bool__(self):
+        leave()
+        return True
+
+class Tensor:
+    def __dlpack__(self, **options):
+        leave()
+        return np.ones(3).__dlpack__()
+
+def here():
+    hvd.shutdown()
+
+def elsewhere():
+    thread = threading.Thread(target=hvd.shutdown)
+    thread.start()
+    thread.join()
+
+def attempt(call):
+    hvd.init()
+    try:
+        call()
+    except ValueError as error:
+        assert "init" in str(error), error
+    else:
+        raise AssertionError("it used a context that is gone")
+    assert not hvd.is_initialized()
+
+class Numbers:
+    def __len__(self):
+        return 1
+    def __getitem__(self, i):
+        leave()
+        return 1
+
+for leave in here, elsewhere:
+    attempt(lambda: _core.submit(0, "x", (Tensor(),), None, 1, 1.0, 1.0, 0, 0, 0, False))
+    attempt(lambda: _core.run(0, "x", (Tensor(),), None, 1, 1.0, 1.0, 0, 0, 0, False))
+    attempt(lambda: _core.submit(5, "x", (np.ones(1),), None, 1, 1.0, 1.0, 0, 0, 0, False, Numbers()))
+    attempt(lambda: _core.process_set_add(Numbers()))
+    attempt(lambda: _core.timeline_start("x", Truth()))
+print("over")
+"""
+
+
+def test_shutdown_while_arguments_are_read() -> None:
+    """Reading them runs Python, which may shut down, there or in another thread."""
+    process = lonely(HOSTILE, HOROVOD_SIZE="1", MALLOC_PERTURB_="165")
+    out, errors = process.communicate(timeout=60)
+    assert out == "over\n", (process.returncode, errors)
