@@ -27,7 +27,9 @@ static PyObject *exception_of(hvd_code code)
 
 PyObject *raise_status(const hvd_status *status)
 {
-    if (status->code != HVD_INTERRUPTED) /* else a signal's handler has raised */
+    if (status->code != HVD_INTERRUPTED)
         PyErr_SetString(exception_of(status->code), status->text);
+    else if (!PyErr_Occurred()) /* else a signal's handler has raised */
+        PyErr_Format(internal_error, "hvd.shutdown() was called meanwhile: %s", status->text);
     return NULL;
 }

@@ -2,8 +2,8 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/module.h"
 
+#include "bind/blocking.h"
 #include "bind/errors.h"
-#include "bind/interruption.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
 #include "bind/result.h"
@@ -65,15 +65,18 @@ PyDoc_STRVAR(init_doc,
              "Join the job that the environment describes; `settings`, a dict of texts by the names "
              "of docs/settings.md, wins over it. Does nothing when that was done.");
 
-/* NULL with an exception. */
+/* NULL with an exception set. */
 static hvd_context *open_context(hvd_config *config)
 {
     hvd_context *opened = NULL;
     hvd_status status;
-    hvd_config_set_interrupt(config, interruption_asked, NULL);
-    interruption_allow();
+    hvd_config_set_interrupt(config, blocking_interrupted, NULL);
+    if (!blocking_begin()) {
+        blocking_refuse();
+        return NULL;
+    }
     hvd_code code = hvd_init(config, &opened, &status);
-    interruption_end();
+    blocking_end();
     if (code)
         raise_status(&status);
     return code ? NULL : opened;
@@ -110,11 +113,10 @@ PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
 
 static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_context *closing = is_forked() ? NULL : context;
-    /* At once: leaving runs without the GIL, and other threads must not find a context that goes. */
-    context = NULL;
-    if (closing)
-        operation_shut_down(closing);
+    if (is_forked())
+        context = NULL; /* the parent's is forgotten, not freed: see hvd_shutdown */
+    if (context || opening)
+        blocking_shut_down(&context);
     Py_RETURN_NONE;
 }
 
@@ -303,7 +305,7 @@ static struct PyModuleDef definition = {
 static void in_forked_child(void)
 {
     opening = false;
-    operation_forget_threads();
+    blocking_forget_threads();
 }
 
 PyMODINIT_FUNC PyInit__core(void);

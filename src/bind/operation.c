@@ -1,20 +1,15 @@
 /* operation.c - see operation.h. A Handle keeps the memory of its tensors until the operation is over, or
- * hands it to in_flight.c when it is freed earlier. Waits run without the GIL. */
+ * hands it to in_flight.c when it is freed earlier. */
 #include "bind/operation.h"
 
+#include "bind/blocking.h"
 #include "bind/errors.h"
 #include "bind/in_flight.h"
 #include "bind/module.h"
 #include "bind/result.h"
 
-#include <stdatomic.h>
-#include <time.h>
-
-/* How often a waiting thread looks for Ctrl-C and for a shutdown, in seconds. */
+/* How often a waiting thread checks for signals and for a shutdown, in seconds. */
 #define WAIT_SLICE 0.2
-
-/* How often a thread looks whether a shutdown in another thread is over, in nanoseconds. */
-#define SHUTDOWN_POLL 2000000
 
 typedef struct {
     PyObject_HEAD struct in_flight operation;
@@ -42,52 +37,19 @@ static int submit(PyObject *const *arguments, Py_ssize_t count, int waits, struc
     return -1;
 }
 
-/* ---- waiting and shutting down ---------------------------------------------------------------------- */
-
-/* No thread may be inside the engine when its context goes. Both change only with the GIL held, except that
- * a waiter leaves without it. */
-static bool shutting_down;
-static atomic_int threads_in_wait;
-
-static void pause_thread(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = SHUTDOWN_POLL}, NULL);
-}
-
-int operation_enter(void)
-{
-    if (shutting_down) {
-        PyErr_SetString(PyExc_ValueError, "Horovod is being shut down by another thread");
-        return -1;
-    }
-    atomic_fetch_add(&threads_in_wait, 1);
-    return 0;
-}
-
-void operation_leave(void)
-{
-    atomic_fetch_sub(&threads_in_wait, 1);
-}
+/* ---- waiting --------------------------------------------------------------------------------------- */
 
 static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
 {
-    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* says nothing that nobody reads */
+    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* without a text that nobody reads */
         return hvd_test(handle, status);
-    hvd_code code;
-    /* During a shutdown nobody enters any more: it ends the operation, and this thread hears of that. */
-    bool enter = !shutting_down;
-    if (enter)
-        atomic_fetch_add(&threads_in_wait, 1);
-    PyThreadState *thread = PyEval_SaveThread();
-    if (enter) {
-        code = hvd_wait(handle, WAIT_SLICE, status);
-        atomic_fetch_sub(&threads_in_wait, 1);
-    } else {
-        pause_thread();
-        code = hvd_test(handle, status);
+    if (blocking_begin()) {
+        hvd_code code = hvd_wait(handle, WAIT_SLICE, status);
+        blocking_end();
+        return code;
     }
-    PyEval_RestoreThread(thread);
-    return code;
+    blocking_pause(); /* the shutdown in another thread ends the operation */
+    return hvd_test(handle, status);
 }
 
 /* 0: it is over, as `status` says. -1: a signal's handler has raised. */
@@ -109,25 +71,6 @@ static int wait_for(hvd_handle *handle)
     if (status.code)
         raise_status(&status);
     return status.code ? -1 : 0;
-}
-
-void operation_shut_down(hvd_context *context)
-{
-    shutting_down = true;
-    Py_BEGIN_ALLOW_THREADS;
-    /* Waiters come out after a WAIT_SLICE, other calls when they end: they look for signals with the GIL. */
-    while (atomic_load(&threads_in_wait) > 0)
-        pause_thread();
-    hvd_shutdown(context);
-    Py_END_ALLOW_THREADS;
-    shutting_down = false;
-    in_flight_reclaim();
-}
-
-void operation_forget_threads(void)
-{
-    shutting_down = false;
-    atomic_store(&threads_in_wait, 0);
 }
 
 /* ---- the type -------------------------------------------------------------------------------------- */

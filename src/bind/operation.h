@@ -17,16 +17,4 @@ PyObject *operation_run(PyObject *module, PyObject *const *arguments, Py_ssize_t
 /* Waits until all Handles of a sequence are over; then raises the first one's failure, or returns None. */
 PyObject *operation_wait_all(PyObject *module, PyObject *operations);
 
-/* hvd_shutdown beside threads that may be waiting: they leave the engine first, and hear the outcome when it
- * is over. */
-void operation_shut_down(hvd_context *context);
-
-/* Around other blocking calls into the engine, entered with the GIL held and left without it. -1 with an
- * exception set: the engine is shutting down. */
-int operation_enter(void);
-void operation_leave(void);
-
-/* In a child of fork(): the parent's other threads are not here. */
-void operation_forget_threads(void);
-
 #endif

@@ -2,10 +2,9 @@
  * the GIL. */
 #include "bind/process_set.h"
 
+#include "bind/blocking.h"
 #include "bind/errors.h"
-#include "bind/interruption.h"
 #include "bind/module.h"
-#include "bind/operation.h"
 #include "bind/request.h"
 
 #include <stdlib.h>
@@ -42,21 +41,29 @@ static int32_t *read_ranks(PyObject *sequence, int32_t *count)
     return ranks;
 }
 
+/* The context for a blocking call, which begins here; NULL with an exception set. The arguments have been
+ * read by then: that runs Python, which may shut down. */
+static hvd_context *begin(void)
+{
+    hvd_context *context = module_context();
+    if (!context || blocking_begin())
+        return context;
+    blocking_refuse();
+    return NULL;
+}
+
 PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
 {
     int32_t id = 0, count = 0;
     hvd_status status;
     int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
-    /* Reading ran Python, which may have shut down. */
-    hvd_context *context = ranks ? module_context() : NULL;
-    if (!context || operation_enter()) {
+    hvd_context *context = ranks ? begin() : NULL;
+    if (!context) {
         free(ranks);
         return NULL;
     }
-    interruption_allow();
     hvd_code code = hvd_process_set_add(context, ranks, count, &id, &status);
-    operation_leave();
-    interruption_end();
+    blocking_end();
     free(ranks);
     return code ? raise_status(&status) : PyLong_FromLong(id);
 }
@@ -67,13 +74,11 @@ PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
     hvd_status status;
     if (!module_context() || read_int32(number, &id))
         return NULL;
-    hvd_context *context = module_context();
-    if (!context || operation_enter())
+    hvd_context *context = begin();
+    if (!context)
         return NULL;
-    interruption_allow();
     hvd_code code = hvd_process_set_remove(context, id, &status);
-    operation_leave();
-    interruption_end();
+    blocking_end();
     return code ? raise_status(&status) : Py_BuildValue("");
 }
 
@@ -96,7 +101,7 @@ PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
     int32_t id;
     if (!module_context() || read_int32(number, &id))
         return NULL;
-    hvd_context *context = module_context();
+    hvd_context *context = module_context(); /* reading the number ran Python, which may shut down */
     if (!context)
         return NULL;
     int32_t count = hvd_process_set_ranks(context, id, NULL, 0);

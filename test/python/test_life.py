@@ -479,6 +479,107 @@ def test_forked_child_that_exits_normally(size: int) -> None:
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
 
 
+# ---- shutdown beside calls that wait -----------------------------------------------------------------
+
+
+def wait_for_a_shutdown() -> None:
+    with pytest.raises(HorovodInternalError, match="rank 0 has left"):
+        hvd.allreduce(np.ones(3), name="until rank 0 leaves")
+
+
+def join_again() -> None:
+    hvd.shutdown()
+    hvd.init()
+    np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), hvd.size())
+
+
+def test_shutdown_beside_a_thread_that_adds_a_set(rank: int, size: int) -> None:
+    """The others never add it: the call ends by the shutdown."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+    caught: list[BaseException] = []
+
+    def add() -> None:
+        began.set()
+        try:
+            _core.process_set_add([0])
+        except HorovodInternalError as error:
+            caught.append(error)
+
+    if rank == 0:
+        began = threading.Event()
+        thread = threading.Thread(target=add, daemon=True)
+        thread.start()
+        began.wait()
+        time.sleep(0.05)
+        hvd.shutdown()
+        thread.join(30)
+        assert "shutdown() was called meanwhile" in str(caught[0])
+    else:
+        wait_for_a_shutdown()
+    join_again()
+
+
+class Terminated(BaseException):
+    """As SystemExit, which would end pytest."""
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "returns"])
+@pytest.mark.parametrize("call", ["add", "remove", "init"])
+def test_shutdown_in_a_signal_handler(call: str, raises: bool, rank: int, size: int) -> None:
+    """While the interrupted function waits for others, which never come."""
+    if size == 1:
+        pytest.skip("one rank alone never waits")
+
+    def handle(*_: Any) -> None:
+        hvd.shutdown()
+        assert not hvd.is_initialized()
+        if raises:
+            raise Terminated
+
+    def wait() -> None:
+        if call == "add":
+            _core.process_set_add([0])
+        elif call == "remove":
+            _core.process_set_remove(number)
+        else:
+            hvd.init(process_sets=[[0]])
+
+    number = _core.process_set_add(range(size)) if call == "remove" else 0
+    if call == "init":
+        hvd.shutdown()
+    if rank == 0:
+        before = signal.signal(signal.SIGTERM, handle)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(Terminated if raises else HorovodInternalError):
+            wait()
+        signal.signal(signal.SIGTERM, before)
+        assert not hvd.is_initialized()
+    else:
+        hvd.init()
+        wait_for_a_shutdown()
+    join_again()
+
+
+def test_shutdown_beside_a_thread_in_init() -> None:
+    process = lonely(
+        "import threading, time\n"
+        "def join():\n"
+        "    try:\n"
+        "        hvd.init()\n"
+        "    except hvd.HorovodInternalError as error:\n"
+        "        print(error)\n"
+        "thread = threading.Thread(target=join)\n"
+        "thread.start()\n"
+        "time.sleep(0.3)\n"
+        "hvd.shutdown()\n"
+        "thread.join()\n"
+        "print(hvd.is_initialized())"
+    )
+    out, errors = process.communicate(timeout=20)
+    assert "shutdown() was called meanwhile" in out and out.endswith("False\n"), (out, errors)
+
+
 HOSTILE = """
 import threading
 import numpy as np

@@ -85,13 +85,18 @@ def init(
     _core.init(settings)
     try:
         _sets.begin(sets)
-    except Exception:
+    except BaseException:  # also Ctrl-C, and the end of the process in a signal's handler
         shutdown()
         raise
 
 
 def shutdown() -> None:
-    """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again."""
+    """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again.
+
+    Calls in other threads that wait for other ranks end with an error. In a signal's handler that has
+    interrupted ``init``, ``add_process_set`` or ``remove_process_set`` it returns at once; that call then
+    ends with an error, unless the handler raises, and the rank has left when it has ended.
+    """
     _core.shutdown()
     _sets.end()
 

@@ -180,7 +180,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
     Raises:
         ValueError: there is such a set already, or sets may not change while the job runs.
-        HorovodInternalError: the ranks ask for different sets, or members could not connect.
+        HorovodInternalError: the ranks ask for different sets, members could not connect, or ``shutdown`` was
+            called meanwhile.
         KeyboardInterrupt: Ctrl-C, while this rank waits for the others.
     """
     _require_dynamic("add_process_set")

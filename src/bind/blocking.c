@@ -1,0 +1,95 @@
+/* blocking.c - see blocking.h. All state changes with the GIL held only. */
+#include "bind/blocking.h"
+
+#include "bind/in_flight.h"
+#include "bind/python.h"
+
+#include <time.h>
+
+static int calls;                           /* blocking calls under way, in all threads */
+static _Thread_local int own_calls;         /* of them this thread's, which nest in signal handlers */
+static _Thread_local PyThreadState *thread; /* what this thread needs to take the GIL again */
+
+static bool shutting_down;
+static _Thread_local bool deferred;   /* until this thread's outermost call returns */
+static hvd_context *closing, **place; /* where it was, and where an hvd_init under way will put its own */
+
+void blocking_pause(void)
+{
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    Py_END_ALLOW_THREADS;
+}
+
+static void shut_down(void)
+{
+    PyObject *type, *value, *traceback; /* a signal's handler may have raised */
+    PyErr_Fetch(&type, &value, &traceback);
+    while (calls > 0)
+        blocking_pause();
+    if (!closing) { /* an hvd_init in another thread may have succeeded before it noticed the interrupt */
+        closing = *place;
+        *place = NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    hvd_shutdown(closing);
+    Py_END_ALLOW_THREADS;
+    closing = NULL;
+    shutting_down = false;
+    in_flight_reclaim();
+    PyErr_Restore(type, value, traceback);
+}
+
+void blocking_shut_down(hvd_context **context)
+{
+    if (shutting_down)
+        return;
+    shutting_down = true;
+    place = context;
+    closing = *context;
+    *context = NULL; /* at once: no other thread must find a context that is about to be freed */
+    if (own_calls)
+        deferred = true;
+    else
+        shut_down();
+}
+
+bool blocking_begin(void)
+{
+    if (shutting_down)
+        return false;
+    calls++;
+    own_calls++;
+    thread = PyEval_SaveThread();
+    return true;
+}
+
+void blocking_end(void)
+{
+    PyEval_RestoreThread(thread);
+    calls--;
+    own_calls--;
+    if (deferred && !own_calls) {
+        deferred = false;
+        shut_down();
+    }
+}
+
+void blocking_refuse(void)
+{
+    PyErr_SetString(PyExc_ValueError, "Horovod is being shut down by another thread");
+}
+
+int blocking_interrupted(void *Py_UNUSED(unused))
+{
+    PyEval_RestoreThread(thread);
+    bool interrupted = PyErr_CheckSignals() || shutting_down;
+    thread = PyEval_SaveThread();
+    return interrupted;
+}
+
+void blocking_forget_threads(void)
+{
+    calls = own_calls;
+    shutting_down = deferred;
+}
