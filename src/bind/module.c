@@ -13,7 +13,8 @@
 #include <stdlib.h>
 
 static hvd_context *context;
-static bool opening; /* a thread is inside hvd_init, without the GIL */
+static bool opening;               /* a thread is inside hvd_init, without the GIL */
+static PyInterpreterState *opener; /* the interpreter that called hvd_init last: it alone shuts down */
 
 static bool is_forked(void)
 {
@@ -98,6 +99,7 @@ static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
     if (!config)
         return NULL;
     opening = true;
+    opener = PyInterpreterState_Get();
     hvd_context *opened = open_context(config);
     opening = false;
     hvd_config_free(config);
@@ -109,10 +111,13 @@ static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
 }
 
 PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
-                           "Leave the job. Does nothing when there is none, or in a forked child.");
+                           "Leave the job. Does nothing when there is none, in a forked child, or in a "
+                           "subinterpreter that did not call init().");
 
 static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
+    if (opener != PyInterpreterState_Get())
+        Py_RETURN_NONE;
     if (is_forked())
         context = NULL; /* the parent's is forgotten, not freed: see hvd_shutdown */
     if (context || opening)

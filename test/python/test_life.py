@@ -635,3 +635,21 @@ def test_shutdown_while_arguments_are_read() -> None:
     process = lonely(HOSTILE, HOROVOD_SIZE="1", MALLOC_PERTURB_="165")
     out, errors = process.communicate(timeout=60)
     assert out == "over\n", (process.returncode, errors)
+
+
+def test_end_of_a_subinterpreter() -> None:
+    """It imported the module, and its exit handlers run; the main interpreter's job goes on."""
+    process = lonely(
+        "try:\n"
+        "    import _interpreters as interpreters\n"
+        "except ImportError:\n"
+        "    import _xxsubinterpreters as interpreters\n"
+        "hvd.init()\n"
+        "other = interpreters.create()\n"
+        "interpreters.run_string(other, 'import horovod.basics; horovod.basics.shutdown()')\n"
+        "interpreters.destroy(other)\n"
+        "print(hvd.size())",
+        HOROVOD_SIZE="1",
+    )
+    out, errors = process.communicate(timeout=20)
+    assert out == "1\n", errors
