@@ -4,6 +4,7 @@
 #include "bind/errors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
@@ -101,6 +102,36 @@ int read_int32(PyObject *object, int32_t *value)
     return 0;
 }
 
+static int read_name(PyObject *object, const char **name)
+{
+    Py_ssize_t length;
+    *name = NULL;
+    if (object == Py_None)
+        return 0;
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "name must be a str or None, not %R", Py_TYPE(object));
+        return -1;
+    }
+    *name = PyUnicode_AsUTF8AndSize(object, &length);
+    if (!*name)
+        return -1;
+    if (strlen(*name) == (size_t)length)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "the name %R contains a null character", object);
+    return -1;
+}
+
+/* Whatever float() takes. */
+static int read_factor(PyObject *object, const char *what, double *value)
+{
+    *value = PyFloat_AsDouble(object);
+    if (*value != -1 || !PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", what, Py_TYPE(object));
+    return -1;
+}
+
 static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
 {
     if (count < REQUEST_ARGUMENTS || count > REQUEST_END) {
@@ -111,17 +142,17 @@ static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_s
     *request = (hvd_request){.struct_size = sizeof *request};
     /* In the order that request.h gives; 2 and 3 are inputs and outputs. */
     int32_t operation, reduction;
-    if (read_int32(arguments[0], &operation) || read_int32(arguments[4], &reduction) ||
+    if (read_int32(arguments[0], &operation) || read_name(arguments[1], &request->name) ||
+        read_int32(arguments[4], &reduction) ||
+        read_factor(arguments[5], "prescale_factor", &request->prescale) ||
+        read_factor(arguments[6], "postscale_factor", &request->postscale) ||
         read_int32(arguments[7], &request->root) || read_int32(arguments[8], &request->process_set) ||
         read_int32(arguments[9], &request->priority))
         return -1;
     request->operation = (hvd_operation)operation;
     request->reduction = (hvd_reduction)reduction;
-    request->name = arguments[1] == Py_None ? NULL : PyUnicode_AsUTF8AndSize(arguments[1], NULL);
-    request->prescale = PyFloat_AsDouble(arguments[5]);
-    request->postscale = PyFloat_AsDouble(arguments[6]);
     request->grouped = PyObject_IsTrue(arguments[10]);
-    return PyErr_Occurred() ? -1 : 0;
+    return request->grouped < 0 ? -1 : 0;
 }
 
 static int read_splits(struct held_tensors *held, PyObject *sequence)
@@ -139,8 +170,10 @@ static int read_splits(struct held_tensors *held, PyObject *sequence)
         PyObject *number = PySequence_GetItem(sequence, i);
         held->splits[i] = number ? PyLong_AsLongLong(number) : -1;
         Py_XDECREF(number);
+        if (PyErr_Occurred())
+            return -1;
     }
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* One for each rank. */
