@@ -8,11 +8,12 @@
 static const struct element {
     hvd_dtype dtype;
     uint8_t code, bits;  /* of DLPack */
+    uint8_t alignment;   /* in bytes */
     char *format;        /* of the buffer protocol; "": there is none */
     const char *letters; /* that may mean it, too */
 } elements[] = {
 #define DTYPE(name, text, storage, compute, family, dlpack, format, letters)                                 \
-    {HVD_##name, DL_##dlpack, 8 * sizeof(storage), format, letters},
+    {HVD_##name, DL_##dlpack, 8 * sizeof(storage), _Alignof(storage), format, letters},
 #include "base/dtypes.def"
 #undef DTYPE
 };
@@ -68,6 +69,11 @@ bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, 
     }
     snprintf(text, size, "'%s' (in the struct module's letters), %zd bytes", format, buffer->itemsize);
     return false;
+}
+
+size_t element_alignment(hvd_dtype dtype)
+{
+    return find(dtype)->alignment;
 }
 
 DLDataType element_to_dlpack(hvd_dtype dtype)

@@ -12,6 +12,9 @@
 bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t size);
 bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, size_t size);
 
+/* In bytes. */
+size_t element_alignment(hvd_dtype dtype);
+
 DLDataType element_to_dlpack(hvd_dtype dtype);
 
 /* In the words of the buffer protocol; NULL: it has none. */

@@ -92,6 +92,26 @@ static int check_dense(PyObject *object, const struct tensor_role *role, const D
     return 0;
 }
 
+/* The engine computes with whole elements. What is only read may be read from an aligned copy. */
+static int align(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+{
+    hvd_tensor *tensor = &view->tensor;
+    size_t bytes = hvd_dtype_size(tensor->dtype);
+    if (tensor->device_type != HVD_CPU || (uintptr_t)tensor->data % element_alignment(tensor->dtype) == 0)
+        return 0;
+    for (int d = 0; d < tensor->ndim; d++)
+        bytes *= (size_t)tensor->shape[d];
+    if (role->written && bytes)
+        return refuse(object, role, "is not aligned to the size of its elements; pass a copy that is");
+    PyObject *copy = PyBytes_FromStringAndSize(tensor->data, (Py_ssize_t)bytes);
+    if (!copy)
+        return -1;
+    tensor_view_release(view);
+    view->owner = copy;
+    tensor->data = PyBytes_AsString(copy);
+    return 0;
+}
+
 /* All ways end here, before Python runs that could change the object. */
 static int describe(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                     const hvd_tensor *tensor)
@@ -102,7 +122,7 @@ static int describe(struct tensor_view *view, PyObject *object, const struct ten
     view->tensor.shape = view->shape;
     for (int d = 0; d < tensor->ndim; d++)
         view->shape[d] = tensor->shape[d];
-    return 0;
+    return align(view, object, role);
 }
 
 /* ---- types of tensors ------------------------------------------------------------------------------ */

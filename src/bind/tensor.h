@@ -16,7 +16,7 @@ struct tensor_role {
 struct tensor_view {
     hvd_tensor tensor; /* its shape is the one below */
     PyObject
-        *owner; /* of the memory: the storage, the object, or the capsule that it gave; or NULL */
+        *owner; /* of the memory: the storage, the object, the capsule that it gave, or a copy; or NULL */
     Py_buffer buffer; /* held when buffer.obj is not NULL */
     int64_t shape[HVD_MAX_DIMENSIONS];
 };

@@ -47,3 +47,36 @@ def test_name_with_a_null_character(kind: Any) -> None:
 def test_splits_that_are_no_numbers(size: int) -> None:
     with pytest.raises(TypeError, match="str"):
         _core.run(ALLTOALL, None, (np.ones(3),), None, 1, 1.0, 1.0, 0, 0, 0, False, ["1"] * size)
+
+
+def misaligned(dtype: str) -> Any:
+    """2, 2, 2, at an odd address."""
+    values = np.full(3, 2, dtype)
+    room = np.zeros(values.nbytes + 1, np.uint8)
+    room[1:] = values.view(np.uint8)
+    array = room[1:].view(dtype)
+    assert array.flags.c_contiguous and array.flags.aligned == (array.itemsize == 1)
+    return array
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "int32", "float64", "complex64"])
+def test_misaligned_array(dtype: str, rank: int, size: int) -> None:
+    result = hvd.allreduce(misaligned(dtype), op=hvd.Sum)
+    np.testing.assert_allclose(result, 2 * size)
+    np.testing.assert_allclose(hvd.allgather(misaligned(dtype)), np.full(3 * size, 2))
+    array = misaligned(dtype)
+    if dtype == "int8":
+        np.testing.assert_allclose(hvd.broadcast_(array, 0), 2)
+        return
+    with pytest.raises(ValueError, match="is not aligned to the size of its elements; pass a copy"):
+        hvd.broadcast_(array, 0)
+
+
+def test_misaligned_tensor(size: int) -> None:
+    torch = pytest.importorskip("torch")
+    import horovod.torch as hvd
+
+    tensor = torch.frombuffer(bytearray(9), dtype=torch.float32, offset=1)
+    np.testing.assert_allclose(hvd.allreduce(tensor), 0)
+    with pytest.raises(ValueError, match="aligned"):
+        hvd.allreduce_(tensor)
