@@ -5,23 +5,35 @@
 
 #include <string.h>
 
-#define LEAST 16 /* slots */
+#define LEAST 16  /* slots, */
+#define KEPT  256 /* and those that stay once there were so many */
+
+/* 2^64 by the golden ratio, as in Knuth's multiplicative hashing: the product's high bits depend on all bits
+ * of the word. */
+#define FACTOR 0x9e3779b97f4a7c15u
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * FACTOR;
+    return hash ^ hash >> 32;
+}
 
 /* Of eight bytes at a time. Names come from the user's own program: nobody chooses them so that they collide.
  */
 static uint32_t hash_of(const void *key, size_t length)
 {
     const uint8_t *bytes = key;
-    uint64_t hash = length;
-    for (size_t i = 0; i < length; i += sizeof hash) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + i, length - i < sizeof word ? length - i : sizeof word);
-        /* 2^64 by the golden ratio, as in Knuth's multiplicative hashing; the shift brings what was mixed
-         * upwards down to the bits that the mask looks at. */
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 32;
+    uint64_t hash = length, word;
+    for (; length >= sizeof word; length -= sizeof word, bytes += sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        hash = mix(hash, word);
     }
-    return (uint32_t)hash;
+    word = 0;
+    for (size_t i = 0; i < length; i++)
+        word |= (uint64_t)bytes[i] << (8 * i);
+    /* Once more: names that differ in their last digits only would share the low bits, which choose the slot.
+     */
+    return (uint32_t)(mix(hash, word) * FACTOR >> 32);
 }
 
 void map_free(struct map *map)
@@ -69,17 +81,27 @@ static bool resize(struct map *map, size_t capacity)
     return true;
 }
 
-bool map_put(struct map *map, const void *key, size_t length, void *value)
+void **map_place(struct map *map, const void *key, size_t length, void *value)
 {
     /* Grows at 7/8 and shrinks below 1/8, so far apart that no few calls resize it to and fro. */
     if (map->count * 8 >= map->capacity * 7 && !resize(map, map->capacity ? map->capacity * 2 : LEAST))
-        return false;
+        return NULL;
     map->key_offset = (size_t)((const char *)key - (const char *)value);
     uint32_t hash = hash_of(key, length);
     struct map_slot *slot = &map->slots[find(map, key, length, hash)];
-    map->count += !slot->value;
-    *slot = (struct map_slot){value, hash, (uint32_t)length};
-    return true;
+    if (!slot->value) {
+        map->count++;
+        *slot = (struct map_slot){value, hash, (uint32_t)length};
+    }
+    return &slot->value;
+}
+
+bool map_put(struct map *map, const void *key, size_t length, void *value)
+{
+    void **place = map_place(map, key, length, value);
+    if (place)
+        *place = value;
+    return place;
 }
 
 void *map_remove(struct map *map, const void *key, size_t length)
@@ -101,7 +123,7 @@ void *map_remove(struct map *map, const void *key, size_t length)
         }
     }
     map->slots[hole] = (struct map_slot){0};
-    if (map->count * 8 < map->capacity && map->capacity > LEAST)
+    if (map->count * 8 < map->capacity && map->capacity > KEPT)
         resize(map, map->capacity / 2); /* if memory is out it stays as it is */
     return value;
 }

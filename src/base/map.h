@@ -23,6 +23,8 @@ struct map {
 
 void map_free(struct map *map);
 void *map_get(const struct map *map, const void *key, size_t length); /* NULL when absent */
+/* Where the value of this key lies, after it was added unless there was one; NULL when memory is out. */
+void **map_place(struct map *map, const void *key, size_t length, void *value);
 /* Adds or replaces; false when memory is out. The key lies in the value. */
 bool map_put(struct map *map, const void *key, size_t length, void *value);
 void *map_remove(struct map *map, const void *key, size_t length); /* the value that was there, or NULL */
