@@ -7,6 +7,7 @@
 #include "engine/drive.h"
 #include "engine/membership.h"
 #include "engine/observe.h"
+#include "engine/progress.h"
 #include "engine/subset.h"
 #include "engine/tuning.h"
 
@@ -275,8 +276,7 @@ void hvd_shutdown(hvd_context *context)
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
     membership_adopt(context);
-    for (struct lane *lane = context->world; lane; lane = lane->next)
-        lane_end(lane, &cause);
+    progress_end(context, &cause);
     refuse_queued(context);
     /* The `done` functions of what just ended. */
     drive_finish_calls(context);

@@ -72,7 +72,7 @@ static void leave_all(struct hvd_context *context)
         lane_leave(lane);
 }
 
-static void fail_all(struct hvd_context *context, const hvd_status *cause)
+void progress_end(struct hvd_context *context, const hvd_status *cause)
 {
     record_failure(context, cause);
     for (struct lane *lane = context->world; lane; lane = lane->next)
@@ -91,7 +91,7 @@ static void check_health(struct lane *lane)
     hvd_status cause;
     lane->health = coordinator_health(lane->coordinator, &cause);
     if (code != HVD_SHUT_DOWN) {
-        fail_all(lane->context, &cause);
+        progress_end(lane->context, &cause);
     } else if (lane->id == 0) {
         record_failure(lane->context, &cause);
         leave_all(lane->context);

@@ -15,6 +15,9 @@ void progress_fail(struct lane *lane, int lost_rank, const hvd_status *cause);
  * coordinator. */
 void progress_fault(struct hvd_context *context, const hvd_status *cause);
 
+/* Ends everything in all lanes, and refuses what is submitted from now on. */
+void progress_end(struct hvd_context *context, const hvd_status *cause);
+
 /* A lane has closed. */
 void progress_closed(struct hvd_context *context);
 

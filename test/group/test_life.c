@@ -4,9 +4,11 @@
  * HOROVOD_TEST_LIVES says how many rounds; `make soak` asks for 1,000. */
 #include "group.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const transports[] = {"shm", "tcp"};
 
@@ -133,3 +135,73 @@ static void shrink(struct member *member)
 }
 
 GROUP_TEST(test_smaller_job_afterwards, shrink, 2, 4, EVERY_TRANSPORT)
+
+/* ---- beside a frozen root ----------------------------------------------------------------------------- */
+
+static atomic_bool frozen, thawed;
+
+static void wait_until(atomic_bool *flag)
+{
+    for (int waited = 0; !atomic_load(flag); waited++) {
+        CHECK(waited < 50000, "nothing happened within 50 s");
+        usleep(1000);
+    }
+}
+
+/* While it runs nobody drives. */
+static void freeze(void *argument, const hvd_status *status)
+{
+    (void)argument;
+    (void)status;
+    atomic_store(&frozen, true);
+    wait_until(&thawed);
+}
+
+static hvd_code submit_with_call(hvd_context *context, const char *name, float *value, hvd_done_fn done,
+                                 void *argument, hvd_status *status)
+{
+    int64_t shape[] = {1};
+    hvd_tensor tensor = tensor_of(value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.done = done;
+    request.done_argument = argument;
+    return hvd_submit(context, &request, NULL, status);
+}
+
+static void not_called(void *argument, const hvd_status *status)
+{
+    (void)argument;
+    CHECK(false, "an operation that was refused ended: %s", status->text);
+}
+
+static void submit_again(void *argument, const hvd_status *status)
+{
+    static float value;
+    struct member *member = argument;
+    hvd_status own;
+    CHECK(status->code == HVD_SHUT_DOWN, "%s: %s", hvd_code_name(status->code), status->text);
+    hvd_code code = submit_with_call(member->context, "again", &value, not_called, NULL, &own);
+    CHECK(code == HVD_SHUT_DOWN && strstr(own.text, "rank 1 has shut down"), "%s: %s", hvd_code_name(code),
+          own.text);
+    member->argument = member; /* it was called */
+}
+
+/* The root says no farewell, so rank 1 gives up, and refuses what its callbacks submit then. */
+static void shut_down_beside_frozen_root(struct member *member)
+{
+    float value = 1, never = 1;
+    if (member->rank == 0) {
+        CHECK_OK(submit_with_call(member->context, "freeze", &value, freeze, NULL, &check_status));
+        wait_until(&thawed);
+        return;
+    }
+    check_allreduce_works(member, "freeze");
+    wait_until(&frozen);
+    CHECK_OK(submit_with_call(member->context, "never", &never, submit_again, member, &check_status));
+    hvd_shutdown(member->context);
+    CHECK(member->argument, "no callback");
+    member->context = NULL;
+    atomic_store(&thawed, true);
+}
+
+GROUP_TEST(test_frozen_root, shut_down_beside_frozen_root, 2, 2, .transport = "shm")
