@@ -139,7 +139,8 @@ typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
     const char *name;         /* unique among this rank's requests in flight of this operation and process
-                                 set; NULL: the engine counts, so ranks must submit in the same order */
+                                 set, else HVD_DUPLICATE_NAME; shorter than 1024 bytes with the operation's
+                                 own; NULL: the engine counts, so ranks must submit in the same order */
     int32_t count;            /* number of tensors; 0 where there are none, as of a barrier or a join */
     int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
     const hvd_tensor *inputs; /* [count] */
@@ -210,8 +211,8 @@ HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
 
 /* ---- operations ---------------------------------------------------------------------------------- */
 
-/* Starts an operation and returns its handle at once. `handle` may be NULL when `done` is set. Release
- * every handle once. */
+/* Starts an operation and returns its handle at once; it is in *handle before `done` can be called. `handle`
+ * may be NULL when `done` is set. Release every handle once. */
 HVD_API hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
                             hvd_status *status);
 

@@ -7,6 +7,7 @@
 #define HVD_ENGINE_CONTEXT_H
 
 #include "base/forked.h"
+#include "base/map.h"
 #include "base/pool.h"
 #include "base/settings.h"
 #include "engine/counters.h"
@@ -25,8 +26,9 @@ struct hvd_config {
 
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
-    struct pool pool;      /* of the handles, under `pool_lock` */
-    pthread_mutex_t pool_lock;
+    pthread_mutex_t handles_lock;
+    struct pool pool; /* of the handles, and */
+    struct map names; /* of those in flight; both under the lock */
     struct settings settings;
     struct interrupt interrupt; /* of blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;

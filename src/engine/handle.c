@@ -12,53 +12,42 @@
 
 #define GROUPED "grouped_"
 
-/* Handle, tensors, shapes, splits, signature and name lie in one block, laid out in this order. */
+/* Handle, name, tensors, shapes, splits and signature lie in one block, laid out in this order. */
 struct handle_block {
-    size_t tensors, shapes, splits, signature, name, total;
+    size_t tensors, shapes, splits, signature, total;
 };
 
-_Static_assert(sizeof(struct hvd_handle) % _Alignof(hvd_tensor) == 0, "tensors can follow a handle");
-
-/* The coordinator's names begin with the operation. */
-static size_t prefix_length(const hvd_request *request)
+/* The length of the coordinator's name, which begins with the operation. */
+static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
-    return (request->grouped ? sizeof GROUPED - 1 : 0) + strlen(hvd_operation_name(request->operation)) + 1;
+    const char *operation = hvd_operation_name(request->operation);
+    size_t prefix = strlen(operation) + 1 + (request->grouped ? sizeof GROUPED - 1 : 0);
+    size_t limit = REQUEST_NAME_LIMIT - 1 - prefix;
+    size_t own = request->name ? strnlen(request->name, limit + 1) : 0;
+    *length = prefix + own;
+    return own <= limit
+               ? HVD_OK
+               : status_set(status, HVD_INVALID_ARGUMENT, "%s: the name %.40s... is longer than %zu bytes",
+                            operation, request->name, limit);
 }
 
-static struct handle_block measure(const hvd_request *request, int size, size_t signature_length)
+static struct handle_block measure(const hvd_request *request, int size, size_t signature_length,
+                                   size_t name_length)
 {
+    const size_t align = _Alignof(hvd_tensor);
+    size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* lane_take numbers it */
     struct handle_block block;
     size_t lists = request->outputs ? 2 : 1;
     size_t extents = 0;
     for (int i = 0; i < request->count; i++)
         extents += (size_t)request->inputs[i].ndim;
-    block.tensors = sizeof(struct hvd_handle);
+    block.tensors = (offsetof(struct hvd_handle, name) + name + align - 1) / align * align;
     block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
     block.splits = block.shapes + extents * sizeof(int64_t);
     block.signature =
         block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
-    block.name = block.signature + signature_length;
-    block.total = block.name + (request->name ? prefix_length(request) + strlen(request->name) + 1
-                                              : REQUEST_NAME_LIMIT); /* lane_take numbers it */
+    block.total = block.signature + signature_length;
     return block;
-}
-
-/* The pool's lock may be held by a thread that a forked child does not have; nor does the child submit. */
-static void *take_block(struct hvd_context *context, size_t bytes)
-{
-    pthread_mutex_lock(&context->pool_lock);
-    void *block = pool_take(&context->pool, bytes);
-    pthread_mutex_unlock(&context->pool_lock);
-    return block;
-}
-
-static void give_block(struct hvd_context *context, void *block, size_t bytes)
-{
-    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
-        return;
-    pthread_mutex_lock(&context->pool_lock);
-    pool_give(&context->pool, block, bytes);
-    pthread_mutex_unlock(&context->pool_lock);
 }
 
 static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
@@ -118,38 +107,104 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
 
 /* "grouped_allreduce.<name>", without printf, which took a third of a submission. Without a name lane_take
  * numbers it. */
-static void write_name(char *text, const hvd_request *request)
+static void write_name(struct hvd_handle *handle, size_t length)
 {
-    if (request->name && request->grouped)
-        text = stpcpy(text, "grouped_");
-    if (request->name)
-        text = stpcpy(stpcpy(stpcpy(text, hvd_operation_name(request->operation)), "."), request->name);
+    const hvd_request *request = &handle->request;
+    char *text = handle->name;
+    if (request->name) {
+        text = stpcpy(text, request->grouped ? GROUPED : "");
+        text = stpcpy(stpcpy(text, hvd_operation_name(request->operation)), ".");
+        memcpy(text, request->name, (size_t)(handle->name + length - text));
+        text = handle->name + length;
+    }
     *text = '\0';
+    handle->name_length = (uint32_t)length;
 }
 
-hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
+/* ---- blocks and names ------------------------------------------------------------------------------- */
+
+static size_t key_length(const struct hvd_handle *handle)
+{
+    return sizeof handle->process_set + handle->name_length;
+}
+
+/* Under the lock. A handle that is done keeps its place until it is released or another one takes it, so that
+ * who finishes operations needs no lock. */
+static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handle, hvd_status *status)
+{
+    void **place = map_place(&context->names, &handle->process_set, key_length(handle), handle);
+    if (!place)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s", handle->name);
+    struct hvd_handle *other = *place;
+    if (other != handle && !handle_is_done(other))
+        return status_set(status, HVD_DUPLICATE_NAME,
+                          "%s is in flight on rank %d; wait for it, or give the second one another name",
+                          handle->name, context->placement.rank);
+    other->claims = false;
+    *place = handle;
+    handle->claims = true;
+    return HVD_OK;
+}
+
+static hvd_code open_block(struct hvd_context *context, const hvd_request *request, size_t bytes,
+                           size_t name_length, bool claims, struct hvd_handle **handle, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    pthread_mutex_lock(&context->handles_lock);
+    struct hvd_handle *opened = pool_take(&context->pool, bytes);
+    if (opened) {
+        *opened = (struct hvd_handle){.context = context,
+                                      .bytes = (uint32_t)bytes,
+                                      .request = *request,
+                                      .process_set = request->process_set};
+        write_name(opened, name_length);
+        code = claims && request->name ? claim_name(context, opened, status) : HVD_OK;
+    }
+    if (code)
+        pool_give(&context->pool, opened, bytes);
+    pthread_mutex_unlock(&context->handles_lock);
+    *handle = opened;
+    return opened ? code
+                  : status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
+                               hvd_operation_name(request->operation));
+}
+
+/* The lock may be held by a thread that a forked child does not have; nor does the child submit. */
+static void close_block(struct hvd_context *context, struct hvd_handle *handle)
+{
+    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&context->handles_lock);
+    if (handle->claims)
+        map_remove(&context->names, &handle->process_set, key_length(handle));
+    pool_give(&context->pool, handle, handle->bytes);
+    pthread_mutex_unlock(&context->handles_lock);
+}
+
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status)
 {
     uint32_t signature_length;
+    size_t name_length;
     hvd_code code = signature_measure(request, &signature_length, status);
     if (!code)
         code = check_splits(request, size, status);
+    if (!code)
+        code = measure_name(request, &name_length, status);
     if (code)
         return code;
-    struct handle_block block = measure(request, size, signature_length);
-    struct hvd_handle *created = take_block(context, block.total);
-    if (!created)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
-                          hvd_operation_name(request->operation));
-    *created = (struct hvd_handle){.context = context, .bytes = (uint32_t)block.total, .request = *request};
+    struct handle_block block = measure(request, size, signature_length, name_length);
+    struct hvd_handle *created;
+    code = open_block(context, request, block.total, name_length, claims, &created, status);
+    if (code)
+        return code;
     atomic_init(&created->references, 2);
-    char *base = (char *)created, *name = base + block.name;
-    write_name(name, request);
+    char *base = (char *)created;
     created->pending = (struct pending){
-        .name = name,
+        .name = created->name,
         .signature = signature_encode(request, (uint8_t *)base + block.signature, signature_length),
         .owner = created};
-    created->request.name = request->name ? name : NULL;
+    created->request.name = request->name ? created->name : NULL;
     copy_tensors(created, request, &block);
     copy_splits(created, request, (int64_t *)(base + block.splits), size);
     context_retain(context);
@@ -177,7 +232,7 @@ void handle_release(struct hvd_handle *handle)
     free(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
-    give_block(context, handle, handle->bytes);
+    close_block(context, handle);
     context_release(context);
 }
 

@@ -14,6 +14,7 @@ struct hvd_handle {
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
     bool observed;     /* the timeline was told of its submission */
+    bool claims;       /* its name is in the context's map; under that lock */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
     hvd_request request;
@@ -23,13 +24,17 @@ struct hvd_handle {
     int value;               /* join: the last rank; adding a process set: its id */
     void *own_data;          /* what the tensors point to where it is the engine's; freed with the handle */
     struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
+    uint32_t name_length;    /* without the NUL */
+    int32_t process_set;     /* what its name is unique in, and with it the key in the map */
+    char name[];             /* the coordinator's */
 };
 
 enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
 
 /* A copy of the request, for a set of `size` ranks and with a root of that set, with one reference for the
- * caller and one for the engine. */
-hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size,
+ * caller and one for the engine. `claims`: HVD_DUPLICATE_NAME while a handle that claims the name, too, is
+ * not done. */
+hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status);
 
 /* Driver only: records the outcome, wakes who waits, and puts it on the list of finished calls or drops the

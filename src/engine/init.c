@@ -36,7 +36,8 @@ void context_release(struct hvd_context *context)
         return;
     if (!atomic_load(&context->forked))
         pool_fini(&context->pool);
-    pthread_mutex_destroy(&context->pool_lock);
+    map_free(&context->names);
+    pthread_mutex_destroy(&context->handles_lock);
     counters_fini(&context->counters);
     free(context);
 }
@@ -213,7 +214,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
     pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
-    pthread_mutex_init(&opened->pool_lock, NULL);
+    pthread_mutex_init(&opened->handles_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);

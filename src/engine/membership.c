@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/drive.h"
+#include "engine/submit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
                            .inputs = &tensor,
                            .reduction = HVD_MIN};
     snprintf(name, sizeof name, "process_set.%d.connected", id);
-    hvd_code code = hvd_submit(context, &request, &handle, status);
+    hvd_code code = submit(context, &request, &handle, status);
     if (code) {
         free(failed);
         return code;
@@ -192,7 +193,7 @@ static hvd_code run_decision(struct hvd_context *context, hvd_request *request, 
     hvd_handle *handle;
     request->struct_size = sizeof *request;
     request->waits = 1;
-    hvd_code code = hvd_submit(context, request, &handle, status);
+    hvd_code code = submit(context, request, &handle, status);
     if (code)
         return code;
     code = wait_or_give_up(handle, status);

@@ -49,7 +49,7 @@ static hvd_code create(struct lane *lane, hvd_request *request, hvd_tensor *tens
         return status_set(status, HVD_OUT_OF_MEMORY,
                           "rank %d has joined and is out of memory for its part in what the others do",
                           lane->context->placement.rank);
-    hvd_code code = handle_create(lane->context, request, lane->size, handle, status);
+    hvd_code code = handle_create(lane->context, request, lane->size, false, handle, status);
     if (code) {
         free(data);
         return code;

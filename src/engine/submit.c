@@ -1,7 +1,9 @@
 /* submit.c - user threads' side of operations: check, describe, queue. The queue is a stack of one
  * compare-and-swap to push; the driver takes it whole and turns it round. */
+#include "engine/submit.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/types.h"
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/observe.h"
@@ -41,6 +43,7 @@ static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *siz
     return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
 }
 
+/* `*handle` is there before any other thread can finish it: a `done` function may look at it. */
 static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                               hvd_status *status)
 {
@@ -54,7 +57,7 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     if (!code)
         code = resolve_set(context, &own, &size, status);
     if (!code)
-        code = handle_create(context, &own, size, handle, status);
+        code = handle_create(context, &own, size, true, handle, status);
     if (code)
         return code;
     if (observed(context))
@@ -63,20 +66,35 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     return HVD_OK;
 }
 
-hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
+hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
 {
-    struct hvd_handle *created;
-    hvd_code code = queue_request(context, request, &created, status);
+    struct hvd_handle *unwanted;
+    hvd_code code = queue_request(context, request, handle ? handle : &unwanted, status);
     if (code)
         return code;
-    if (handle)
-        *handle = created;
     /* A caller that waits next makes progress itself: another thread would only contend for the lock. */
     if (!request->waits)
         drive_notify(context);
     if (!handle)
-        handle_release(created);
+        handle_release(unwanted);
     return status_ok(status);
+}
+
+/* The ranks agree on these, too, but agreeing is only a part of what they need. */
+static hvd_code check_public(const hvd_request *request, hvd_status *status)
+{
+    bool changes = request && (request->operation == HVD_ADD_PROCESS_SET ||
+                               request->operation == HVD_REMOVE_PROCESS_SET);
+    return changes ? status_set(status, HVD_INVALID_ARGUMENT,
+                                "%s is no request: call hvd_process_set_add or hvd_process_set_remove",
+                                hvd_operation_name(request->operation))
+                   : HVD_OK;
+}
+
+hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
+{
+    hvd_code code = check_public(request, status);
+    return code ? code : submit(context, request, handle, status);
 }
 
 static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
@@ -90,7 +108,9 @@ static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd
 hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs, hvd_status *status)
 {
     struct hvd_handle *handle;
-    hvd_code code = queue_request(context, request, &handle, status);
+    hvd_code code = check_public(request, status);
+    if (!code)
+        code = queue_request(context, request, &handle, status);
     if (code)
         return code;
     code = hvd_wait(handle, -1, status);

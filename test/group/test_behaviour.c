@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,29 +144,121 @@ static void mismatch(struct member *member)
     }
 }
 
+static hvd_code submit_float(struct member *member, const char *name, float *value, hvd_handle **handle,
+                             hvd_status *status)
+{
+    int64_t shape[] = {1};
+    hvd_tensor tensor = tensor_of(value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    return hvd_submit(member->context, &request, handle, status);
+}
+
+/* Rank 0 alone does both: the call itself says so, and nothing of the second request is left. */
 static void duplicate_name(struct member *member)
 {
     hvd_status status;
-    float data[2] = {1, 1};
-    int64_t shape[] = {1};
-    hvd_handle *handles[2];
-    if (member->rank == 0) { /* the other ranks have not submitted it yet: it must still be in flight */
-        for (int i = 0; i < 2; i++) {
-            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, shape, 1);
-            hvd_request request = request_of(HVD_ALLREDUCE, "twice", &tensor);
-            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
-        }
-        hvd_code code = hvd_wait(handles[1], 30, &status);
-        CHECK(code == HVD_DUPLICATE_NAME, "%s: %s", hvd_code_name(code), status.text);
-        check_allreduce_works(member, "go");
-        CHECK_OK(hvd_wait(handles[0], 30, &check_status));
-        hvd_release(handles[0]);
-        hvd_release(handles[1]);
-        CHECK(data[0] == 1 && data[1] == 1, "%g %g", data[0], data[1]); /* the others give zeros */
-    } else {
+    float data[3] = {1, 1, 1};
+    hvd_handle *first, *second = NULL, *unnamed;
+    if (member->rank) {
         check_allreduce_works(member, "go");
         CHECK_OK(reduce_floats(member, "twice", 1, &check_status));
+        CHECK_OK(reduce_floats(member, NULL, 1, &check_status));
+        CHECK_OK(reduce_floats(member, "twice", 1, &check_status));
+        return;
     }
+    /* The other ranks have not submitted it yet: it is in flight. */
+    CHECK_OK(submit_float(member, "twice", &data[0], &first, &check_status));
+    CHECK_OK(submit_float(member, NULL, &data[2], &unnamed, &check_status));
+    for (int i = 0; i < 2; i++) {
+        hvd_code code = submit_float(member, "twice", &data[1], &second, &status);
+        CHECK(code == HVD_DUPLICATE_NAME && strstr(status.text, "allreduce.twice is in flight on rank 0"),
+              "%s: %s", hvd_code_name(code), status.text);
+        CHECK(!second, "a refused request has a handle");
+    }
+    check_allreduce_works(member, "go");
+    CHECK_OK(hvd_wait(first, 30, &check_status));
+    CHECK_OK(hvd_wait(unnamed, 30, &check_status));
+    hvd_release(unnamed);
+    /* Free again once it is done, though the first handle is not released yet. */
+    CHECK_OK(submit_float(member, "twice", &data[1], &second, &check_status));
+    CHECK_OK(hvd_wait(second, 30, &check_status));
+    hvd_release(first);
+    hvd_release(second);
+    CHECK(data[0] == 1 && data[1] == 1, "%g %g", data[0], data[1]); /* the others give zeros */
+}
+
+/* Names are those of an operation, single or grouped, and of a process set. */
+static void equal_names(struct member *member)
+{
+    int32_t ids[] = {0, -1}, all[] = {0, 1, 2, 3};
+    hvd_operation operations[] = {HVD_ALLREDUCE, HVD_BROADCAST, HVD_ALLREDUCE, HVD_BROADCAST};
+    hvd_handle *handles[2][4];
+    float data[2][4];
+    CHECK_OK(hvd_process_set_add(member->context, all, member->size, &ids[1], &check_status));
+    for (int set = 0; set < 2; set++) {
+        for (int i = 0; i < 4; i++) {
+            hvd_tensor tensor = tensor_of(&data[set][i], HVD_FLOAT32, NULL, 0);
+            hvd_request request = request_of(operations[i], "same", &tensor);
+            data[set][i] = 1;
+            request.process_set = ids[set];
+            request.grouped = i / 2;
+            CHECK_OK(hvd_submit(member->context, &request, &handles[set][i], &check_status));
+        }
+    }
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(hvd_wait(handles[i / 4][i % 4], 30, &check_status));
+        hvd_release(handles[i / 4][i % 4]);
+    }
+}
+
+/* A callback submits again under the name that has become free, and reaches its own handle. */
+struct chain {
+    struct member *member;
+    hvd_handle *handles[20];
+    atomic_int links;
+    float value;
+};
+
+static void submit_link(struct chain *chain, int link);
+
+static void next_link(void *argument, const hvd_status *status)
+{
+    struct chain *chain = argument;
+    int link = atomic_load(&chain->links);
+    hvd_status own;
+    CHECK(status->code == HVD_OK, "%s", status->text);
+    CHECK(chain->handles[link] && hvd_test(chain->handles[link], &own) == HVD_OK, "link %d has no handle",
+          link);
+    if (link + 1 < 20)
+        submit_link(chain, link + 1);
+    else
+        atomic_store(&chain->links, 20);
+}
+
+static void submit_link(struct chain *chain, int link)
+{
+    int64_t shape[] = {1};
+    hvd_tensor tensor = tensor_of(&chain->value, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "link", &tensor);
+    request.reduction = HVD_AVERAGE;
+    request.done = next_link;
+    request.done_argument = chain;
+    atomic_store(&chain->links, link);
+    CHECK_OK(hvd_submit(chain->member->context, &request, &chain->handles[link], &check_status));
+}
+
+static void chained_callbacks(struct member *member)
+{
+    struct chain chain = {.member = member, .value = 3};
+    submit_link(&chain, 0);
+    for (int waited = 0; atomic_load(&chain.links) < 20; waited++) {
+        CHECK(waited < 20000, "only %d of 20 callbacks within 20 s", atomic_load(&chain.links));
+        usleep(1000);
+    }
+    for (int i = 0; i < 20; i++)
+        hvd_release(chain.handles[i]);
+    CHECK(chain.value == 3, "%g", chain.value);
+    check_allreduce_works(member, "nobody leaves before all were called");
 }
 
 static void bad_arguments(struct member *member)
@@ -191,6 +284,58 @@ static void bad_arguments(struct member *member)
     good.operation = HVD_BROADCAST;
     good.root = member->size;
     CHECK(hvd_run(member->context, &good, NULL, &status) == HVD_INVALID_ARGUMENT, "root");
+    good.operation = (hvd_operation)4; /* between two that there are */
+    CHECK(hvd_run(member->context, &good, NULL, &status) == HVD_INVALID_ARGUMENT, "operation 4");
+    check_allreduce_works(member, "still works");
+}
+
+static void membership_by_request(struct member *member)
+{
+    static const hvd_operation operations[] = {HVD_ADD_PROCESS_SET, HVD_REMOVE_PROCESS_SET};
+    for (int i = 0; i < 4; i++) {
+        hvd_status status;
+        hvd_handle *handle;
+        hvd_request request = {.struct_size = sizeof request, .operation = operations[i / 2]};
+        request.ranks = &(int32_t){0};
+        request.rank_count = 1;
+        request.root = i % 2; /* 0: the world */
+        hvd_code code = hvd_submit(member->context, &request, &handle, &status);
+        CHECK(code == HVD_INVALID_ARGUMENT && strstr(status.text, "hvd_process_set_"), "%s: %s",
+              hvd_code_name(code), status.text);
+    }
+    check_allreduce_works(member, "still works");
+}
+
+/* Refused by the call, before its length is cut to what a block's size can hold. */
+static void long_names(struct member *member)
+{
+    static const size_t lengths[] = {1000, 1023, 2000, ((size_t)1 << 32) + 10};
+    const size_t piece = (size_t)64 << 20, total = ((size_t)1 << 32) + 2 * piece;
+    char *names =
+        mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int file = memfd_create("names", MFD_CLOEXEC);
+    CHECK(names != MAP_FAILED && file >= 0 && !ftruncate(file, (off_t)piece), "no address space");
+    for (size_t at = 0; at + piece < total; at += piece) /* the same pages again and again */
+        CHECK(mmap(names + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED,
+              "mmap");
+    close(file);
+    memset(names, 'x', piece);
+    for (int i = 0; i < 4; i++) {
+        hvd_status status;
+        float value = 1;
+        hvd_handle *handle;
+        char *name = i < 3 ? names + piece - lengths[i] : names + total - piece - lengths[i];
+        name[lengths[i]] = '\0';
+        hvd_code code = submit_float(member, name, &value, &handle, &status);
+        name[lengths[i]] = 'x';
+        CHECK(code == (i ? HVD_INVALID_ARGUMENT : HVD_OK), "%zu: %s", lengths[i], hvd_code_name(code));
+        CHECK(!code || strstr(status.text, "is longer than 1013 bytes"), "%s", status.text);
+        if (!code) {
+            CHECK_OK(hvd_wait(handle, 30, &check_status));
+            hvd_release(handle);
+        }
+    }
+    munmap(names, total);
     check_allreduce_works(member, "still works");
 }
 
@@ -239,6 +384,10 @@ GROUP_TEST(test_waited_for_one, waited_for_one, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_callbacks, callbacks, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_duplicate_name, duplicate_name, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_equal_names, equal_names, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_chained_callbacks, chained_callbacks, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_membership_by_request, membership_by_request, 2, 2, EVERY_TRANSPORT)
+GROUP_TEST(test_long_names, long_names, 1, 1, EVERY_TRANSPORT)
 GROUP_TEST(test_bad_arguments, bad_arguments, 1, 2, EVERY_TRANSPORT)
 GROUP_TEST(test_leave_early, leave_early, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_fork, fork_and_go_on, 1, 2, EVERY_TRANSPORT)
