@@ -21,7 +21,7 @@ static void end_requests(struct coordinator *c)
     while (c->oldest)
         output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
     entry_list_clear(&c->complete);
-    entry_list_clear(&c->root.ready);
+    decide_forget(c);
 }
 
 void close_begin(struct coordinator *c, int leaver)

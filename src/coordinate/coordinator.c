@@ -44,7 +44,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
-    c->root.sorted = true;
+    decide_forget(c);
     *coordinator = c;
     return HVD_OK;
 }

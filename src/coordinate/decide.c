@@ -50,11 +50,111 @@ static int32_t priority_of(const struct entry *entry)
     return summary_of(entry)->priority;
 }
 
+/* ---- what is ready ----------------------------------------------------------------------------------- */
+
+void decide_forget(struct coordinator *c)
+{
+    struct root *root = &c->root;
+    for (int i = 0; i < READY_QUEUES; i++)
+        root->ready[i] = (struct ready_queue){.least = UINT64_MAX};
+    root->ready_count = 0;
+    root->oldest = INT64_MAX;
+}
+
+/* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
+ * batch is one for all its members. */
+static bool runs_alone(const struct coordinator *c, const struct entry *entry)
+{
+    const struct signature_summary *summary = summary_of(entry);
+    return !summary->may_fuse || (c->config.groups_alone && summary->grouped) ||
+           (c->config.adasum_alone && summary->reduction == HVD_ADASUM);
+}
+
+static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)
+{
+    struct root *root = &c->root;
+    uint64_t bytes = summary_of(entry)->bytes;
+    int index = (runs_alone(c, entry) ? READY_ALONE : 0) | (is_short(bytes) ? READY_SHORT : 0);
+    struct ready_queue *queue = &root->ready[index];
+    entry->round->ready_since = now;
+    entry->round->place = ++root->places;
+    if (queue->list.head)
+        queue->unsorted |= priority_of(entry) > priority_of(queue->list.tail);
+    entry_list_push(&queue->list, entry);
+    queue->least = bytes < queue->least ? bytes : queue->least;
+    root->oldest = now < root->oldest ? now : root->oldest;
+    root->ready_count++;
+}
+
+/* Larger priority first, else what was ready first. */
+static bool runs_before(const struct entry *a, const struct entry *b)
+{
+    int32_t first = priority_of(a), second = priority_of(b);
+    return first != second ? first > second : a->round->place < b->round->place;
+}
+
+/* Of two lists in order. */
+static struct entry *merge(struct entry *a, struct entry *b)
+{
+    struct entry *merged, **end = &merged;
+    while (a && b) {
+        struct entry **first = runs_before(b, a) ? &b : &a;
+        *end = *first;
+        end = &(*first)->round->next;
+        *first = *end;
+    }
+    *end = a ? a : b;
+    return merged;
+}
+
+/* The first `count`. */
+static struct entry *merge_sort(struct entry *first, size_t count)
+{
+    struct entry *second = first;
+    for (size_t i = 0; i < count / 2; i++)
+        second = second->round->next;
+    if (second == first) { /* one, or none */
+        if (first)
+            first->round->next = NULL;
+        return first;
+    }
+    first = merge_sort(first, count / 2);
+    return merge(first, merge_sort(second, count - count / 2));
+}
+
+static void sort(struct ready_queue *queue)
+{
+    struct entry_list *list = &queue->list;
+    if (!queue->unsorted)
+        return;
+    queue->unsorted = false;
+    list->head = list->tail = merge_sort(list->head, list->count);
+    while (list->tail && list->tail->round->next)
+        list->tail = list->tail->round->next;
+}
+
+/* The queue whose head may start now and runs first; -1: all have to wait. */
+static int find_next(const struct coordinator *c)
+{
+    bool short_may = !c->short_running;
+    /* `running` counts the short one, too. */
+    bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
+    const struct entry *first = NULL;
+    int found = -1;
+    for (int i = 0; i < READY_QUEUES; i++) {
+        const struct entry *head = c->root.ready[i].list.head;
+        if (!head || !(i & READY_SHORT ? short_may : long_may) || (first && runs_before(first, head)))
+            continue;
+        first = head;
+        found = i;
+    }
+    return found;
+}
+
 /* ---- judging ----------------------------------------------------------------------------------------- */
 
 static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
-    struct root *root = &c->root;
     uint64_t number;
     char text[HVD_STATUS_TEXT];
     entry->round->told = true;
@@ -66,10 +166,7 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);
     }
-    entry->round->ready_since = now;
-    if (root->ready.head)
-        root->sorted &= priority_of(entry) <= priority_of(root->ready.tail);
-    entry_list_push(&root->ready, entry);
+    add_ready(c, entry, now);
     return HVD_OK;
 }
 
@@ -88,90 +185,95 @@ static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *s
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
 
-/* Of two lists in order; among equals those of `a` come first. */
-static struct entry *merge(struct entry *a, struct entry *b)
+/* A place in a queue, while a batch is picked. */
+struct cursor {
+    struct ready_queue *queue; /* NULL: none */
+    struct entry *previous;    /* NULL: at the head */
+    uint64_t least;            /* of what was passed over */
+};
+
+static struct entry *entry_at(const struct cursor *cursor)
 {
-    struct entry *merged, **end = &merged;
-    while (a && b) {
-        struct entry **first = priority_of(b) > priority_of(a) ? &b : &a;
-        *end = *first;
-        end = &(*first)->round->next;
-        *first = *end;
-    }
-    *end = a ? a : b;
-    return merged;
+    if (!cursor->queue)
+        return NULL;
+    return cursor->previous ? cursor->previous->round->next : cursor->queue->list.head;
 }
 
-/* The first `count`, larger priority first, else what was ready first. */
-static struct entry *merge_sort(struct entry *first, size_t count)
+static void pass_over(struct cursor *cursor)
 {
-    struct entry *second = first;
-    for (size_t i = 0; i < count / 2; i++)
-        second = second->round->next;
-    if (second == first) { /* one, or none */
-        if (first)
-            first->round->next = NULL;
-        return first;
-    }
-    first = merge_sort(first, count / 2);
-    return merge(first, merge_sort(second, count - count / 2));
+    cursor->previous = entry_at(cursor);
+    uint64_t bytes = summary_of(cursor->previous)->bytes;
+    cursor->least = bytes < cursor->least ? bytes : cursor->least;
 }
 
-static void sort(struct entry_list *list)
+/* Moves the entry to the members; returns its bytes. */
+static uint64_t take_at(struct root *root, struct cursor *cursor)
 {
-    list->head = list->tail = merge_sort(list->head, list->count);
-    while (list->tail && list->tail->round->next)
-        list->tail = list->tail->round->next;
+    struct entry_list *list = &cursor->queue->list;
+    struct entry *entry = entry_at(cursor);
+    *(cursor->previous ? &cursor->previous->round->next : &list->head) = entry->round->next;
+    if (list->tail == entry)
+        list->tail = cursor->previous;
+    list->count--;
+    root->ready_count--;
+    entry_list_push(&root->members, entry);
+    return summary_of(entry)->bytes;
 }
 
-static bool may_share(const struct coordinator *c, const struct signature_summary *a,
-                      const struct signature_summary *b)
+/* None has fewer bytes, of what is left in a queue. */
+static uint64_t least_of(struct cursor *cursor)
 {
-    if (c->config.groups_alone && (a->grouped || b->grouped))
-        return false;
-    if (c->config.adasum_alone && a->reduction == HVD_ADASUM)
-        return false;
-    return a->may_fuse && b->may_fuse && memcmp(a->fusion_key, b->fusion_key, FUSION_KEY_LENGTH) == 0;
+    if (!cursor->queue)
+        return UINT64_MAX;
+    if (!entry_at(cursor)) /* all of it was passed over */
+        cursor->queue->least = cursor->least;
+    return cursor->queue->least;
 }
 
-/* The first that may start now; NULL when all have to wait. */
-static struct entry *find_next(const struct coordinator *c)
+/* Takes, in their order, what fits behind the first member. Ends where nothing can fit, so that many requests
+ * of one size are not looked at again for every batch. */
+static uint64_t fill_batch(struct root *root, struct cursor cursors[2], uint64_t limit, uint64_t bytes)
 {
-    bool short_may = !c->short_running;
-    /* `running` counts the short one, too. */
-    bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
-    struct entry *entry = c->root.ready.head;
-    while (entry && !(is_short(summary_of(entry)->bytes) ? short_may : long_may))
-        entry = entry->round->next;
-    return entry;
-}
-
-/* Moves the members of the next batch from `ready` to `members`: this one, and whatever behind it fits in. A
- * short batch stays short. Returns their bytes. */
-static uint64_t pick_members(struct coordinator *c, const struct entry *next)
-{
-    struct root *root = &c->root;
-    const struct signature_summary *head = summary_of(next);
-    uint64_t bytes = 0;
-    /* 0: nothing is fused, not even what has no bytes. */
-    uint64_t limit = c->config.fusion_threshold;
-    if (is_short(head->bytes) && limit > SHORT_BYTES)
-        limit = SHORT_BYTES;
-    struct entry *entry = root->ready.head, *behind;
-    bool reached = false;
-    entry_list_clear(&root->ready);
-    entry_list_clear(&root->members);
-    for (; entry; entry = behind) {
-        behind = entry->round->next;
-        reached |= entry == next;
-        const struct signature_summary *summary = summary_of(entry);
-        bool fits =
-            entry == next || (reached && root->members.count < BATCH_LIMIT && bytes <= limit &&
-                              summary->bytes <= limit - bytes && limit && may_share(c, head, summary));
-        bytes += fits ? summary->bytes : 0;
-        entry_list_push(fits ? &root->members : &root->ready, entry);
+    const struct signature_summary *head = summary_of(root->members.head);
+    while (bytes <= limit && root->members.count < BATCH_LIMIT) {
+        uint64_t least[] = {least_of(&cursors[0]), least_of(&cursors[1])};
+        struct entry *a = entry_at(&cursors[0]), *b = entry_at(&cursors[1]);
+        if ((!a && !b) || (limit - bytes < least[0] && limit - bytes < least[1]))
+            break;
+        struct cursor *cursor = &cursors[!a || (b && runs_before(b, a))];
+        const struct signature_summary *summary = summary_of(entry_at(cursor));
+        bool fits = summary->bytes <= limit - bytes &&
+                    memcmp(head->fusion_key, summary->fusion_key, FUSION_KEY_LENGTH) == 0;
+        if (fits)
+            bytes += take_at(root, cursor);
+        else
+            pass_over(cursor);
     }
     return bytes;
+}
+
+/* Moves the members of the next batch, the head of this queue and what fits behind it, to `members`. A short
+ * batch stays short. Returns their bytes. */
+static uint64_t pick_members(struct coordinator *c, int index)
+{
+    struct root *root = &c->root;
+    struct ready_queue *queue = &root->ready[index];
+    const struct entry *next = queue->list.head;
+    struct cursor cursors[] = {{.queue = queue, .least = UINT64_MAX}, {.least = UINT64_MAX}};
+    /* 0: nothing is fused, not even what has no bytes. */
+    uint64_t limit = c->config.fusion_threshold;
+    if (index & READY_SHORT && limit > SHORT_BYTES)
+        limit = SHORT_BYTES;
+    entry_list_clear(&root->members);
+    uint64_t bytes = take_at(root, &cursors[0]);
+    if (index & READY_ALONE || !limit)
+        return bytes;
+    if (!(index & READY_SHORT))
+        cursors[1].queue = &root->ready[READY_SHORT];
+    /* What would have run before it, were there room for another short batch, waits for that. */
+    while (entry_at(&cursors[1]) && runs_before(entry_at(&cursors[1]), next))
+        pass_over(&cursors[1]);
+    return fill_batch(root, cursors, limit, bytes);
 }
 
 /* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
@@ -195,11 +297,11 @@ static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_stat
     return code;
 }
 
-static hvd_code decide_batch(struct coordinator *c, const struct entry *next, hvd_status *status)
+static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *status)
 {
     const struct entry_list *members = &c->root.members;
-    uint64_t bytes = pick_members(c, next);
-    const struct signature_summary *first = summary_of(next);
+    uint64_t bytes = pick_members(c, queue);
+    const struct signature_summary *first = summary_of(members->head);
     for (struct entry *entry = members->head; entry; entry = entry->round->next) {
         /* May publish what was decided so far, but never this batch, so that the entries stay as they are. */
         hvd_code code = agree_on_id(c, entry, status);
@@ -213,24 +315,31 @@ static hvd_code decide_batch(struct coordinator *c, const struct entry *next, hv
     return publish(c, status);
 }
 
+/* Ends at the first that can't be outdone. */
 static int64_t oldest_ready(const struct root *root)
 {
     int64_t oldest = INT64_MAX;
-    for (const struct entry *entry = root->ready.head; entry; entry = entry->round->next) {
-        if (entry->round->ready_since < oldest)
-            oldest = entry->round->ready_since;
+    for (int i = 0; i < READY_QUEUES; i++) {
+        const struct entry *entry = root->ready[i].list.head;
+        for (; entry && oldest > root->oldest; entry = entry->round->next) {
+            if (entry->round->ready_since < oldest)
+                oldest = entry->round->ready_since;
+        }
     }
     return oldest;
 }
 
-static bool cycle_is_over(const struct coordinator *c, int64_t now)
+static bool cycle_is_over(struct coordinator *c, int64_t now)
 {
-    return !c->config.cycle_time || now - oldest_ready(&c->root) >= c->config.cycle_time;
+    if (!c->config.cycle_time)
+        return true;
+    c->root.oldest = oldest_ready(&c->root);
+    return now - c->root.oldest >= c->config.cycle_time;
 }
 
 int64_t decide_next(const struct coordinator *c)
 {
-    if (!c->config.cycle_time || !find_next(c))
+    if (!c->config.cycle_time || find_next(c) < 0)
         return INT64_MAX;
     return oldest_ready(&c->root) + c->config.cycle_time;
 }
@@ -281,11 +390,10 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     /* A close that was decided above is carried out by now: nothing more starts. */
     if (code || c->state != STATE_OPEN)
         return code;
-    if (!c->root.sorted)
-        sort(&c->root.ready);
-    c->root.sorted = true;
-    for (const struct entry *next; !code && (next = find_next(c)) && cycle_is_over(c, now);)
-        code = decide_batch(c, next, status);
+    for (int i = 0; i < READY_QUEUES; i++)
+        sort(&c->root.ready[i]);
+    for (int queue; !code && (queue = find_next(c)) >= 0 && cycle_is_over(c, now);)
+        code = decide_batch(c, queue, status);
     if (!code && join_is_over(c))
         code = decide_joined(c, status);
     return code ? code : decide_evictions(c, status);

@@ -193,7 +193,7 @@ void join_leave_out(const struct coordinator *c, struct entry *entry)
 
 bool join_is_over(const struct coordinator *c)
 {
-    return c->absent == c->table.reporters && !c->root.ready.count && !c->complete.count;
+    return c->absent == c->table.reporters && !c->root.ready_count && !c->complete.count;
 }
 
 void join_end(struct coordinator *c, int last, const uint64_t *unnamed)

@@ -37,10 +37,22 @@ struct entry_list {
     size_t count;
 };
 
+/* Asked for by every rank, in one form: by whether they run alone or may share a batch, and whether they are
+ * short. So what may start next is at the head of a queue. */
+enum { READY_ALONE = 1, READY_SHORT = 2, READY_QUEUES = 4 };
+
+struct ready_queue {
+    struct entry_list list;
+    bool unsorted;  /* else in the order in which it runs */
+    uint64_t least; /* none has fewer bytes */
+};
+
 /* What only the root has. */
 struct root {
-    struct entry_list ready;   /* asked for by every rank, in one form */
-    bool sorted;               /* `ready` is in the order in which it runs */
+    struct ready_queue ready[READY_QUEUES];
+    size_t ready_count;        /* in all queues */
+    uint64_t places;           /* given out so far */
+    int64_t oldest;            /* none is ready for longer; kept where there is a cycle time */
     struct entry_list members; /* of a batch in the making */
     int unpublished;           /* decisions in `out` */
     uint64_t *joined;          /* a bit per rank; NULL: nobody ever has */
@@ -123,6 +135,7 @@ void end_round(struct coordinator *c, struct entry *entry);
 hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_status *status);
 
 /* decide.c: the root judges what is complete, and sends and carries out what it decides. */
+void decide_forget(struct coordinator *c); /* what is ready */
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t decide_next(const struct coordinator *c);
 

@@ -56,9 +56,12 @@ struct round {
         struct { /* until it is noted; stall.c: when first seen to wait, and last warned of; 0: not yet */
             int64_t since, warned;
         };
-        struct { /* afterwards, at the root: when it became ready everywhere, and its id in a batch */
+        struct { /* afterwards, at the root: when it became ready everywhere; */
             int64_t ready_since;
-            uint64_t id;
+            union {
+                uint64_t place; /* among all that are ready, first come first, */
+                uint64_t id;    /* and then its id in a batch */
+            };
         };
     };
     struct stall_note *notes;  /* what children told of their part */

@@ -508,6 +508,22 @@ TEST(what_is_urgent_runs_first)
     check_log("b d c a ");
 }
 
+/* Alone or not, short or long: one order, in which what fits is fused over what runs alone. */
+TEST(what_runs_alone_keeps_its_place)
+{
+    config.fusion_threshold = 1 << 20;
+    open_ranks("", 1);
+    occupy();
+    barrier_everywhere("b1");
+    submit_everywhere("s1", 3);
+    submit_everywhere("l1", 20000);
+    barrier_everywhere("b2");
+    submit_everywhere("s2", 3);
+    submit_everywhere("l2", 20000);
+    run_all();
+    check_log("b1 s1+s2 l1+l2 b2 ");
+}
+
 TEST(the_root_waits_for_the_cycle_time)
 {
     config.cycle_time = 50;
