@@ -63,11 +63,14 @@ void decide_forget(struct coordinator *c)
 
 /* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
  * batch is one for all its members. */
+/* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
+ * batch is one for all its members. */
 static bool runs_alone(const struct coordinator *c, const struct entry *entry)
 {
     const struct signature_summary *summary = summary_of(entry);
     return !summary->may_fuse || (c->config.groups_alone && summary->grouped) ||
-           (c->config.adasum_alone && summary->reduction == HVD_ADASUM);
+           (c->config.adasum_alone && summary->reduction == HVD_ADASUM) ||
+           (summary->prescaled && entry->round->partial);
 }
 
 static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)

@@ -302,6 +302,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
                                           .reduction = head.reduction,
                                           .may_fuse = head.may_fuse,
                                           .grouped = head.grouped,
+                                          .prescaled = head.prescale != 1,
                                           .fusion_key = signature->bytes,
                                           .priority = head.priority,
                                           .root = head.root};

@@ -26,7 +26,7 @@ struct signature {
 struct signature_summary {
     hvd_operation operation;
     hvd_reduction reduction;
-    bool may_fuse, grouped;
+    bool may_fuse, grouped, prescaled;
     const uint8_t
         *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
     uint64_t bytes;  /* payload of one rank; 0 where it differs by rank */

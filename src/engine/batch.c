@@ -35,7 +35,9 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->reduction = request->reduction;
     /* What is only moved is moved as bytes, whatever it is. */
     job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
-    bool stands_in = !batch->requests[0]; /* an identity stays what it is */
+    /* An identity stays what it is. Where there is a factor it is that of all members, or of none: see
+     * runs_alone in decide.c. */
+    bool stands_in = !batch->requests[0];
     /* A factor that the caller left at 0 is 1. */
     job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
     job->postscale = request->postscale != 0 ? request->postscale : 1;

@@ -1,5 +1,7 @@
 /* test_join.c - ranks that run out of data: what the others get meanwhile, and how it ends. */
-#include "group.h"
+#include "values.h"
+
+#include "base/types.h"
 
 #include <math.h>
 #include <sched.h>
@@ -34,7 +36,7 @@ static hvd_code reduce_as(struct member *member, hvd_reduction reduction, const 
  * that are left; averages still divide by the number of all ranks. */
 static void uneven_work(struct member *member)
 {
-    static const hvd_reduction reductions[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_AVERAGE};
+    static const hvd_reduction kinds[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_AVERAGE};
     for (int step = 0; step < 3 * member->rank; step++) {
         int first = step / 3 + 1; /* the lowest rank that still works */
         for (int r = 0; r < 5; r++) {
@@ -46,7 +48,7 @@ static void uneven_work(struct member *member)
             }
             const double expected[] = {sum, first + 1, member->size, product, sum / member->size};
             snprintf(name, sizeof name, "step%d.%d", step % 2, r);
-            CHECK_OK(reduce_as(member, reductions[r], step % 3 ? name : NULL, &value, &check_status));
+            CHECK_OK(reduce_as(member, kinds[r], step % 3 ? name : NULL, &value, &check_status));
             CHECK(fabs(value - expected[r]) < 1e-9, "step %d: %s is %g, not %g", step, name, value,
                   expected[r]);
         }
@@ -60,6 +62,86 @@ static void uneven_work(struct member *member)
     CHECK_OK(reduce_as(member, HVD_SUM, NULL, &value, &check_status));
     CHECK(value == member->size, "the sum is %g", value);
     CHECK(join(member) >= 0, "no second join");
+}
+
+/* ---- factors ------------------------------------------------------------------------------------------- */
+
+struct scaled {
+    hvd_dtype dtype;
+    hvd_reduction reduction;
+    double prescale;
+    int32_t priority; /* of the one that rank 0 asks for, too */
+};
+
+/* Exact in all types; unsigned ones stay positive. */
+static const double rank_0_gives = 4, rank_1_gives = 2, alone = 6;
+
+static hvd_handle *submit_scaled(struct member *member, const struct scaled *scaled, const char *name,
+                                 void *data, double value, int32_t priority)
+{
+    hvd_handle *handle;
+    hvd_tensor tensor = tensor_of(data, scaled->dtype, NULL, 0);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    number_put(scaled->dtype, data, value);
+    request.reduction = scaled->reduction;
+    request.prescale = scaled->prescale;
+    request.priority = priority;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    return handle;
+}
+
+static void check_scaled(const struct scaled *scaled, hvd_handle *handle, const void *data, double a,
+                         double b, int size)
+{
+    double x = a * scaled->prescale, y = b * scaled->prescale, expected = x + y;
+    if (scaled->reduction == HVD_PRODUCT)
+        expected = x * y;
+    if (scaled->reduction == HVD_MIN || scaled->reduction == HVD_MAX)
+        expected = (x < y) == (scaled->reduction == HVD_MIN) ? x : y;
+    if (scaled->reduction == HVD_AVERAGE)
+        expected = is_integer(scaled->dtype) ? (double)((int)expected / size) : expected / size;
+    CHECK_OK(hvd_wait(handle, 30, &check_status));
+    hvd_release(handle);
+    check_value(scaled->dtype, data, 0, expected, hvd_dtype_name(scaled->dtype));
+}
+
+/* Rank 0 asks for one of two that rank 1 asks for, and joins, as the others did before: for rank 0 the factor
+ * applies to the one, and not to the identity that stands for the other. They are ready together, as the root
+ * waits for a cycle; the priority says which comes first. */
+static void scale_one_of_two(struct member *member, const struct scaled *scaled)
+{
+    double data[2][2];
+    bool product = scaled->reduction == HVD_PRODUCT;
+    bool extreme = scaled->reduction == HVD_MIN || scaled->reduction == HVD_MAX;
+    hvd_handle *both, *one = NULL;
+    if (member->rank == 0) {
+        both = submit_scaled(member, scaled, "both", data[0], rank_0_gives, scaled->priority);
+        join(member);
+        check_scaled(scaled, both, data[0], rank_0_gives, rank_1_gives, member->size);
+    } else if (member->rank == 1) {
+        one = submit_scaled(member, scaled, "one", data[1], alone, 0);
+        both = submit_scaled(member, scaled, "both", data[0], rank_1_gives, scaled->priority);
+        check_scaled(scaled, both, data[0], rank_0_gives, rank_1_gives, member->size);
+        double other = extreme ? alone : product ? 1 / scaled->prescale : 0;
+        check_scaled(scaled, one, data[1], alone, other, member->size);
+        join(member);
+    } else {
+        join(member);
+    }
+}
+
+static void scaled_beside_joined(struct member *member)
+{
+    for (int type = 0; dtype_known(type); type++) {
+        for (int reduction = HVD_AVERAGE; reduction <= HVD_PRODUCT; reduction++) {
+            if (reduction == HVD_ADASUM ||
+                types_check_reduction(HVD_ALLREDUCE, (hvd_dtype)type, (hvd_reduction)reduction, true, NULL))
+                continue;
+            for (int priority = -1; priority <= 1; priority += 2)
+                scale_one_of_two(member, &(struct scaled){(hvd_dtype)type, (hvd_reduction)reduction,
+                                                          priority < 0 ? 0.5 : 2, priority});
+        }
+    }
 }
 
 /* Only allreduce and barrier run without the joined. */
@@ -205,3 +287,7 @@ GROUP_TEST(test_mismatch_meanwhile, mismatch_meanwhile, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_own_mistakes, own_mistakes, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_leave_meanwhile, leave_meanwhile, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_with_sets, with_sets, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_scaled_beside_joined, scaled_beside_joined, 2, 4, .transport = "shm",
+           SETTINGS("cycle_time_ms", "2"))
+GROUP_TEST(test_scaled_beside_joined_on_a_tree, scaled_beside_joined, 6, 6, .transport = "shm",
+           SETTINGS("cycle_time_ms", "2", "host_sizes", "2,3,1", "tree_fanout", "2"))

@@ -79,6 +79,10 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
         if (batch->count > 1 &&
             (!summary.may_fuse || memcmp(first.fusion_key, summary.fusion_key, FUSION_KEY_LENGTH)))
             violation(world, "rank %d runs requests together that may not share a batch", member->rank);
+        /* The engine makes the identity, to which no factor applies. */
+        if (batch->count > 1 && summary.prescaled && !batch->requests[i])
+            violation(world, "rank %d would scale its part in what it did not ask for", member->rank);
+        world->tally->unscaled += summary.prescaled && !batch->requests[i];
     }
     if (batch->count > 1 && bytes > member->set->fusion_threshold)
         violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);

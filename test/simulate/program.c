@@ -290,6 +290,7 @@ struct signature program_signature(const struct program *p, const struct scenari
         .inputs = &tensor,
         .reduction = operation == HVD_REDUCESCATTER || plan->form >> 9 & 1 ? HVD_SUM : HVD_MAX,
         .root = (int32_t)root_of(p, plan),
+        .prescale = plan->form >> 15 & 1 ? 2 : 1,
         .priority = (int32_t)(plan->form >> 12 & 3) + (operation == HVD_BARRIER ? variant : 0),
     };
     return encode(&request);
