@@ -8,6 +8,8 @@
  * Threads:    every function may be called from any thread unless its comment says otherwise.
  * Errors:     a function that can fail returns a code and, where `status` is not NULL, writes code and
  *             text there. Outputs are written only on HVD_OK.
+ * Order:      requests of one rank that use the same memory, and one of which writes it, run one after the
+ *             other in the order of their submission, which must then be the same on all ranks.
  * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
  *             done; names, shapes and request structs are copied and may go once the call returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED

@@ -55,10 +55,13 @@ struct hvd_context {
     atomic_int waiters;                 /* callers that wait for the lock; a hint */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
-    int64_t next_look;   /* at peers that keep silent; 0: this rank does not wait; under the lock */
-    unsigned turns;      /* of progress, to look at the kernel only now and then */
-    int64_t caller_spin; /* ns of polling before yielding */
-    int same_core_waits; /* under the lock: see drive.c */
+    struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
+    struct hvd_handle *released; /* held back for one that has ended */
+    struct hvd_handle *joins;    /* held back for requests of this rank that still are */
+    int64_t next_look;           /* at peers that keep silent; 0: this rank does not wait; under the lock */
+    unsigned turns;              /* of progress, to look at the kernel only now and then */
+    int64_t caller_spin;         /* ns of polling before yielding */
+    int same_core_waits;         /* under the lock: see drive.c */
 
     atomic_bool leaving; /* hvd_shutdown was called */
     bool leave_said;     /* and the coordinator knows; under the lock */

@@ -249,6 +249,12 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
             handle->failure = &no_memory;
     }
     struct hvd_context *context = handle->context;
+    overlaps_leave(&context->overlaps, &handle->touched);
+    for (struct hvd_handle *held; (held = handle->held_back);) {
+        handle->held_back = held->next;
+        held->next = context->released;
+        context->released = held;
+    }
     bool call = handle->request.done;
     if (call) {
         handle->next = context->finished_calls;

@@ -3,6 +3,7 @@
 #define HVD_ENGINE_HANDLE_H
 
 #include "coordinate/coordinator.h"
+#include "engine/overlap.h"
 #include "horovod.h"
 
 #include <stdatomic.h>
@@ -14,6 +15,7 @@ struct hvd_handle {
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
     bool observed;     /* the timeline was told of its submission */
+    bool held;         /* named, but not yet given to the coordinator: see progress.c */
     bool claims;       /* its name is in the context's map; under that lock */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
@@ -21,9 +23,11 @@ struct hvd_handle {
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    int value;               /* join: the last rank; adding a process set: its id */
-    void *own_data;          /* what the tensors point to where it is the engine's; freed with the handle */
-    struct hvd_handle *next; /* in the submission queue, later in the list of finished calls */
+    int value;              /* join: the last rank; adding a process set: its id */
+    void *own_data;         /* what the tensors point to where it is the engine's; freed with the handle */
+    struct touched touched; /* its memory; driver only */
+    struct hvd_handle *held_back; /* those that wait for the end of this one */
+    struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */
     int32_t process_set;     /* what its name is unique in, and with it the key in the map */
     char name[];             /* the coordinator's */

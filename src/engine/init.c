@@ -201,6 +201,7 @@ static void close_context(struct hvd_context *context)
     drive_stop_thread(context);
     membership_close(context);
     observe_close(context);
+    overlaps_fini(&context->overlaps);
     tuning_close(context);
     sets_fini(&context->sets);
     settings_free(&context->settings);
@@ -214,6 +215,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     atomic_init(&opened->references, 1);
     pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
+    overlaps_init(&opened->overlaps);
     pthread_mutex_init(&opened->handles_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
@@ -279,6 +281,7 @@ void hvd_shutdown(hvd_context *context)
     membership_adopt(context);
     progress_end(context, &cause);
     refuse_queued(context);
+    progress_resume(context); /* to be refused */
     /* The `done` functions of what just ended. */
     drive_finish_calls(context);
     close_context(context);

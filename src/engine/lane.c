@@ -124,19 +124,39 @@ struct coordinator_output lane_output(struct lane *lane)
 
 /* ---- work ------------------------------------------------------------------------------------------ */
 
-void lane_take(struct lane *lane, struct hvd_handle *handle)
+static void name_request(struct lane *lane, struct hvd_handle *handle)
 {
     const hvd_request *request = &handle->request;
-    lane->active = true;
     handle->counters = &lane->counters->operations[request->operation];
     counter_add(&handle->counters->submitted, 1);
-    bool unnamed = !request->name;
+    handle->pending.unnamed = !request->name;
     /* handle_create has left room for a name. */
-    if (unnamed)
-        snprintf((char *)handle->pending.name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu",
-                 request->grouped ? "grouped_" : "", hvd_operation_name(request->operation),
-                 (unsigned long long)coordinator_unnamed(lane->coordinator, request->operation));
-    handle->pending.unnamed = unnamed;
+    if (!request->name)
+        snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
+                 hvd_operation_name(request->operation),
+                 (unsigned long long)(coordinator_unnamed(lane->coordinator, request->operation) +
+                                      lane->held_unnamed[request->operation]));
+}
+
+void lane_hold(struct lane *lane, struct hvd_handle *handle)
+{
+    if (handle->held)
+        return;
+    name_request(lane, handle);
+    handle->held = true;
+    lane->held++;
+    lane->held_unnamed[handle->request.operation] += handle->pending.unnamed;
+}
+
+void lane_take(struct lane *lane, struct hvd_handle *handle)
+{
+    lane->active = true;
+    if (handle->held) {
+        lane->held--;
+        lane->held_unnamed[handle->request.operation] -= handle->pending.unnamed;
+    } else {
+        name_request(lane, handle);
+    }
     hvd_status refusal;
     if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);

@@ -37,6 +37,8 @@ struct lane {
     bool closed;                /* no member needs this rank any more */
     struct hvd_handle *remover; /* the request that ends the set */
     struct set_counters *counters;
+    int held; /* requests that were named and held back, and how many of each operation */
+    uint64_t held_unnamed[UNNAMED_KINDS]; /* have a number for a name */
     struct forked_watch
         watch;         /* a child must let go of the connections, which would hide this process's death */
     struct lane *next; /* in the context's list */
@@ -52,6 +54,9 @@ struct coordinator_output lane_output(struct lane *lane);
 
 /* After its batches have ended; NULL is fine. */
 void lane_close(struct lane *lane);
+
+/* Names the request if it has no name, so that later ones have later numbers, and leaves it to lane_take. */
+void lane_hold(struct lane *lane, struct hvd_handle *handle);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
 void lane_take(struct lane *lane, struct hvd_handle *handle);

@@ -12,16 +12,61 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-static void take(struct hvd_context *context, struct hvd_handle *handle)
+/* To its lane, unless it has to wait for the end of another one that uses the same memory: for this rank they
+ * run one after the other, whatever ranks and sets they are of. A join waits for what this rank asked before.
+ */
+static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct lane *lane = membership_find(context, handle->request.process_set);
-    if (lane) {
+    struct hvd_handle *before = overlaps_before(&context->overlaps, &handle->touched);
+    if (!lane) {
+        hvd_status removed;
+        status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
+        handle_finish(handle, &removed);
+    } else if (before) {
+        lane_hold(lane, handle);
+        handle->next = before->held_back;
+        before->held_back = handle;
+    } else if (handle->request.operation == HVD_JOIN && lane->held) {
+        handle->next = context->joins;
+        context->joins = handle;
+    } else {
         lane_take(lane, handle);
+    }
+}
+
+static void hand_over_all(struct hvd_context *context, struct hvd_handle *newest)
+{
+    struct hvd_handle *oldest = handle_reverse(newest);
+    while (oldest) {
+        struct hvd_handle *next = oldest->next;
+        hand_over(context, oldest);
+        oldest = next;
+    }
+}
+
+void progress_resume(struct hvd_context *context)
+{
+    while (context->released) {
+        struct hvd_handle *released = context->released;
+        context->released = NULL;
+        hand_over_all(context, released);
+        struct hvd_handle *joins = context->joins;
+        context->joins = NULL;
+        hand_over_all(context, joins);
+    }
+}
+
+static void take(struct hvd_context *context, struct hvd_handle *handle)
+{
+    if (overlaps_enter(&context->overlaps, &handle->request, &handle->touched, handle)) {
+        hand_over(context, handle);
         return;
     }
-    hvd_status removed;
-    status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
-    handle_finish(handle, &removed);
+    hvd_status status;
+    status_set(&status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the tensors of %s",
+               context->placement.rank, handle->pending.name);
+    handle_finish(handle, &status);
 }
 
 static bool take_submissions(struct hvd_context *context)
@@ -148,6 +193,7 @@ bool progress(struct hvd_context *context)
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);
+    progress_resume(context);
     return moved;
 }
 

@@ -7,6 +7,9 @@
 /* Takes what was submitted and what arrived, decides, moves bytes, finishes. True when anything happened. */
 bool progress(struct hvd_context *context);
 
+/* Takes again what was held back for operations that have ended. */
+void progress_resume(struct hvd_context *context);
+
 /* A lane found this cause; unless its set is past caring, it ends everything. The first one wins.
  * `lost_rank`, of the job: who is to blame; -1: nobody. */
 void progress_fail(struct lane *lane, int lost_rank, const hvd_status *cause);

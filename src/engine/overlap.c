@@ -1,0 +1,185 @@
+/* overlap.c - see overlap.h. Nodes are ordered by where they start, and by their own address among equals;
+ * each knows how far its subtree reaches, so that a search passes by what ends before it. */
+#include "engine/overlap.h"
+
+#include "base/types.h"
+
+#define CHUNK ((size_t)32 << 10)
+
+enum { ALL, WRITTEN, REACHES };
+
+struct memory_range {
+    uintptr_t start, end;
+    uintptr_t reach[REACHES]; /* the largest end in the subtree, of all and of those that are written */
+    struct memory_range *left, *right;
+    const struct touched *touched;
+    uint32_t weight; /* no node has more than its parent */
+    bool written;
+};
+
+void overlaps_init(struct overlaps *overlaps)
+{
+    *overlaps = (struct overlaps){.weight = 1};
+    pool_init(&overlaps->pool, CHUNK, CHUNK);
+}
+
+void overlaps_fini(struct overlaps *overlaps)
+{
+    pool_fini(&overlaps->pool);
+}
+
+/* ---- the tree --------------------------------------------------------------------------------------- */
+
+static bool comes_before(const struct memory_range *a, const struct memory_range *b)
+{
+    return a->start != b->start ? a->start < b->start : a < b;
+}
+
+static void extend(struct memory_range *node, const struct memory_range *child)
+{
+    for (int kind = 0; kind < REACHES; kind++) {
+        if (child->reach[kind] > node->reach[kind])
+            node->reach[kind] = child->reach[kind];
+    }
+}
+
+static void measure(struct memory_range *node)
+{
+    node->reach[ALL] = node->end;
+    node->reach[WRITTEN] = node->written ? node->end : 0;
+    if (node->left)
+        extend(node, node->left);
+    if (node->right)
+        extend(node, node->right);
+}
+
+static void split(struct memory_range *tree, const struct memory_range *at, struct memory_range **left,
+                  struct memory_range **right)
+{
+    if (!tree) {
+        *left = *right = NULL;
+        return;
+    }
+    if (comes_before(tree, at)) {
+        *left = tree;
+        split(tree->right, at, &tree->right, right);
+    } else {
+        *right = tree;
+        split(tree->left, at, left, &tree->left);
+    }
+    measure(tree);
+}
+
+static struct memory_range *merge(struct memory_range *left, struct memory_range *right)
+{
+    if (!left || !right)
+        return left ? left : right;
+    struct memory_range *top = left->weight > right->weight ? left : right;
+    if (top == left)
+        left->right = merge(left->right, right);
+    else
+        right->left = merge(left, right->left);
+    measure(top);
+    return top;
+}
+
+static void insert(struct memory_range **tree, struct memory_range *node)
+{
+    measure(node); /* a leaf */
+    while (*tree && node->weight <= (*tree)->weight) {
+        extend(*tree, node);
+        tree = comes_before(node, *tree) ? &(*tree)->left : &(*tree)->right;
+    }
+    split(*tree, node, &node->left, &node->right);
+    measure(node);
+    *tree = node;
+}
+
+static struct memory_range *take_out(struct memory_range *tree, const struct memory_range *node)
+{
+    if (tree == node)
+        return merge(tree->left, tree->right);
+    if (comes_before(node, tree))
+        tree->left = take_out(tree->left, node);
+    else
+        tree->right = take_out(tree->right, node);
+    measure(tree);
+    return tree;
+}
+
+static bool excludes(const struct memory_range *node, const struct memory_range *range)
+{
+    return node->end > range->start && (node->written || range->written) &&
+           node->touched->place < range->touched->place;
+}
+
+static const struct memory_range *find(const struct memory_range *tree, const struct memory_range *range)
+{
+    if (!tree || tree->reach[range->written ? ALL : WRITTEN] <= range->start)
+        return NULL;
+    const struct memory_range *found = find(tree->left, range);
+    if (found || tree->start >= range->end)
+        return found;
+    return excludes(tree, range) ? tree : find(tree->right, range);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------- */
+
+static void add(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor, bool written)
+{
+    struct memory_range *range = &touched->ranges[touched->count];
+    int64_t elements = shape_elements(tensor->shape, tensor->ndim, 1);
+    uintptr_t start = (uintptr_t)tensor->data;
+    if (!elements)
+        return;
+    /* Marsaglia's xorshift: weights need only be independent of addresses. */
+    overlaps->weight ^= overlaps->weight << 13;
+    overlaps->weight ^= overlaps->weight >> 17;
+    overlaps->weight ^= overlaps->weight << 5;
+    *range = (struct memory_range){.start = start,
+                                   .end = start + (size_t)elements * hvd_dtype_size(tensor->dtype),
+                                   .touched = touched,
+                                   .weight = overlaps->weight,
+                                   .written = written};
+    insert(&overlaps->root, range);
+    touched->count++;
+}
+
+static size_t room(const hvd_request *request)
+{
+    return (size_t)request->count * (request->outputs ? 2 : 1) * sizeof(struct memory_range);
+}
+
+bool overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
+                    void *owner)
+{
+    *touched = (struct touched){.place = ++overlaps->entered, .owner = owner, .bytes = room(request)};
+    if (!touched->bytes)
+        return true;
+    touched->ranges = pool_take(&overlaps->pool, touched->bytes);
+    if (!touched->ranges)
+        return false;
+    bool in_place = !request->outputs && !operation_makes_results(request->operation);
+    for (int i = 0; i < request->count; i++) {
+        add(overlaps, touched, &request->inputs[i], in_place);
+        if (request->outputs)
+            add(overlaps, touched, &request->outputs[i], true);
+    }
+    return true;
+}
+
+void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
+{
+    for (int i = 0; i < touched->count; i++)
+        overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
+    pool_give(&overlaps->pool, touched->ranges, touched->bytes);
+    *touched = (struct touched){0};
+}
+
+void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched)
+{
+    const struct memory_range *found = NULL;
+    for (int i = 0; !found && i < touched->count; i++)
+        found = find(overlaps->root, &touched->ranges[i]);
+    return found ? found->touched->owner : NULL;
+}
