@@ -1,8 +1,8 @@
 /* handover.c - GB/s at which a thread fills a ring of shared memory that another thread reads, with ordinary
- * stores and past the caches (transport/copying.h): the slowest, the median and the fastest of rounds that
+ * stores and non-temporal ones (base/nontemporal.h): the slowest, the median and the fastest of rounds that
  * take turns. */
 #include "base/clock.h"
-#include "transport/copying.h"
+#include "base/nontemporal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -74,7 +74,7 @@ int main(void)
         return 1;
     for (int i = 0; i < ROUNDS; i++) {
         cached[i] = gigabytes_per_second((size_t)2 * (size_t)i * TOTAL, copy_cached);
-        streamed[i] = gigabytes_per_second((size_t)(2 * i + 1) * TOTAL, copying_stream);
+        streamed[i] = gigabytes_per_second((size_t)(2 * i + 1) * TOTAL, nontemporal_copy);
     }
     pthread_join(thread, NULL);
     print("cached", cached);

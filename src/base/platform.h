@@ -31,6 +31,9 @@ void platform_pages_give(void *pages, size_t bytes);
 /* They are zeroed pages again, and take no memory until they are touched; `pages` lies on a page's border. */
 void platform_pages_drop(void *pages, size_t bytes);
 
+/* Reads another process's memory, as far as the system allows: up to `length` bytes; -1 on failure. */
+ssize_t platform_memory_read(pid_t process, void *to, uint64_t address, size_t length);
+
 /* A counter that makes its descriptor readable until it is cleared. */
 int platform_event_create(void);
 void platform_event_set(int fd);
@@ -44,6 +47,8 @@ ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int 
 ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd);
 /* True when the process at the other end runs as this one's user. */
 bool platform_peer_is_same_user(int socket);
+/* Its id as seen from here; 0: it can't be seen. */
+pid_t platform_peer_process(int socket);
 /* What that process does, by the letter of ps(1), e.g. 'T' when it is stopped; '\0': it can't be seen. */
 char platform_peer_state(int socket);
 

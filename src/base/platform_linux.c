@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ static int close_and_fail(int fd, int error)
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
+
+ssize_t platform_memory_read(pid_t process, void *to, uint64_t address, size_t length)
+{
+    struct iovec here = {to, length}, there = {(void *)(uintptr_t)address, length};
+    return process_vm_readv(process, &here, 1, &there, 1, 0);
+}
 
 /* More than the machine has would not fail: the kernel would end this process. */
 static bool machine_has(size_t bytes)
@@ -239,15 +246,18 @@ bool platform_peer_is_same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-char platform_peer_state(int socket)
+pid_t platform_peer_process(int socket)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) ? 0 : peer.pid;
+}
+
+char platform_peer_state(int socket)
+{
     char path[64], text[512];
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length))
-        return '\0';
     /* "pid (name) state ...", see proc(5). */
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)peer.pid);
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)platform_peer_process(socket));
     FILE *file = fopen(path, "re");
     if (!file)
         return '\0';

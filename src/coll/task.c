@@ -2,17 +2,17 @@
  * through in pieces that stay in the processor's cache. */
 #include "coll/task.h"
 
+#include "base/nontemporal.h"
 #include "base/types.h"
-#include "transport/copying.h"
+#include "transport/path.h"
 
 #include <string.h>
 
 #define PARTS_PER_CALL 64
 #define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
-#define LEND_LEAST     ((size_t)1 << 20)
-#define LEND_MOST      ((size_t)1 << 20)  /* of bytes for which few references have to do */
-#define STREAM_LEAST   ((size_t)4 << 20)  /* of a result that would push the rest out of the caches */
-#define PIECE          ((size_t)16 << 10) /* bytes that are passed over twice; fits L1 */
+#define LONG_CHUNK     ((size_t)1 << 20)   /* likewise, where no other step waits for them */
+#define STREAM_LEAST   ((size_t)4 << 20)   /* of a result that would push the rest out of the caches */
+#define PIECE          ((size_t)16 << 10)  /* bytes that are passed over twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -29,7 +29,7 @@ void run_begin(struct run *run, struct job *job)
     run->combine = reduces ? reduce_combine(job->dtype, job->reduction) : NULL;
     run->scale = reduces ? reduce_scale(job->dtype) : NULL;
     run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
-    run->lends = job->input.length >= LEND_LEAST;
+    run->bytes = job->output.length > job->input.length ? job->output.length : job->input.length;
     run->prescales = reduces && job->prescale != 1;
     run->scaled_sum = reduces ? reduce_scaled_sum(job->dtype, job->reduction) : NULL;
     run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
@@ -53,12 +53,18 @@ static int buffer_parts(const struct task *task, size_t length, struct iovec *pa
     return vector_parts(vector, task->step->offset + task->done, length, parts, limit);
 }
 
+/* Over sockets the system would copy a long chunk at once, and the other links would wait. */
+static bool moves_long(const struct task *task, const struct link *link)
+{
+    return !task->awaited && link->operations->taken;
+}
+
 static ssize_t move_send(const struct task *task, struct link *link, size_t open)
 {
     struct iovec parts[PARTS_PER_CALL];
-    link->lends = task->run->lends && !task->awaited;
-    size_t limit = link->lends ? LEND_MOST : CHUNK;
-    int count = buffer_parts(task, smaller(open, limit), parts, PARTS_PER_CALL);
+    link->lends = moves_long(task, link);
+    link->job_bytes = task->run->bytes;
+    int count = buffer_parts(task, smaller(open, link->lends ? LONG_CHUNK : CHUNK), parts, PARTS_PER_CALL);
     return link_send(link, parts, count);
 }
 
@@ -67,6 +73,7 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
     struct iovec parts[PARTS_PER_CALL];
     size_t offset = task->step->offset + task->done;
     int count = vector_parts(&task->run->job->output, offset, smaller(open, CHUNK), parts, PARTS_PER_CALL);
+    link->job_bytes = task->run->bytes;
     return link_receive(link, parts, count);
 }
 
@@ -111,23 +118,23 @@ static void combine_piece(const struct task *task, const struct piece *piece, co
         finish(run, piece->to, piece->length);
 }
 
-/* The same past the caches, which combine_piece can't: it may pass twice over what it stores. */
-static void combine_streamed(const struct task *task, const struct piece *piece, const char *received)
+/* The same with non-temporal stores, which combine_piece can't use: it may pass twice over what it stores. */
+static void combine_nontemporal(const struct task *task, const struct piece *piece, const char *received)
 {
     _Alignas(64) char sum[PIECE];
     for (size_t at = 0; at < piece->length; at += PIECE) {
         size_t length = smaller(piece->length - at, PIECE);
         combine_piece(task, &(struct piece){sum, piece->from + at, length}, received + at);
-        copying_stream(piece->to + at, sum, length);
+        nontemporal_copy(piece->to + at, sum, length);
     }
 }
 
 static void reduce_piece(const struct task *task, const struct piece *piece, const char *received,
-                         struct copying *copying)
+                         struct stores *stores)
 {
-    struct copying_transfer transfer = copying_begin(copying, piece->length);
-    (transfer.way == COPYING_STREAMED ? combine_streamed : combine_piece)(task, piece, received);
-    copying_end(copying, &transfer, piece->length);
+    struct store_transfer transfer = stores_begin(stores, piece->length);
+    (transfer.way == STORE_NONTEMPORAL ? combine_nontemporal : combine_piece)(task, piece, received);
+    stores_end(stores, &transfer, piece->length);
 }
 
 static ssize_t move_reduce(const struct task *task, struct link *link, size_t open)
@@ -136,6 +143,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     const struct run *run = task->run;
     const struct job *job = run->job;
     const void *received;
+    link->job_bytes = run->bytes;
     ssize_t viewed = link->operations->view(link, &received, smaller(open, CHUNK));
     if (viewed < (ssize_t)run->element)
         return viewed < 0 ? -1 : 0;
@@ -162,7 +170,7 @@ static void copy_piece(const struct task *task, const struct piece *piece)
     if (run->prescales)
         run->scale(piece->to, piece->from, piece->length / run->element, run->job->prescale, 1);
     else if (piece->to != piece->from && streams(run->job))
-        copying_stream(piece->to, piece->from, piece->length);
+        nontemporal_copy(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)
         memcpy(piece->to, piece->from, piece->length);
     if (task->step->last && run->finishes)

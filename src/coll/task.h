@@ -29,7 +29,7 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     scale_fn scale;
-    bool lends; /* peers may read the tensors in place: pays where they don't lie in the cache anyway */
+    size_t bytes;             /* of the job's input or output, whichever is longer */
     scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;

@@ -1,11 +1,16 @@
 /* lending.c - see lending.h. */
 #include "transport/lending.h"
 
+#include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "transport/arena.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 struct borrowed {
     struct segment *segment;
@@ -35,7 +40,7 @@ bool lending_refer(struct lending *lending, int doorbell, const struct iovec *pa
         return false;
     if (reference->arena > lending->offered)
         offer(lending, doorbell);
-    return reference->arena <= atomic_load_explicit(lending->granted, memory_order_acquire);
+    return reference->arena <= atomic_load_explicit(&lending->out->granted, memory_order_acquire);
 }
 
 /* ---- the peer's --------------------------------------------------------------------------------------- */
@@ -65,7 +70,7 @@ void lending_accept(struct lending *lending, int fd)
     borrowed->serial = arena_serial(borrowed->segment);
     borrowed->next = lending->borrowed;
     lending->borrowed = borrowed;
-    atomic_store_explicit(lending->grants, borrowed->serial, memory_order_release);
+    atomic_store_explicit(&lending->in->granted, borrowed->serial, memory_order_release);
 }
 
 static void give_back(struct borrowed **at)
@@ -86,8 +91,69 @@ void lending_tidy(struct lending *lending, bool reads)
     }
 }
 
+/* ---- direct reads ------------------------------------------------------------------------------------- */
+
+static void ask_to_probe(struct lending *lending, int doorbell)
+{
+    memcpy(lending->token, lending->own_id, sizeof lending->token);
+    atomic_store_explicit(&lending->out->probe, (uintptr_t)lending->token, memory_order_release);
+    const char byte = LENDING_PROBE;
+    lending->probed = send(doorbell, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* The kernel reads no memory of devices, such as what a GPU's driver gave. One page stands for its region. */
+static bool page_is_readable(struct lending *lending, uintptr_t address)
+{
+    char byte;
+    uintptr_t region = address / LENDING_REGION;
+    uintptr_t *known = &lending->readable[region % LENDING_REGIONS];
+    if (*known != region && platform_memory_read(getpid(), &byte, address, 1) == 1)
+        *known = region;
+    return *known == region;
+}
+
+bool lending_is_readable(struct lending *lending, int doorbell, const void *data, size_t length)
+{
+    if (!lending->probed)
+        ask_to_probe(lending, doorbell);
+    return atomic_load_explicit(&lending->out->access, memory_order_acquire) == RING_ACCESS_GRANTED &&
+           page_is_readable(lending, (uintptr_t)data) &&
+           page_is_readable(lending, (uintptr_t)data + length - 1);
+}
+
+static bool can_read(struct lending *lending, int doorbell)
+{
+    uint8_t token[SEGMENT_ID_BYTES];
+    uint64_t address = atomic_load_explicit(&lending->in->probe, memory_order_acquire);
+    lending->process = platform_peer_process(doorbell);
+    errno = ESRCH; /* of a process that can't be seen */
+    if (!lending->process || lending_read(lending, token, address, sizeof token) != (ssize_t)sizeof token)
+        return false;
+    errno = EBADMSG;
+    return memcmp(token, lending->id, sizeof token) == 0;
+}
+
+void lending_probe(struct lending *lending, int rank, int doorbell)
+{
+    if (!lending->scratch)
+        lending->scratch = aligned_alloc(RING_ALIGNMENT, LENDING_SCRATCH);
+    bool granted = lending->scratch && can_read(lending, doorbell);
+    if (!granted)
+        log_debug(rank, "can't read memory of process %ld directly: %s", (long)lending->process,
+                  strerror(errno));
+    atomic_store_explicit(&lending->in->access, granted ? RING_ACCESS_GRANTED : RING_ACCESS_DENIED,
+                          memory_order_release);
+}
+
+ssize_t lending_read(const struct lending *lending, void *to, uint64_t address, size_t length)
+{
+    return platform_memory_read(lending->process, to, address, length);
+}
+
 void lending_end(struct lending *lending)
 {
+    free(lending->scratch);
+    lending->scratch = NULL;
     while (lending->borrowed)
         give_back(&lending->borrowed);
 }

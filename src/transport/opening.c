@@ -204,9 +204,14 @@ static hvd_code connect_all(struct opening *opening, hvd_status *status)
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
-static hvd_code check_settings(const struct mesh_config *config, hvd_status *status)
+static hvd_code check_settings(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
     const struct settings *settings = config->settings;
+    if (!path_rule_find(settings->shm_path, &mesh->path_rule))
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "path '%s' is unknown (HOROVOD_SHM_PATH); there are auto, ring, nontemporal and direct",
+            settings->shm_path);
     if (!transport_is_known(settings->transport))
         return status_set(status, HVD_INVALID_ARGUMENT, "transport '%s' is unknown (HOROVOD_TRANSPORT)",
                           settings->transport);
@@ -232,7 +237,7 @@ hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_st
 {
     struct opening opening = {.mesh = mesh, .config = config};
     opening.gathering.tcp_listener = opening.gathering.local_listener = -1;
-    hvd_code code = check_settings(config, status);
+    hvd_code code = check_settings(mesh, config, status);
     if (code || !mesh->peer_count)
         return code;
     code = listen_and_publish(&opening, status);

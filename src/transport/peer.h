@@ -17,9 +17,9 @@ struct peer {
     struct link **links;     /* [channels] */
     int doorbell;            /* Unix socket to a peer of this host, or -1 */
     struct segment *segment; /* its memory, mapped here, or NULL */
-    struct copying copying;  /* into the rings to it */
-    struct copying received; /* from its arenas into memory here that it may have read in place */
-    struct copying reduced;  /* likewise, what was computed from them */
+    struct path path;        /* of bytes to it */
+    struct stores received;  /* from its arenas into memory here that it may have read in place */
+    struct stores reduced;   /* likewise, what was computed from them */
     struct lending lending;  /* whose memory the one sees of the other */
     int local_index;         /* place among the peers of this host, or -1 */
     bool expected;           /* said goodbye */
@@ -32,6 +32,7 @@ struct mesh {
     int channels;
     struct peer *peers; /* ascending */
     int peer_count;
+    enum path_rule path_rule;
     struct segment *segment;   /* this rank's memory for its local peers, or NULL */
     int untold;                /* lost peers that mesh_next_lost has not returned */
     bool has[TRANSPORT_COUNT]; /* links of this transport */

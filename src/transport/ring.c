@@ -40,8 +40,8 @@ size_t ring_write(struct ring *ring, const void *bytes, size_t length)
         return 0;
     size_t at = ring->mine & (ring->size - 1);
     size_t first = smaller(n, ring->size - at);
-    copying_copy(ring->copying, ring->memory->bytes + at, bytes, first);
-    copying_copy(ring->copying, ring->memory->bytes, (const uint8_t *)bytes + first, n - first);
+    stores_copy(ring->stores, ring->memory->bytes + at, bytes, first);
+    stores_copy(ring->stores, ring->memory->bytes, (const uint8_t *)bytes + first, n - first);
     ring->mine += n;
     atomic_store_explicit(&ring->memory->head, ring->mine, memory_order_seq_cst);
     return n;

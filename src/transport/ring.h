@@ -9,7 +9,7 @@
 #ifndef HVD_TRANSPORT_RING_H
 #define HVD_TRANSPORT_RING_H
 
-#include "transport/copying.h"
+#include "transport/path.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -23,10 +23,13 @@
 #define RING_GRAIN     16  /* the largest element; writing pauses only at multiples of it */
 #define RING_SLOTS     16
 
-/* Where bytes of the stream lie: in an arena (arena.h). */
+/* Where bytes of the stream lie: in an arena (arena.h), or, where that is 0, at an address of the writer. */
 struct ring_reference {
     uint64_t arena, offset, length;
 };
+
+/* Whether the reader can read the writer's memory directly (lending.h). */
+enum ring_access { RING_ACCESS_UNKNOWN, RING_ACCESS_GRANTED, RING_ACCESS_DENIED };
 
 struct ring_slot {
     _Atomic uint64_t stamp; /* 1 + the position of its first byte; written last */
@@ -39,6 +42,9 @@ struct ring_memory {
     alignas(RING_LINE) _Atomic uint64_t tail;    /* bytes read; the reader's */
     alignas(RING_LINE) atomic_uint wants_room;   /* set by a writer before it sleeps */
     alignas(RING_LINE) _Atomic uint64_t granted; /* the reader's: the newest of the writer's arenas it sees */
+    _Atomic unsigned access;                     /* the reader's: enum ring_access */
+    struct path_costs costs;                     /* the reader's */
+    alignas(RING_LINE) _Atomic uint64_t probe; /* the writer's: where its process has the id of its segment */
     alignas(RING_LINE) struct ring_slot slots[RING_SLOTS];
     alignas(RING_LINE) uint8_t bytes[];
 };
@@ -46,11 +52,11 @@ struct ring_memory {
 /* One side's view. */
 struct ring {
     struct ring_memory *memory;
-    size_t size;             /* a power of two, at least RING_ALIGNMENT */
-    uint64_t mine;           /* head for the writer, tail for the reader */
-    uint64_t theirs;         /* the other one, as last seen */
-    unsigned slots;          /* used so far */
-    struct copying *copying; /* the writer's, or NULL */
+    size_t size;           /* a power of two, at least RING_ALIGNMENT */
+    uint64_t mine;         /* head for the writer, tail for the reader */
+    uint64_t theirs;       /* the other one, as last seen */
+    unsigned slots;        /* used so far */
+    struct stores *stores; /* the writer's, or NULL */
 };
 
 static inline size_t ring_bytes(size_t size)

@@ -20,7 +20,8 @@ struct shm_link {
     struct link link;
     struct peer *peer;
     struct ring out, in;
-    const uint8_t *borrowed; /* the next bytes, in the peer's memory */
+    const uint8_t *borrowed; /* the next bytes, in the peer's memory; NULL: it is not mapped here */
+    uint64_t address;        /* then they lie there */
     size_t borrowed_left;    /* 0: they lie in the ring */
     size_t unusable;         /* bytes that the last view showed and that were too few to use */
 };
@@ -71,6 +72,8 @@ void shm_poll(struct peer *peer)
         n = platform_receive_with_fd(peer->doorbell, rings, sizeof rings, &fd);
         if (n > 0 && memchr(rings, LENDING_OFFER, (size_t)n))
             lending_accept(&peer->lending, fd);
+        if (n > 0 && memchr(rings, LENDING_PROBE, (size_t)n))
+            lending_probe(&peer->lending, peer->mesh->rank, peer->doorbell);
         socket_close(&fd);
     } while (n == sizeof rings || (n < 0 && errno == EINTR));
     if (n == 0)
@@ -81,41 +84,55 @@ void shm_poll(struct peer *peer)
 
 /* ---- link_operations ---------------------------------------------------------------------------------- */
 
-/* Shows the peer the bytes where they lie, if it can see them there. */
-static bool lend(struct shm_link *shm, const struct iovec *part)
+/* Shows the peer the first of these bytes where they lie, if it can and should read them there: how many. */
+static size_t lend(struct shm_link *shm, const struct iovec *part)
 {
     struct ring_reference reference;
-    if (!shm->link.lends || part->iov_len < LEND_BYTES)
-        return false;
-    if (!lending_refer(&shm->peer->lending, shm->peer->doorbell, part, &reference) ||
-        !ring_refer(&shm->out, &reference))
-        return false;
+    struct peer *peer = shm->peer;
+    size_t job_bytes = shm->link.job_bytes;
+    if (!shm->link.lends)
+        return 0;
+    if (part->iov_len < LEND_BYTES || !path_shares(&peer->path, job_bytes) ||
+        !lending_refer(&peer->lending, peer->doorbell, part, &reference)) {
+        size_t n = path_direct_bytes(&peer->path, job_bytes, &shm->out.memory->costs, part->iov_len);
+        if (!n || !lending_is_readable(&peer->lending, peer->doorbell, part->iov_base, n))
+            return 0;
+        reference = (struct ring_reference){0, (uintptr_t)part->iov_base, n};
+    }
+    if (!ring_refer(&shm->out, &reference))
+        return 0;
     shm->link.lent = shm->out.mine;
-    wake_if_sleeping(shm->peer);
-    return true;
+    return reference.length;
+}
+
+static size_t copy_piece(struct shm_link *shm, const struct iovec *part)
+{
+    size_t length = part->iov_len < PUBLISH_BYTES ? part->iov_len : PUBLISH_BYTES;
+    shm->out.stores = &shm->peer->path.sizes[path_size(shm->link.job_bytes)].stores;
+    return ring_write(&shm->out, part->iov_base, length);
 }
 
 static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
 {
     struct shm_link *shm = shm_of(link);
-    ssize_t total = 0;
+    size_t total = 0;
     if (shm->peer->lost)
         return -1;
     for (int i = 0; i < count; i++) {
-        size_t done = lend(shm, &parts[i]) ? parts[i].iov_len : 0;
-        total += (ssize_t)done;
-        while (done < parts[i].iov_len) {
-            size_t left = parts[i].iov_len - done;
-            size_t n = ring_write(&shm->out, (const char *)parts[i].iov_base + done,
-                                  left < PUBLISH_BYTES ? left : PUBLISH_BYTES);
+        struct iovec part = parts[i];
+        while (part.iov_len) {
+            size_t n = lend(shm, &part);
             if (!n)
-                return total;
+                n = copy_piece(shm, &part);
+            if (!n)
+                return (ssize_t)total;
             wake_if_sleeping(shm->peer);
-            done += n;
-            total += (ssize_t)n;
+            part.iov_base = (char *)part.iov_base + n;
+            part.iov_len -= n;
+            total += n;
         }
     }
-    return total;
+    return (ssize_t)total;
 }
 
 static void shm_end_send(struct link *link)
@@ -123,14 +140,62 @@ static void shm_end_send(struct link *link)
     ring_end_write(&shm_of(link)->out);
 }
 
+/* Its owner may have freed what it took back. */
+static void lose_lender(struct shm_link *shm, int error)
+{
+    char who[MESH_PEER_TEXT];
+    struct peer *peer = shm->peer;
+    if (atomic_load(&shm->in.memory->revoked))
+        error = ECANCELED;
+    bool denied = !peer->lost && (error == EPERM || error == EFAULT);
+    peer_lose(peer, error == ESRCH ? 0 : error);
+    if (denied) {
+        status_set_errno(&peer->cause, error,
+                         "gave up %s: its memory can't be read directly any more (HOROVOD_SHM_PATH=ring does "
+                         "without)",
+                         peer_text(peer, who, sizeof who));
+        peer->cause.code = HVD_PEER_LOST;
+    }
+}
+
 /* The next bytes lie in the peer's memory: finds them. */
 static bool borrow(struct shm_link *shm, const struct ring_reference *reference)
 {
-    shm->borrowed = lending_resolve(&shm->peer->lending, reference);
-    shm->borrowed_left = shm->borrowed ? (size_t)reference->length : 0;
-    if (!shm->borrowed) /* the owner may have freed what it took back */
-        peer_lose(shm->peer, atomic_load(&shm->in.memory->revoked) ? ECANCELED : EBADMSG);
-    return shm->borrowed;
+    struct lending *lending = &shm->peer->lending;
+    bool direct = reference->arena == 0 && lending->scratch;
+    shm->borrowed = direct ? NULL : lending_resolve(lending, reference);
+    shm->address = reference->offset;
+    shm->borrowed_left = direct || shm->borrowed ? (size_t)reference->length : 0;
+    if (!shm->borrowed_left)
+        lose_lender(shm, EBADMSG);
+    return shm->borrowed_left;
+}
+
+/* False: the link is broken. */
+static bool find_next(struct shm_link *shm)
+{
+    struct ring_reference reference;
+    return shm->borrowed_left || !ring_follow(&shm->in, &reference) || borrow(shm, &reference);
+}
+
+static bool reads_directly(const struct shm_link *shm)
+{
+    return shm->borrowed_left && !shm->borrowed;
+}
+
+static ssize_t read_directly(struct shm_link *shm, void *to, size_t length)
+{
+    size_t wanted = length < shm->borrowed_left ? length : shm->borrowed_left;
+    if (shm->peer->lost) /* its id may be another process's by now */
+        return -1;
+    uint64_t begin = path_ticks();
+    ssize_t n = lending_read(&shm->peer->lending, to, shm->address, wanted);
+    if (n != (ssize_t)wanted) {
+        lose_lender(shm, n < 0 ? errno : EFAULT);
+        return -1;
+    }
+    path_learn(&shm->in.memory->costs.direct[path_size(shm->link.job_bytes)], path_ticks() - begin, wanted);
+    return n;
 }
 
 /* Nothing more can come once the peer is lost and its ring is empty. */
@@ -138,15 +203,19 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
 {
     struct shm_link *shm = shm_of(link);
     bool lost = shm->peer->lost;
-    struct ring_reference reference;
-    if (!shm->borrowed_left && ring_follow(&shm->in, &reference) && !borrow(shm, &reference))
+    link->storing = NULL;
+    if (!find_next(shm))
         return -1;
+    if (reads_directly(shm)) {
+        *data = shm->peer->lending.scratch;
+        return read_directly(shm, shm->peer->lending.scratch,
+                             limit < LENDING_SCRATCH ? limit : LENDING_SCRATCH);
+    }
     if (shm->borrowed_left) {
         *data = shm->borrowed;
         link->storing = &shm->peer->reduced;
         return (ssize_t)(limit < shm->borrowed_left ? limit : shm->borrowed_left);
     }
-    link->storing = NULL;
     size_t n = ring_view(&shm->in, data, limit);
     shm->unusable = n < 16 && n < limit ? n : 0;
     return n || !lost ? (ssize_t)n : -1;
@@ -160,7 +229,8 @@ static bool shm_consume(struct link *link, size_t n)
         return true;
     shm->unusable = 0;
     if (borrowed) {
-        shm->borrowed += n;
+        shm->borrowed = shm->borrowed ? shm->borrowed + n : NULL;
+        shm->address += n;
         shm->borrowed_left -= n;
     }
     ring_consume(&shm->in, n);
@@ -173,17 +243,32 @@ static bool shm_consume(struct link *link, size_t n)
     return true;
 }
 
+/* The next bytes that lie in one piece, at most `length`. */
+static ssize_t receive_piece(struct shm_link *shm, char *to, size_t length)
+{
+    const void *from;
+    if (!find_next(shm))
+        return -1;
+    if (reads_directly(shm))
+        return read_directly(shm, to, length);
+    ssize_t n = shm_view(&shm->link, &from, length < PUBLISH_BYTES ? length : PUBLISH_BYTES);
+    if (n <= 0)
+        return n;
+    if (shm->borrowed_left) {
+        stores_copy(&shm->peer->received, to, from, (size_t)n);
+        return n;
+    }
+    path_copy(&shm->in.memory->costs.ring[path_size(shm->link.job_bytes)], to, from, (size_t)n);
+    return n;
+}
+
 static ssize_t receive_part(struct link *link, char *to, size_t length)
 {
-    struct shm_link *shm = shm_of(link);
     size_t done = 0;
     while (done < length) {
-        const void *from;
-        size_t left = length - done;
-        ssize_t n = shm_view(link, &from, left < PUBLISH_BYTES ? left : PUBLISH_BYTES);
+        ssize_t n = receive_piece(shm_of(link), to + done, length - done);
         if (n <= 0)
             return done ? (ssize_t)done : n;
-        copying_copy(shm->borrowed_left ? &shm->peer->received : NULL, to + done, from, (size_t)n);
         if (!shm_consume(link, (size_t)n))
             return -1;
         done += (size_t)n;
@@ -270,13 +355,15 @@ hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status 
         shm->link = (struct link){.operations = &transport_shm, .peer = peer->rank, .channel = channel};
         shm->peer = peer;
         shm->out = segment_ring(mesh->segment, peer->local_index, channel);
-        shm->out.copying = &peer->copying;
         shm->in = rings[channel];
         peer->links[channel] = &shm->link;
     }
     struct shm_link *first = shm_of(peer->links[0]);
-    peer->lending.granted = &first->out.memory->granted;
-    peer->lending.grants = &first->in.memory->granted;
+    peer->lending.out = first->out.memory;
+    peer->lending.in = first->in.memory;
+    peer->lending.own_id = mesh->segment->memory->id;
+    peer->lending.id = peer->segment->memory->id;
+    path_begin(&peer->path, mesh->path_rule);
     peer->transport = TRANSPORT_shm;
     mesh->has[TRANSPORT_shm] = true;
     if (!platform_poller_add(mesh->bell, peer->doorbell, POLLER_READ, peer))

@@ -17,7 +17,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-struct copying;
+struct stores;
 struct link;
 
 /* One transport: a constant table of functions in a file of its own, and a row in transports.def.
@@ -68,11 +68,12 @@ struct link {
     const struct link_operations *operations;
     int peer; /* rank */
     int channel;
-    bool want_read;  /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
-    bool want_write; /* likewise for room to send */
-    bool lends;      /* set before send: the peer may read the parts later, where they lie */
-    struct copying *storing; /* set by view: for storing what is computed from the bytes; or NULL */
-    uint64_t lent;           /* the link's: where the last lent bytes end in the stream; 0: none */
+    bool want_read;   /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
+    bool want_write;  /* likewise for room to send */
+    bool lends;       /* set before send: the peer may read the parts later, where they lie */
+    size_t job_bytes; /* set before send, receive and view: of the job that the bytes belong to */
+    struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
+    uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
     uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */
 };
 

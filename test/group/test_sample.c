@@ -65,6 +65,7 @@ static void run_job(uint64_t seed)
     static const char *const caches[] = {"0", "5", "1024"};
     static const char *const pieces[] = {"4096", "524288"};
     static const char *const cycles[] = {"0", "0.3"};
+    static const char *const paths[] = {"auto", "ring", "nontemporal", "direct"};
     uint64_t state = seed;
     int size = 1 + (int)(random_next(&state) % LARGEST);
     const char *const settings[] = {"shm_ring_bytes",
@@ -79,6 +80,8 @@ static void run_job(uint64_t seed)
                                     caches[random_next(&state) % 3],
                                     "cycle_time_ms",
                                     cycles[random_next(&state) % 2],
+                                    "shm_path",
+                                    paths[random_next(&state) % 4],
                                     NULL};
     struct group_options options = {.transport = transports[random_next(&state) % 2], .settings = settings};
     group_run(&options, size, run_samples, &state);

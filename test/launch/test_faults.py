@@ -97,9 +97,10 @@ def test_workers_of_the_dead_rank_live_on(transport: str) -> None:
     assert not wait_until_gone(mark), "a forked worker was left behind"
 
 
+@pytest.mark.parametrize("path", ["auto", "direct"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_killed_while_others_read_its_memory(victim: int) -> None:
-    result, mark = run_with_victim("SIGKILL", victim, "shm", "shared")
+def test_killed_while_others_read_its_memory(victim: int, path: str) -> None:
+    result, mark = run_with_victim("SIGKILL", victim, "shm", "shared", HOROVOD_SHM_PATH=path)
     check_survivors(result.stdout, victim)
     assert not wait_until_gone(mark)
 

@@ -1,5 +1,5 @@
 /* test_lending.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
- * copied, that nobody reads where it must not, and that memory is let go of. */
+ * copied, or read directly, that nobody reads where it must not, and that memory is let go of. */
 #include "base/platform.h"
 #include "base/socket.h"
 #include "test.h"
@@ -7,9 +7,18 @@
 #include "transport/peer.h"
 #include "transport/sharing.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +53,7 @@ static int make(void **state)
         struct ring in = segment_ring(pair->mesh[1 - rank].segment, 0, 0);
         ASSERT_OK(shm_open_links(peer, &in, &check_status));
         pair->links[rank]->lends = true;
+        pair->links[rank]->job_bytes = (size_t)1 << 20;
     }
     ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
@@ -88,7 +98,8 @@ static void introduce(struct pair *pair)
     ssize_t n = send_some(pair, pair->memory, BYTES); /* through the ring: rank 1 has not mapped it yet */
     assert_in_range(n, 1, RING);
     assert_int_equal(pair->links[0]->lent, 0);
-    shm_poll(&pair->peers[1]);
+    for (int news = 0; news < 2; news++) /* the arena, and the token for direct reads */
+        shm_poll(&pair->peers[1]);
     assert_int_equal(receive_some(pair, copied, (size_t)n), n);
     assert_memory_equal(copied, pair->memory, n);
     pair->links[0]->operations->end_send(pair->links[0]);
@@ -213,7 +224,7 @@ TEST(test_no_foreign_memory_is_mapped)
     assert_true(lending->refuses);
     lending_accept(lending, -1); /* the descriptor got lost */
     close(fd);
-    assert_int_equal(atomic_load(lending->grants), 0);
+    assert_int_equal(atomic_load(&lending->in->granted), 0);
     introduce(pair);
     assert_in_range(send_some(pair, pair->memory, BYTES), 1, RING); /* still copied */
 }
@@ -324,4 +335,190 @@ TEST(test_too_much_is_an_error)
     assert_int_not_equal(hvd_shared_alloc((size_t)1 << 60, &memory, &status), HVD_OK);
     assert_non_null(strstr(status.text, "raise the limit"));
     assert_null(memory);
+}
+
+/* ---- direct reads ------------------------------------------------------------------------------------- */
+
+/* Rank 0 wants its bytes to be read directly; the first go through the ring, whatever rank 1 answers. */
+static unsigned ask_for_direct_reads(struct pair *pair)
+{
+    uint8_t first[64] = {1, 2, 3}, copied[64];
+    path_begin(&pair->peers[0].path, PATH_DIRECT);
+    assert_int_equal(send_some(pair, first, sizeof first), sizeof first);
+    assert_int_equal(pair->links[0]->lent, 0);
+    assert_int_equal(receive_some(pair, copied, sizeof copied), sizeof copied);
+    assert_memory_equal(copied, first, sizeof first);
+    shm_poll(&pair->peers[1]);
+    return atomic_load(&pair->peers[0].lending.out->access);
+}
+
+static uint8_t *make_bytes(void)
+{
+    uint8_t *bytes = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (uint8_t)(i * 11 + (i >> 9));
+    return bytes;
+}
+
+static void expect_lost(struct pair *pair, const char *why)
+{
+    hvd_status status;
+    assert_int_equal(mesh_next_lost(&pair->mesh[1], &status), 0);
+    if (!strstr(status.text, why))
+        fail_msg("'%s' does not say '%s'", status.text, why);
+}
+
+TEST(test_bytes_are_read_directly_once_that_is_granted)
+{
+    struct pair *pair = *state;
+    struct link *from = pair->links[0], *to = pair->links[1];
+    uint8_t *bytes = make_bytes(), *copy = malloc(BYTES);
+    const void *view;
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
+    assert_int_equal(send_some(pair, bytes, BYTES), BYTES); /* many times the ring */
+    assert_int_equal(receive_some(pair, copy, 50001), 50001);
+    assert_false(from->operations->taken(from, from->lent));
+    assert_int_equal(to->operations->view(to, &view, 16), 16);
+    assert_memory_equal(view, bytes + 50001, 16);
+    assert_int_equal(to->operations->view(to, &view, BYTES), BYTES - 50001);
+    memcpy(copy + 50001, view, BYTES - 50001);
+    assert_true(to->operations->consume(to, BYTES - 50001));
+    assert_memory_equal(copy, bytes, BYTES);
+    assert_true(from->operations->taken(from, from->lent));
+    from->operations->end_send(from);
+    to->operations->end_receive(to);
+    assert_int_equal(send_some(pair, bytes, 10), 10);
+    assert_int_equal(receive_some(pair, copy, 10), 10);
+    free(bytes);
+    free(copy);
+}
+
+/* A process of that id in which something else lies there. */
+TEST(test_another_process_is_not_read)
+{
+    struct pair *pair = *state;
+    uint8_t *bytes = make_bytes();
+    uint8_t wrong[SEGMENT_ID_BYTES];
+    memcpy(wrong, pair->mesh[0].segment->memory->id, sizeof wrong);
+    wrong[3] ^= 1;
+    pair->peers[1].lending.id = wrong;
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_DENIED);
+    assert_in_range(send_some(pair, bytes, BYTES), 1, RING);
+    free(bytes);
+}
+
+static void forbid_direct_reads(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void *answer_where_forbidden(void *pair)
+{
+    forbid_direct_reads();
+    return (void *)(uintptr_t)ask_for_direct_reads(pair);
+}
+
+static void *read_where_forbidden(void *pair)
+{
+    uint8_t byte;
+    forbid_direct_reads();
+    return (void *)(uintptr_t)receive_some(pair, &byte, 1);
+}
+
+/* A filter holds for the thread that sets it. */
+static intptr_t run_in_thread(void *(*run)(void *), struct pair *pair)
+{
+    pthread_t thread;
+    void *outcome;
+    assert_int_equal(pthread_create(&thread, NULL, run, pair), 0);
+    assert_int_equal(pthread_join(thread, &outcome), 0);
+    return (intptr_t)outcome;
+}
+
+TEST(test_what_the_system_forbids_is_no_fault)
+{
+    struct pair *pair = *state;
+    uint8_t *bytes = make_bytes(), *copy = malloc(BYTES);
+    assert_int_equal(run_in_thread(answer_where_forbidden, pair), RING_ACCESS_DENIED);
+    for (size_t done = 0; done < BYTES;) {
+        ssize_t n = send_some(pair, bytes + done, BYTES - done);
+        assert_in_range(n, 1, RING);
+        assert_int_equal(receive_some(pair, copy + done, (size_t)n), n);
+        done += (size_t)n;
+    }
+    assert_memory_equal(copy, bytes, BYTES);
+    assert_int_equal(pair->links[0]->lent, 0);
+    free(bytes);
+    free(copy);
+}
+
+TEST(test_what_the_system_forbids_later_is_said)
+{
+    struct pair *pair = *state;
+    uint8_t *bytes = make_bytes();
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
+    assert_int_equal(send_some(pair, bytes, BYTES), BYTES);
+    assert_int_equal(run_in_thread(read_where_forbidden, pair), -1);
+    expect_lost(pair, "HOROVOD_SHM_PATH=ring");
+    free(bytes);
+}
+
+TEST(test_the_dead_are_not_read_directly)
+{
+    struct pair *pair = *state;
+    uint8_t *bytes = make_bytes(), *copy = malloc(BYTES);
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
+    assert_int_equal(send_some(pair, bytes, BYTES), BYTES);
+    assert_int_equal(receive_some(pair, copy, 1000), 1000);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        pause();
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    pair->peers[1].lending.process = child;
+    assert_int_equal(receive_some(pair, copy, 1000), -1);
+    expect_lost(pair, "it was probably killed");
+    free(bytes);
+    free(copy);
+}
+
+TEST(test_revoked_bytes_are_not_read_directly)
+{
+    struct pair *pair = *state;
+    uint8_t *bytes = make_bytes(), *copy = malloc(BYTES);
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
+    assert_int_equal(send_some(pair, bytes, BYTES), BYTES);
+    pair->links[0]->operations->revoke(pair->links[0]);
+    assert_int_equal(receive_some(pair, copy, 1000), -1);
+    expect_lost(pair, "ended an operation whose data this rank still read");
+    free(bytes);
+    free(copy);
+}
+
+/* As device memory is none: it is copied into the ring. */
+TEST(test_only_readable_memory_is_offered)
+{
+    struct pair *pair = *state;
+    struct lending *lending = &pair->peers[0].lending;
+    size_t bytes = LENDING_REGION * 2;
+    uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
+    assert_false(lending_is_readable(lending, pair->peers[0].doorbell, memory, bytes));
+    assert_int_equal(mprotect(memory, bytes, PROT_READ | PROT_WRITE), 0);
+    assert_true(lending_is_readable(lending, pair->peers[0].doorbell, memory, bytes));
+    munmap(memory, bytes);
+}
+
+TEST(test_direct_reads_that_nobody_granted_are_refused)
+{
+    expect_refused(*state, (struct ring_reference){0, 4096, 16}, "memory that it has not shared");
 }

@@ -1,0 +1,100 @@
+/* path.h - how bytes travel from one rank to another one of its host. Here it is decided, for each pair of
+ * ranks and size of job, from what each path has cost lately:
+ *
+ *   ring         the writer copies into shared memory, the reader out of it
+ *   nontemporal  the same, with stores that bypass the caches
+ *   direct       the stream refers to the writer's memory, which the reader copies: process_vm_readv(2)
+ *   shared       the stream refers to memory that the reader has mapped (arena.h), and which it reads in
+ * place
+ *
+ * An ordinary store first takes the cache line away from the core that read it last. Between cores that share
+ * a cache this is cheap; between others it was measured to take 50 to 100 ns, one line after the other: 1
+ * GB/s. A non-temporal store does not, but then the reader has to go to memory: 15 to 20 GB/s anywhere. A
+ * direct read copies once instead of twice, but the kernel looks up every page: 10 to 14 GB/s. So what is
+ * best depends on the processor, on where the two ranks run just now, and on whether their bytes lie in a
+ * cache. All copies are timed, the reader publishes what its own cost, and from time to time a part goes the
+ * other way. Memory that is shared is always read in place. Driver only. */
+#ifndef HVD_TRANSPORT_PATH_H
+#define HVD_TRANSPORT_PATH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* HOROVOD_SHM_PATH. The forced ones leave shared memory aside, too. */
+enum path_rule { PATH_AUTO, PATH_RING, PATH_NONTEMPORAL, PATH_DIRECT, PATH_RULES };
+
+/* The rule of this name; false: there is none. */
+bool path_rule_find(const char *name, enum path_rule *rule);
+
+/* When the path not taken is tried again. Zeroed memory is valid: at once. */
+struct path_trial {
+    size_t until;    /* so many bytes */
+    size_t interval; /* doubles while trials change nothing */
+};
+
+/* ---- stores ------------------------------------------------------------------------------------------- */
+
+enum store_way { STORE_CACHED, STORE_NONTEMPORAL, STORE_WAYS };
+
+/* How one writer stores what one reader reads, or has read. Zeroed memory is valid. */
+struct stores {
+    double cost[STORE_WAYS]; /* of a byte, in ticks of the processor's clock, smoothed; 0: unknown */
+    enum store_way way;
+    bool forced;
+    struct path_trial trial;
+};
+
+/* Like memcpy; a store with release order after it publishes the bytes. NULL: with ordinary stores. */
+void stores_copy(struct stores *stores, void *to, const void *from, size_t length);
+
+/* For code that computes what it stores: begin says which way this transfer goes, end learns from it. The
+ * same stores for transfers of one kind only; NULL: ordinary ones. */
+struct store_transfer {
+    enum store_way way;
+    bool timed;
+    uint64_t begin;
+};
+struct store_transfer stores_begin(struct stores *stores, size_t length);
+void stores_end(struct stores *stores, const struct store_transfer *transfer, size_t length);
+
+/* A byte cost so much this way: makes the better way the one to take. */
+void stores_learn(struct stores *stores, enum store_way way, double cost);
+
+/* ---- ring or direct ----------------------------------------------------------------------------------- */
+
+#define PATH_SIZES 3 /* of jobs: whose bytes stay in a core's own cache, in a shared one, in memory */
+
+int path_size(size_t job_bytes);
+
+/* What the reader has paid, where both see it: ticks for a MiB, smoothed; 0: unknown. */
+struct path_costs {
+    _Atomic uint64_t ring[PATH_SIZES], direct[PATH_SIZES];
+};
+
+uint64_t path_ticks(void);
+void path_learn(_Atomic uint64_t *cost, uint64_t ticks, size_t bytes);
+void path_copy(_Atomic uint64_t *cost, void *to, const void *from, size_t bytes); /* memcpy, and learns */
+
+/* The writer's side of a pair of ranks. Zeroed memory is valid. */
+struct path {
+    enum path_rule rule;
+    struct path_choice {
+        struct stores stores;
+        bool direct;
+        struct path_trial direct_trial, ring_trial;
+        size_t ring_bytes; /* since the ring was tried again */
+    } sizes[PATH_SIZES];
+};
+
+void path_begin(struct path *path, enum path_rule rule);
+
+/* Whether memory that the reader has mapped should be read in place. */
+bool path_shares(const struct path *path, size_t job_bytes);
+
+/* How many of the next `length` bytes the reader should read directly; 0: the next piece goes through the
+ * ring. */
+size_t path_direct_bytes(struct path *path, size_t job_bytes, const struct path_costs *read, size_t length);
+
+#endif
