@@ -72,7 +72,8 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
 {
     struct iovec parts[PARTS_PER_CALL];
     size_t offset = task->step->offset + task->done;
-    int count = vector_parts(&task->run->job->output, offset, smaller(open, CHUNK), parts, PARTS_PER_CALL);
+    size_t length = smaller(open, moves_long(task, link) ? LONG_CHUNK : CHUNK);
+    int count = vector_parts(&task->run->job->output, offset, length, parts, PARTS_PER_CALL);
     link->job_bytes = task->run->bytes;
     return link_receive(link, parts, count);
 }

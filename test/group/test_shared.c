@@ -180,8 +180,8 @@ GROUP_TEST(test_doubling, everything, test_full() ? 2 : 3, test_full() ? 5 : 4, 
            SETTINGS("allreduce_algorithm", "doubling"))
 GROUP_TEST(test_narrow_rings, everything, 3, 3, .transport = "shm", SETTINGS("shm_ring_bytes", "16384"))
 /* Every tensor, shared or not, by one path. */
-GROUP_TEST(test_direct_reads, everything, 2, 4, .transport = "shm", SETTINGS("shm_path", "direct"))
-GROUP_TEST(test_direct_reads_of_doubling, everything, 3, 4, .transport = "shm",
+GROUP_TEST(test_direct_reads, everything, 2, 3, .transport = "shm", SETTINGS("shm_path", "direct"))
+GROUP_TEST(test_direct_reads_of_doubling, everything, 3, 3, .transport = "shm",
            SETTINGS("shm_path", "direct", "allreduce_algorithm", "doubling"))
 GROUP_TEST(test_nontemporal_stores, everything, 3, 3, .transport = "shm", SETTINGS("shm_path", "nontemporal"))
 GROUP_TEST(test_ring_alone, everything, 3, 3, .transport = "shm", SETTINGS("shm_path", "ring"))
