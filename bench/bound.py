@@ -49,7 +49,8 @@ for turn, size in enumerate(map(int, sizes)):
 SPELL = 0.5
 HANDOVER = {
     "cached": "copy to another core, ordinary stores",
-    "streamed": "copy to another core, past the caches",
+    "nontemporal": "copy to another core, non-temporal stores",
+    "direct": "copy from another core by a system call",
 }
 
 # Times the bytes of its input that each of n ranks copies or adds.

@@ -1,18 +1,27 @@
 /* handover.c - GB/s at which a thread fills a ring of shared memory that another thread reads, with ordinary
- * stores and non-temporal ones (base/nontemporal.h): the slowest, the median and the fastest of rounds that
- * take turns. */
+ * stores and non-temporal ones (base/nontemporal.h), and at which the system copies what another thread has
+ * written: the slowest, the median and the fastest of rounds that take turns. */
 #include "base/clock.h"
 #include "base/nontemporal.h"
+#include "base/platform.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { ROUNDS = 41, CHUNK = 32 << 10, RING = 2 << 20, DATA = 4 << 20, TOTAL = 16 << 20 };
+enum {
+    ROUNDS = 41,
+    CHUNK = 32 << 10,
+    DIRECT_CHUNK = 128 << 10,
+    RING = 2 << 20,
+    DATA = 4 << 20,
+    TOTAL = 16 << 20
+};
 
-static _Alignas(4096) char ring[RING], source[DATA], target[DATA];
+static _Alignas(4096) char ring[RING], source[DATA], target[DATA], copied[DATA];
 static _Alignas(128) _Atomic size_t written;
 static _Alignas(128) _Atomic size_t read_so_far;
 
@@ -48,6 +57,18 @@ static double gigabytes_per_second(size_t begin, void (*copy)(void *to, const vo
     return TOTAL / (double)(clock_now() - start);
 }
 
+/* The reader has written `target` before; 0 where the system forbids it. */
+static double gigabytes_per_second_directly(void)
+{
+    int64_t start = clock_now();
+    for (size_t at = 0; at < TOTAL; at += DIRECT_CHUNK) {
+        uint64_t from = (uintptr_t)(target + at % DATA);
+        if (platform_memory_read(getpid(), copied + at % DATA, from, DIRECT_CHUNK) != DIRECT_CHUNK)
+            return 0;
+    }
+    return TOTAL / (double)(clock_now() - start);
+}
+
 static void copy_cached(void *to, const void *from, size_t length)
 {
     memcpy(to, from, length);
@@ -67,17 +88,19 @@ static void print(const char *way, double *rates)
 
 int main(void)
 {
-    static double cached[ROUNDS], streamed[ROUNDS];
+    static double cached[ROUNDS], nontemporal[ROUNDS], direct[ROUNDS];
     pthread_t thread;
     memset(source, 1, sizeof source);
     if (pthread_create(&thread, NULL, reader, NULL))
         return 1;
     for (int i = 0; i < ROUNDS; i++) {
         cached[i] = gigabytes_per_second((size_t)2 * (size_t)i * TOTAL, copy_cached);
-        streamed[i] = gigabytes_per_second((size_t)(2 * i + 1) * TOTAL, nontemporal_copy);
+        nontemporal[i] = gigabytes_per_second((size_t)(2 * i + 1) * TOTAL, nontemporal_copy);
+        direct[i] = gigabytes_per_second_directly();
     }
     pthread_join(thread, NULL);
     print("cached", cached);
-    print("streamed", streamed);
+    print("nontemporal", nontemporal);
+    print("direct", direct);
     return 0;
 }
