@@ -190,7 +190,7 @@ VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubli
 VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
-VARIANT(over_shm_direct_reads_rings_only_tiny_buffers, "shm", "shm_path", "direct", "allreduce_algorithm",
-        "ring", "shm_ring_bytes", "4096")
-VARIANT(over_shm_nontemporal_stores, "shm", "shm_path", "nontemporal")
-VARIANT(over_shm_ring_alone, "shm", "shm_path", "ring")
+GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_path", "direct", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096"))
+GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_path", "nontemporal"))

@@ -217,8 +217,10 @@ static void all_cases(struct member *member)
 VARIANT(over_shm, "shm", "cache_capacity", "1024")
 VARIANT(over_tcp_tiny_cache, "tcp", "cache_capacity", "8")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
-VARIANT(over_shm_direct_reads_tiny_buffers, "shm", "shm_path", "direct", "shm_ring_bytes", "4096")
-VARIANT(over_shm_nontemporal_stores, "shm", "shm_path", "nontemporal")
+GROUP_TEST(over_shm_direct_reads_tiny_buffers, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_path", "direct", "shm_ring_bytes", "4096"))
+GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+           SETTINGS("shm_path", "nontemporal"))
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
 
 /* Where not every pair has a link. */
