@@ -25,7 +25,7 @@
 #define DIRECT_LEAST     KIB(512) /* of a job: the writer of a smaller one would mostly wait for the reader */
 #define DIRECT_RANGE     KIB(32)  /* a shorter one is copied sooner than the kernel finds it */
 #define DIRECT_TRIAL     KIB(128)
-#define DIRECT_ADVANTAGE 1.25
+#define DIRECT_ADVANTAGE 1.5               /* by less nothing is gained: the writer waits for the reader */
 #define DIRECT_PERIOD    MIB(16), MIB(128) /* before the ring is tried again */
 #define RING_PIECE       KIB(32)
 #define RING_WARM        MIB(4) /* a ring that was not used lately costs more at first */
@@ -167,14 +167,14 @@ void path_copy(_Atomic uint64_t *cost, void *to, const void *from, size_t bytes)
         path_learn(cost, path_ticks() - begin, bytes);
 }
 
-/* While the reader has only computed with what it read from the ring, its share is taken for as large as the
- * writer's. */
+/* Where the reader has only computed with what it read from the ring, that spared it a copy: its share counts
+ * as nothing. */
 static bool direct_is_better(const struct path_choice *choice, const struct path_costs *read, int size)
 {
     double write = choice->stores.cost[choice->stores.way] * (double)MIB(1);
     double ring = (double)atomic_load_explicit(&read->ring[size], memory_order_relaxed);
     double direct = (double)atomic_load_explicit(&read->direct[size], memory_order_relaxed);
-    return direct > 0 && direct * DIRECT_ADVANTAGE < write + (ring > 0 ? ring : write);
+    return direct > 0 && direct * DIRECT_ADVANTAGE < write + ring;
 }
 
 static size_t choose(struct path_choice *choice, const struct path_costs *read, int size, size_t length)
