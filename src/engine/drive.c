@@ -113,14 +113,15 @@ static bool backoff_step(struct backoff *backoff)
 static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
-    for (struct lane *lane = context->world; lane; lane = lane->next)
+    progress_suspend(context, 0);
+    for (struct lane *lane = context->world; lane; lane = lane->next_running)
         quiet &= mesh_arm(lane->mesh) && !lane_is_ready(lane);
     return quiet;
 }
 
 static void disarm(struct hvd_context *context)
 {
-    for (struct lane *lane = context->world; lane; lane = lane->next)
+    for (struct lane *lane = context->world; lane; lane = lane->next_running)
         mesh_disarm(lane->mesh);
 }
 
@@ -139,7 +140,7 @@ static bool is_quiet(const struct hvd_context *context)
 {
     const struct lane *lane = context->world;
     while (lane && lane_is_quiet(lane))
-        lane = lane->next;
+        lane = lane->next_running;
     return !lane;
 }
 

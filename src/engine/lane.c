@@ -150,6 +150,7 @@ void lane_hold(struct lane *lane, struct hvd_handle *handle)
 
 void lane_take(struct lane *lane, struct hvd_handle *handle)
 {
+    lane_resume(lane);
     lane->active = true;
     if (handle->held) {
         lane->held--;
@@ -165,14 +166,37 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
     observe_submitted(handle);
 }
 
+bool lane_suspend(struct lane *lane)
+{
+    lane->suspended = lane->id && !lane->remover && lane->next_flush == CLOCK_NEVER && lane_is_quiet(lane) &&
+                      !lane_is_ready(lane) && mesh_suspend(lane->mesh);
+    return lane->suspended;
+}
+
+void lane_resume(struct lane *lane)
+{
+    struct lane *world = lane->context->world;
+    if (!lane->suspended)
+        return;
+    lane->suspended = false;
+    lane->idle_turns = 0;
+    lane->next_running = world->next_running;
+    world->next_running = lane;
+    mesh_resume(lane->mesh);
+    for (int i = 0; i < lane->edge_count; i++)
+        lane->edges[i].heard = true; /* silence before was no silence */
+}
+
 void lane_leave(struct lane *lane)
 {
+    lane_resume(lane);
     coordinator_leave(lane->coordinator);
     lane->active = true;
 }
 
 void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause)
 {
+    lane_resume(lane);
     coordinator_abort(lane->coordinator, lost_rank < 0 ? -1 : ranks_find(lane->ranks, lane->size, lost_rank),
                       cause);
 }

@@ -31,6 +31,8 @@ struct lane {
     struct tuning *tuning;      /* of the first lane at its root, while values are looked for */
     struct stall_report stalls; /* of the present flush */
     bool active;                /* inputs since the last flush */
+    bool suspended;             /* nothing to do until a request or a peer's news resumes it */
+    unsigned idle_turns;        /* of progress, in a row */
     bool decides;               /* the present flush has decided something */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */
@@ -42,6 +44,7 @@ struct lane {
     struct forked_watch
         watch;         /* a child must let go of the connections, which would hide this process's death */
     struct lane *next; /* in the context's list */
+    struct lane *next_running; /* likewise, of those that are not suspended */
 };
 
 /* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
@@ -60,6 +63,11 @@ void lane_hold(struct lane *lane, struct hvd_handle *handle);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
 void lane_take(struct lane *lane, struct hvd_handle *handle);
+
+/* An idle lane is left out of progress, arming and heartbeats, so it costs nothing. False when it is not
+ * idle. */
+bool lane_suspend(struct lane *lane);
+void lane_resume(struct lane *lane);
 
 /* This rank leaves the set: the coordinator ends it in order. */
 void lane_leave(struct lane *lane);

@@ -111,8 +111,13 @@ static hvd_code open_mesh(struct lane *lane, const struct tree_node *tree, int64
                           const struct interrupt *interrupt, hvd_status *status)
 {
     struct settings settings = {0};
-    struct mesh_config config = {
-        .settings = &settings, .channels = CHANNELS, .deadline = deadline, .interrupt = interrupt};
+    struct mesh_config config = {.hub = lane->id ? lane->context->world->mesh : NULL,
+                                 .number = (unsigned)lane->id,
+                                 .owner = lane,
+                                 .settings = &settings,
+                                 .channels = CHANNELS,
+                                 .deadline = deadline,
+                                 .interrupt = interrupt};
     int *peers = list_peers(lane, tree, &config.peer_count);
     if (!peers)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");

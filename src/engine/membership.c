@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/drive.h"
+#include "engine/progress.h"
 #include "engine/submit.h"
 
 #include <stdio.h>
@@ -16,10 +17,7 @@
 
 struct lane *membership_find(const struct hvd_context *context, int id)
 {
-    struct lane *lane = context->world;
-    while (lane && lane->id != id)
-        lane = lane->next;
-    return lane;
+    return id ? mesh_find(context->world->mesh, (unsigned)id) : context->world;
 }
 
 /* The handle of a removal ends once its lane has closed. */
@@ -54,40 +52,54 @@ void membership_adopt(struct hvd_context *context)
     struct lane *lane = atomic_exchange(&context->added, NULL);
     while (lane) {
         struct lane *next = lane->next;
+        hvd_status fault;
         lane->next = context->world->next;
-        context->world->next = lane;
-        /* The background thread sleeps on the mesh of the world: it has to hear this one, too. */
-        mesh_attach(context->world->mesh, lane->mesh);
-        /* All other lanes have been told to leave; this one came too late to hear it. */
+        lane->next_running = context->world->next_running;
+        context->world->next = context->world->next_running = lane;
+        if (mesh_attach(lane->mesh, &fault))
+            progress_fault(context, &fault);
+        /* Too late for the leave_all of a shutdown. */
         if (context->leave_said || context->world->health)
             lane_leave(lane);
         lane = next;
     }
 }
 
-void membership_reap(struct hvd_context *context)
+static void unlist(struct hvd_context *context, const struct lane *lane)
 {
     struct lane **place = &context->world->next;
+    while (*place != lane)
+        place = &(*place)->next;
+    *place = lane->next;
+}
+
+void membership_reap(struct hvd_context *context)
+{
+    struct lane **place = &context->world->next_running;
     while (*place) {
         struct lane *lane = *place;
         /* Closed, but the farewell may still wait on an edge to a child. */
         if (lane->remover && lane->closed && lane_is_flushed(lane)) {
-            *place = lane->next;
+            *place = lane->next_running;
+            unlist(context, lane);
             handle_finish(lane->remover, &(hvd_status){.code = HVD_OK});
             lane_close(lane);
         } else {
-            place = &lane->next;
+            place = &lane->next_running;
         }
     }
 }
 
 void membership_close(struct hvd_context *context)
 {
-    while (context->world) {
-        struct lane *lane = context->world;
-        context->world = lane->next;
+    struct lane *world = context->world;
+    while (world && world->next) {
+        struct lane *lane = world->next;
+        world->next = lane->next;
         lane_close(lane);
     }
+    lane_close(world); /* last: its mesh is the hub of the others */
+    context->world = NULL;
 }
 
 /* ---- what the caller does -------------------------------------------------------------------------- */

@@ -10,6 +10,9 @@
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
 
+/* A process set that is used again and again need not be resumed for each operation. */
+#define IDLE_TURNS 1000
+
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
 /* To its lane, unless it has to wait for the end of another one that uses the same memory: for this rank they
@@ -176,19 +179,39 @@ static void announce_leaving(struct hvd_context *context)
     leave_all(context);
 }
 
+void progress_suspend(struct hvd_context *context, unsigned turns)
+{
+    for (struct lane **place = &context->world->next_running; *place;) {
+        struct lane *lane = *place;
+        if (lane->idle_turns >= turns && lane_suspend(lane))
+            *place = lane->next_running;
+        else
+            place = &lane->next_running;
+    }
+}
+
+static bool progress_lane(struct lane *lane)
+{
+    bool moved = lane_progress(lane);
+    lane->idle_turns = moved ? 0 : lane->idle_turns + 1;
+    check_health(lane);
+    check_losses(lane);
+    return moved;
+}
+
 bool progress(struct hvd_context *context)
 {
     bool moved = take_submissions(context);
     bool poll = context->turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
-    struct lane *lane = context->world; /* never NULL */
-    do {
-        if (poll)
-            mesh_poll(lane->mesh);
-        moved |= lane_progress(lane);
-        check_health(lane);
-        check_losses(lane);
-    } while ((lane = lane->next));
+    if (poll) {
+        mesh_poll(context->world->mesh);
+        progress_suspend(context, IDLE_TURNS);
+    }
+    for (struct lane *lane; (lane = mesh_next_resumed(context->world->mesh));)
+        lane_resume(lane);
+    for (struct lane *lane = context->world; lane; lane = lane->next_running)
+        moved |= progress_lane(lane);
     /* A fault stays noted and is told again in every later turn: only the first time has an effect. */
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
@@ -200,7 +223,7 @@ bool progress(struct hvd_context *context)
 int64_t progress_deadline(const struct hvd_context *context)
 {
     int64_t deadline = CLOCK_NEVER;
-    for (const struct lane *lane = context->world; lane; lane = lane->next)
+    for (const struct lane *lane = context->world; lane; lane = lane->next_running)
         deadline = clock_earlier(deadline, lane->next_flush);
     return deadline;
 }

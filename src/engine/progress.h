@@ -21,6 +21,9 @@ void progress_fault(struct hvd_context *context, const hvd_status *cause);
 /* Ends everything in all lanes, and refuses what is submitted from now on. */
 void progress_end(struct hvd_context *context, const hvd_status *cause);
 
+/* Suspends process sets that have been idle for so many turns. */
+void progress_suspend(struct hvd_context *context, unsigned turns);
+
 /* A lane has closed. */
 void progress_closed(struct hvd_context *context);
 

@@ -28,7 +28,7 @@ int64_t silence_deadline(struct hvd_context *context, bool waits)
     else if (!context->next_look) {
         /* The wait begins: that peers said nothing before it is no silence. */
         context->next_look = clock_now() + interval(context);
-        for (struct lane *lane = context->world; lane; lane = lane->next)
+        for (struct lane *lane = context->world; lane; lane = lane->next_running)
             for (int i = 0; i < lane->edge_count; i++)
                 lane->edges[i].heard = true;
     }
@@ -93,7 +93,7 @@ void silence_look(struct hvd_context *context)
     if (!context->next_look || now < context->next_look)
         return;
     context->next_look = now + interval(context);
-    for (struct lane *lane = context->world; lane; lane = lane->next) {
+    for (struct lane *lane = context->world; lane; lane = lane->next_running) {
         for (int i = 0; i < lane->edge_count; i++) {
             /* This rank waits for nothing in this set. */
             if (lane_is_quiet(lane))

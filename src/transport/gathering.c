@@ -99,6 +99,9 @@ static hvd_code make_links(struct candidate *candidate, hvd_status *status)
     candidate->fd = -1;
     if (!candidate->local)
         return tcp_open_link(peer, candidate->channel, fd, status);
+    /* The hub's connection to the same process serves both meshes; both ends find it, or neither. */
+    if (peer->hub)
+        socket_close(&fd);
     peer->doorbell = fd;
     peer->segment = candidate->sharing.segment;
     candidate->sharing.segment = NULL;

@@ -81,9 +81,9 @@ static void give_back(struct borrowed **at)
     free(borrowed);
 }
 
-void lending_tidy(struct lending *lending, bool reads)
+void lending_tidy(struct lending *lending)
 {
-    for (struct borrowed **at = &lending->borrowed; *at && !reads;) {
+    for (struct borrowed **at = &lending->borrowed; *at && !lending->readers;) {
         if (arena_is_freed((*at)->segment))
             give_back(at);
         else

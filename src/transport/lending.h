@@ -26,6 +26,7 @@ struct lending {
     const uint8_t *own_id, *id;          /* of the segments of this rank and of the peer */
     uint64_t offered;                    /* the newest of this process's arenas that the peer was told of */
     struct borrowed *borrowed;           /* the peer's arenas, the newest first */
+    int readers;                         /* links with bytes of the peer's memory still to be read */
     bool refuses;                        /* one could not be mapped: no later one is granted */
     bool probed;                         /* the peer was told of the token */
     uint8_t token[SEGMENT_ID_BYTES];     /* the own segment's id, in this process's own memory */
@@ -49,8 +50,8 @@ ssize_t lending_read(const struct lending *lending, void *to, uint64_t address, 
 
 /* Takes what the peer offers; the descriptor, -1 if it got lost, stays the caller's. */
 void lending_accept(struct lending *lending, int fd);
-/* Lets go of arenas that their owner has freed, unless they are being read. */
-void lending_tidy(struct lending *lending, bool reads);
+/* Unmaps arenas that their owner has freed, unless they are being read. */
+void lending_tidy(struct lending *lending);
 void lending_end(struct lending *lending);
 
 #endif

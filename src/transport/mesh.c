@@ -30,6 +30,8 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
     for (int i = 0; i < config->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
         *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .doorbell = -1, .local_index = -1};
+        struct peer *shared = config->hub ? mesh_peer(config->hub, peer->rank) : NULL;
+        peer->hub = shared && shared->doorbell >= 0 ? shared : NULL;
         mesh->peer_count++;
         peer->links = calloc((size_t)mesh->channels, sizeof *peer->links);
         if (!peer->links)
@@ -38,8 +40,12 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
     return HVD_OK;
 }
 
-static hvd_code make_descriptors(struct mesh *mesh, hvd_status *status)
+/* What serves the other meshes, too. */
+static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
 {
+    mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);
+    if (!mesh->slots)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     mesh->event = platform_event_create();
     mesh->bell = platform_poller_create();
     mesh->sockets = platform_poller_create();
@@ -55,14 +61,19 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     struct mesh *opened = calloc(1, sizeof *opened);
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    opened->hub = config->hub ? config->hub : opened;
+    opened->number = config->number;
+    opened->owner = config->owner;
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
-    opened->event = opened->bell = opened->sockets = opened->parent_bell = -1;
+    opened->event = opened->bell = opened->sockets = -1;
     hvd_code code = make_peers(opened, config, status);
-    if (!code)
-        code = make_descriptors(opened, status);
+    if (!code && !config->hub)
+        code = make_hub(opened, status);
     if (!code)
         code = opening_run(opened, config, status);
+    if (!code && !config->hub)
+        code = mesh_attach(opened, status);
     if (code) {
         mesh_close(opened);
         return code;
@@ -79,20 +90,41 @@ static void close_peer(struct peer *peer)
             peer->links[channel]->operations->close(peer->links[channel]);
     }
     free(peer->links);
+    if (peer->doorbell >= 0)
+        platform_poller_remove(peer->mesh->hub->bell, peer->doorbell);
     socket_close(&peer->doorbell);
     lending_end(&peer->lending);
     segment_release(peer->segment);
+}
+
+static struct mesh **slot_of(const struct mesh *hub, unsigned number)
+{
+    return &hub->slots[number % MESH_SLOTS];
+}
+
+static void detach(struct mesh *mesh)
+{
+    struct mesh **at = slot_of(mesh->hub, mesh->number);
+    while (*at != mesh)
+        at = &(*at)->next;
+    *at = mesh->next;
+    at = &mesh->hub->resumed;
+    while (*at && *at != mesh)
+        at = &(*at)->next_resumed;
+    if (*at)
+        *at = mesh->next_resumed;
 }
 
 void mesh_close(struct mesh *mesh)
 {
     if (!mesh)
         return;
-    if (mesh->parent_bell >= 0)
-        platform_poller_remove(mesh->parent_bell, mesh->bell);
+    if (mesh->attached)
+        detach(mesh);
     for (int i = 0; i < mesh->peer_count; i++)
         close_peer(&mesh->peers[i]);
     segment_release(mesh->segment);
+    free(mesh->slots);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
     socket_close(&mesh->sockets);
@@ -167,41 +199,72 @@ const char *peer_text(const struct peer *peer, char *text, size_t capacity)
     return text;
 }
 
-void peer_lose(struct peer *peer, int error)
+static void lose(struct peer *peer, const hvd_status *cause)
 {
-    char who[MESH_PEER_TEXT];
     if (peer->lost)
         return;
     peer->lost = true;
     peer->mesh->untold += !peer->expected;
+    status_copy(&peer->cause, cause);
     if (peer->doorbell >= 0) /* its end would keep the sleeper awake */
-        platform_poller_remove(peer->mesh->bell, peer->doorbell);
+        platform_poller_remove(peer->mesh->hub->bell, peer->doorbell);
+    mesh_resume_for_news(peer->mesh);
+}
+
+/* The other meshes see a process end by the hub's connection to it. */
+static void lose_in_all(const struct peer *peer)
+{
+    const struct mesh *hub = peer->mesh;
+    for (unsigned slot = 0; slot < MESH_SLOTS; slot++) {
+        for (struct mesh *at = hub->slots[slot]; at; at = at->next) {
+            struct peer *same = mesh_peer(at, peer->rank);
+            if (same && same->hub == peer)
+                lose(same, &peer->cause);
+        }
+    }
+}
+
+static void describe_loss(const struct peer *peer, int error, hvd_status *cause)
+{
+    char who[MESH_PEER_TEXT];
     peer_text(peer, who, sizeof who);
     if (error == EBADMSG) {
-        status_set(&peer->cause, HVD_PEER_LOST,
+        status_set(cause, HVD_PEER_LOST,
                    "gave up %s: it points to memory that it has not shared; either its memory is corrupt, or "
                    "it runs another version of Horovod",
                    who);
     } else if (error == ECANCELED) {
-        status_set(&peer->cause, HVD_PEER_LOST,
+        status_set(cause, HVD_PEER_LOST,
                    "gave up %s: it ended an operation whose data this rank still read; see its output", who);
     } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
         status_set(
-            &peer->cause, HVD_PEER_LOST,
+            cause, HVD_PEER_LOST,
             "lost %s: its connection was closed without goodbye; it was probably killed or crashed, see "
             "its output",
             who);
     } else {
-        status_set_errno(&peer->cause, error, "lost %s: the connection failed", who);
-        peer->cause.code = HVD_PEER_LOST;
+        status_set_errno(cause, error, "lost %s: the connection failed", who);
+        cause->code = HVD_PEER_LOST;
     }
+}
+
+void peer_lose(struct peer *peer, int error)
+{
+    hvd_status cause;
+    if (peer->lost)
+        return;
+    describe_loss(peer, error, &cause);
+    lose(peer, &cause);
+    if (peer->mesh->slots)
+        lose_in_all(peer);
 }
 
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)
 {
     const struct peer *found = mesh_peer(mesh, peer);
     peer_text(found, who, capacity);
-    return found->doorbell < 0 ? '\0' : platform_peer_state(found->doorbell);
+    int doorbell = found->hub ? found->hub->doorbell : found->doorbell;
+    return doorbell < 0 ? '\0' : platform_peer_state(doorbell);
 }
 
 void mesh_expect_end(struct mesh *mesh, int peer)
@@ -229,14 +292,54 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status)
 
 /* ---- news and sleep ----------------------------------------------------------------------------------- */
 
-void mesh_poll(struct mesh *mesh)
+static bool listen_to(struct peer *peer)
+{
+    bool done = true;
+    if (peer->hub)
+        return true;
+    if (peer->doorbell >= 0)
+        return platform_poller_add(peer->mesh->hub->bell, peer->doorbell, POLLER_READ, peer);
+    for (int channel = 0; done && channel < peer->mesh->channels; channel++)
+        done = tcp_listen(peer->links[channel]);
+    return done;
+}
+
+hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
+{
+    struct mesh *hub = mesh->hub;
+    struct mesh **slot = slot_of(hub, mesh->number);
+    mesh->next = *slot;
+    *slot = mesh;
+    mesh->attached = true;
+    for (int i = 0; i < TRANSPORT_COUNT; i++)
+        hub->has[i] |= mesh->has[i];
+    for (int i = 0; i < mesh->peer_count; i++) {
+        struct peer *peer = &mesh->peers[i];
+        if (!listen_to(peer))
+            return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", mesh->rank,
+                                    peer->rank);
+        if (peer->hub && peer->hub->lost)
+            lose(peer, &peer->hub->cause);
+    }
+    return HVD_OK;
+}
+
+void *mesh_find(const struct mesh *hub, unsigned number)
+{
+    const struct mesh *mesh = *slot_of(hub, number);
+    while (mesh && mesh->number != number)
+        mesh = mesh->next;
+    return mesh ? mesh->owner : NULL;
+}
+
+void mesh_poll(struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
-    if (mesh->has[TRANSPORT_tcp])
-        tcp_poll(mesh);
-    if (!mesh->has[TRANSPORT_shm])
+    if (hub->has[TRANSPORT_tcp])
+        tcp_poll(hub);
+    if (!hub->has[TRANSPORT_shm])
         return;
-    int count = platform_poller_take(mesh->bell, news, NEWS_PER_CALL);
+    int count = platform_poller_take(hub->bell, news, NEWS_PER_CALL);
     for (int i = 0; i < count; i++) {
         if (news[i].tag)
             shm_poll(news[i].tag);
@@ -255,38 +358,94 @@ static bool any_news(const struct mesh *mesh)
     return false;
 }
 
-bool mesh_arm(struct mesh *mesh)
+static void set_sleeping(struct mesh *mesh, unsigned value)
 {
     if (mesh->segment)
-        atomic_store(&mesh->segment->memory->sleeping, 1);
-    if (mesh->has[TRANSPORT_tcp])
-        platform_poller_change(mesh->bell, mesh->sockets, POLLER_READ, NULL);
-    return !mesh->untold && !any_news(mesh);
+        atomic_store(&mesh->segment->memory->sleeping, value);
+    if (mesh == mesh->hub && mesh->has[TRANSPORT_tcp])
+        platform_poller_change(mesh->bell, mesh->sockets, value ? POLLER_READ : 0, NULL);
+}
+
+static bool any_rung(const struct mesh *hub)
+{
+    return hub->resumed || (hub->segment && atomic_load(&hub->segment->memory->any_rung));
+}
+
+bool mesh_arm(struct mesh *mesh)
+{
+    set_sleeping(mesh, 1);
+    return !mesh->untold && !any_news(mesh) && !any_rung(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)
 {
-    if (mesh->segment)
-        atomic_store(&mesh->segment->memory->sleeping, 0);
-    if (mesh->has[TRANSPORT_tcp])
-        platform_poller_change(mesh->bell, mesh->sockets, 0, NULL);
+    set_sleeping(mesh, 0);
 }
 
-void mesh_attach(struct mesh *mesh, struct mesh *other)
+void mesh_sleep(struct mesh *hub, int64_t deadline)
 {
-    other->parent_bell = mesh->bell;
-    platform_poller_add(mesh->bell, other->bell, POLLER_READ, NULL);
+    platform_poller_wait(hub->bell, deadline);
+    platform_event_clear(hub->event);
 }
 
-void mesh_sleep(struct mesh *mesh, int64_t deadline)
+void mesh_wake(struct mesh *hub)
 {
-    platform_poller_wait(mesh->bell, deadline);
-    platform_event_clear(mesh->event);
+    platform_event_set(hub->event);
 }
 
-void mesh_wake(struct mesh *mesh)
+/* ---- suspended meshes --------------------------------------------------------------------------------- */
+
+bool mesh_suspend(struct mesh *mesh)
 {
-    platform_event_set(mesh->event);
+    set_sleeping(mesh, 1);
+    mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh);
+    if (!mesh->suspended)
+        set_sleeping(mesh, 0);
+    return mesh->suspended;
+}
+
+void mesh_resume(struct mesh *mesh)
+{
+    if (mesh->suspended)
+        set_sleeping(mesh, 0);
+    mesh->suspended = false;
+}
+
+void mesh_resume_for_news(struct mesh *mesh)
+{
+    if (!mesh->suspended)
+        return;
+    mesh_resume(mesh);
+    mesh->listed = true;
+    mesh->next_resumed = mesh->hub->resumed;
+    mesh->hub->resumed = mesh;
+}
+
+/* A bit may stand for several meshes, or for one that was closed: what has no news is suspended again. */
+static void take_rung(const struct mesh *hub)
+{
+    struct segment_memory *memory = hub->segment->memory;
+    unsigned words = atomic_exchange(&memory->any_rung, 0);
+    for (unsigned word = 0; word < SEGMENT_RUNG_WORDS; word++) {
+        uint64_t bits = words >> word & 1 ? atomic_exchange(&memory->rung[word], 0) : 0;
+        for (; bits; bits &= bits - 1) {
+            struct mesh *mesh = hub->slots[word * 64 + (unsigned)__builtin_ctzll(bits)];
+            for (; mesh; mesh = mesh->next)
+                mesh_resume_for_news(mesh);
+        }
+    }
+}
+
+void *mesh_next_resumed(struct mesh *hub)
+{
+    if (hub->segment && atomic_load_explicit(&hub->segment->memory->any_rung, memory_order_relaxed))
+        take_rung(hub);
+    struct mesh *mesh = hub->resumed;
+    if (!mesh)
+        return NULL;
+    hub->resumed = mesh->next_resumed;
+    mesh->listed = false;
+    return mesh->owner;
 }
 
 /* Where the peer last began to wait; -1: unknown. */

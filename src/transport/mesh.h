@@ -1,5 +1,6 @@
 /* mesh.h - this rank's links to its peers: how they come about, how a thread sleeps until one of them has
- * news, and which peer is gone. One mesh per process set (engine/lane.h). Threads as in transport.h. */
+ * news, and which peer is gone. One mesh per process set (engine/lane.h). The first mesh of a context is the
+ * hub of the others: its pollers, its event and its doorbells serve them all. Threads as in transport.h. */
 #ifndef HVD_TRANSPORT_MESH_H
 #define HVD_TRANSPORT_MESH_H
 
@@ -10,6 +11,9 @@
 struct mesh;
 
 struct mesh_config {
+    struct mesh *hub; /* NULL: the mesh will be a hub itself; else it must be closed before the hub */
+    unsigned number;  /* of the mesh, equal on all its ranks, one of its own for each mesh of a hub */
+    void *owner;      /* for mesh_find and mesh_next_resumed */
     const struct settings *settings;      /* rank, size, job, secret, transport, ... */
     struct rendezvous_client *rendezvous; /* NULL when size is 1; used during mesh_open only */
     uint32_t generation;
@@ -22,7 +26,8 @@ struct mesh_config {
 
 /* Publishes this rank's addresses, connects to all peers, authenticates both ways, and sets up the links:
  * shared memory where both ranks see each other's, else TCP. The text of an error names the peer and what to
- * look at. */
+ * look at. Touches nothing of the hub that its driver changes; mesh_attach comes next, which a hub needs not.
+ */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
 /* Closes everything at once, without a word to the peers. NULL is fine. */
@@ -48,23 +53,36 @@ void mesh_expect_end(struct mesh *mesh, int peer);
  * or -1. Each is reported once. */
 int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 
-/* Looks, without blocking, for news the kernel knows of (sockets, ends of connections). */
-void mesh_poll(struct mesh *mesh);
+/* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */
+hvd_code mesh_attach(struct mesh *mesh, hvd_status *status);
+
+/* The owner of the attached mesh of this number, or NULL. */
+void *mesh_find(const struct mesh *hub, unsigned number);
+
+/* Looks, without blocking, for news the kernel knows of (sockets, ends of connections), of all meshes of the
+ * hub. */
+void mesh_poll(struct mesh *hub);
+
+/* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False when
+ * there is news: it goes on. News resume it, and so does mesh_resume. */
+bool mesh_suspend(struct mesh *mesh);
+void mesh_resume(struct mesh *mesh);
+
+/* The owner of a mesh that news have resumed since the last call, or NULL. One load when there is none. */
+void *mesh_next_resumed(struct mesh *hub);
 
 /* Sleeping takes three steps, so that no wake-up is lost:
  *   mesh_arm     from here on peers and mesh_wake ring; false when there is news already (then do not sleep)
  *   mesh_sleep   blocks until a ring, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
  *   mesh_disarm  from here on nobody rings
+ * Every mesh that is not suspended is armed; mesh_sleep and mesh_wake are for a hub.
  * mesh_sleep may be called by another thread than the one that drives; that is how the background thread
  * listens while a waiting caller works: it stays inside mesh_sleep, and only arm and disarm change hands. */
 bool mesh_arm(struct mesh *mesh);
 
-/* From now on who sleeps on `mesh` also hears the peers of `other`, until that is closed. */
-void mesh_attach(struct mesh *mesh, struct mesh *other);
-
-void mesh_sleep(struct mesh *mesh, int64_t deadline);
+void mesh_sleep(struct mesh *hub, int64_t deadline);
 void mesh_disarm(struct mesh *mesh);
-void mesh_wake(struct mesh *mesh); /* any thread; ends the present or next mesh_sleep */
+void mesh_wake(struct mesh *hub); /* any thread; ends the present or next mesh_sleep */
 
 /* This rank begins to wait on a core: whether a peer did so there last, and may need the core to go on. Any
  * thread. */

@@ -45,21 +45,32 @@ static void ring_doorbell(struct peer *peer)
         peer_lose(peer, errno);
 }
 
+static void ring_hub(const struct peer *peer);
+
 static inline void wake_if_sleeping(struct peer *peer)
 {
     atomic_uint *sleeping = &peer->segment->memory->sleeping;
-    if (atomic_load(sleeping) && atomic_exchange(sleeping, 0))
+    if (!atomic_load(sleeping) || !atomic_exchange(sleeping, 0))
+        return;
+    if (peer->hub)
+        ring_hub(peer);
+    else
         ring_doorbell(peer);
 }
 
-/* Whether bytes of the peer's memory are still to be read. */
-static bool borrows(const struct peer *peer)
+/* One doorbell for all meshes: the peer learns from the bit which of them has news. */
+static void ring_hub(const struct peer *peer)
 {
-    for (int channel = 0; channel < peer->mesh->channels; channel++) {
-        if (shm_of(peer->links[channel])->borrowed_left)
-            return true;
-    }
-    return false;
+    struct segment_memory *memory = peer->hub->segment->memory;
+    unsigned bit = peer->mesh->number % MESH_SLOTS;
+    atomic_fetch_or(&memory->rung[bit / 64], (uint64_t)1 << bit % 64);
+    atomic_fetch_or(&memory->any_rung, 1U << bit / 64);
+    wake_if_sleeping(peer->hub);
+}
+
+static struct lending *lending_of(struct peer *peer)
+{
+    return peer->hub ? &peer->hub->lending : &peer->lending;
 }
 
 void shm_poll(struct peer *peer)
@@ -67,7 +78,8 @@ void shm_poll(struct peer *peer)
     char rings[64];
     ssize_t n;
     int fd;
-    lending_tidy(&peer->lending, borrows(peer));
+    mesh_resume_for_news(peer->mesh);
+    lending_tidy(&peer->lending);
     do {
         n = platform_receive_with_fd(peer->doorbell, rings, sizeof rings, &fd);
         if (n > 0 && memchr(rings, LENDING_OFFER, (size_t)n))
@@ -88,14 +100,14 @@ void shm_poll(struct peer *peer)
 static size_t lend(struct shm_link *shm, const struct iovec *part)
 {
     struct ring_reference reference;
-    struct peer *peer = shm->peer;
+    struct peer *peer = shm->peer, *owner = peer->hub ? peer->hub : peer;
     size_t job_bytes = shm->link.job_bytes;
     if (!shm->link.lends)
         return 0;
     if (part->iov_len < LEND_BYTES || !path_shares(&peer->path, job_bytes) ||
-        !lending_refer(&peer->lending, peer->doorbell, part, &reference)) {
+        !lending_refer(&owner->lending, owner->doorbell, part, &reference)) {
         size_t n = path_direct_bytes(&peer->path, job_bytes, &shm->out.memory->costs, part->iov_len);
-        if (!n || !lending_is_readable(&peer->lending, peer->doorbell, part->iov_base, n))
+        if (!n || !lending_is_readable(&owner->lending, owner->doorbell, part->iov_base, n))
             return 0;
         reference = (struct ring_reference){0, (uintptr_t)part->iov_base, n};
     }
@@ -161,11 +173,12 @@ static void lose_lender(struct shm_link *shm, int error)
 /* The next bytes lie in the peer's memory: finds them. */
 static bool borrow(struct shm_link *shm, const struct ring_reference *reference)
 {
-    struct lending *lending = &shm->peer->lending;
+    struct lending *lending = lending_of(shm->peer);
     bool direct = reference->arena == 0 && lending->scratch;
     shm->borrowed = direct ? NULL : lending_resolve(lending, reference);
     shm->address = reference->offset;
     shm->borrowed_left = direct || shm->borrowed ? (size_t)reference->length : 0;
+    lending->readers += shm->borrowed_left > 0;
     if (!shm->borrowed_left)
         lose_lender(shm, EBADMSG);
     return shm->borrowed_left;
@@ -189,7 +202,7 @@ static ssize_t read_directly(struct shm_link *shm, void *to, size_t length)
     if (shm->peer->lost) /* its id may be another process's by now */
         return -1;
     uint64_t begin = path_ticks();
-    ssize_t n = lending_read(&shm->peer->lending, to, shm->address, wanted);
+    ssize_t n = lending_read(lending_of(shm->peer), to, shm->address, wanted);
     if (n != (ssize_t)wanted) {
         lose_lender(shm, n < 0 ? errno : EFAULT);
         return -1;
@@ -207,9 +220,9 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
     if (!find_next(shm))
         return -1;
     if (reads_directly(shm)) {
-        *data = shm->peer->lending.scratch;
-        return read_directly(shm, shm->peer->lending.scratch,
-                             limit < LENDING_SCRATCH ? limit : LENDING_SCRATCH);
+        uint8_t *scratch = lending_of(shm->peer)->scratch;
+        *data = scratch;
+        return read_directly(shm, scratch, limit < LENDING_SCRATCH ? limit : LENDING_SCRATCH);
     }
     if (shm->borrowed_left) {
         *data = shm->borrowed;
@@ -232,6 +245,7 @@ static bool shm_consume(struct link *link, size_t n)
         shm->borrowed = shm->borrowed ? shm->borrowed + n : NULL;
         shm->address += n;
         shm->borrowed_left -= n;
+        lending_of(shm->peer)->readers -= !shm->borrowed_left;
     }
     ring_consume(&shm->in, n);
     if (borrowed && atomic_load(&shm->in.memory->revoked)) { /* after all that was read */
@@ -323,6 +337,8 @@ static bool shm_news(struct link *link)
 
 static void shm_close(struct link *link)
 {
+    const struct shm_link *shm = shm_of(link);
+    lending_of(shm->peer)->readers -= shm->borrowed_left > 0;
     free(link);
 }
 
@@ -366,7 +382,5 @@ hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status 
     path_begin(&peer->path, mesh->path_rule);
     peer->transport = TRANSPORT_shm;
     mesh->has[TRANSPORT_shm] = true;
-    if (!platform_poller_add(mesh->bell, peer->doorbell, POLLER_READ, peer))
-        return status_set_errno(status, errno, "can't listen to the doorbell of rank %d", peer->rank);
     return HVD_OK;
 }

@@ -197,12 +197,13 @@ static bool tcp_news(struct link *link)
            (link->want_write && tcp->writable);
 }
 
-void tcp_poll(struct mesh *mesh)
+void tcp_poll(struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(mesh->sockets, news, NEWS_PER_CALL);
+    int count = platform_poller_take(hub->sockets, news, NEWS_PER_CALL);
     for (int i = 0; i < count; i++) {
         struct tcp_link *tcp = news[i].tag;
+        mesh_resume_for_news(tcp->peer->mesh);
         tcp->readable |= (news[i].what & POLLER_READ) != 0;
         tcp->writable |= (news[i].what & POLLER_WRITE) != 0;
         if (news[i].what & POLLER_END) {
@@ -218,6 +219,8 @@ static void tcp_close(struct link *link)
     struct tcp_link *tcp = tcp_of(link);
     if (tcp->fd >= 0) {
         char unread[4096];
+        /* A child that has inherited the socket would keep the hub's poller reporting it. */
+        platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->fd);
         shutdown(tcp->fd, SHUT_WR);
         for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
             i++;
@@ -266,7 +269,12 @@ hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *statu
     peer->transport = TRANSPORT_tcp;
     peer->mesh->has[TRANSPORT_tcp] = true;
     socket_send_at_once(fd);
-    if (!platform_poller_add(peer->mesh->sockets, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, tcp))
-        return status_set_errno(status, errno, "can't listen to the connection with rank %d", peer->rank);
     return HVD_OK;
+}
+
+bool tcp_listen(struct link *link)
+{
+    struct tcp_link *tcp = tcp_of(link);
+    return platform_poller_add(tcp->peer->mesh->hub->sockets, tcp->fd,
+                               POLLER_READ | POLLER_WRITE | POLLER_EDGE, tcp);
 }

@@ -1,6 +1,10 @@
 /* test_process_sets.c - sets of some ranks: their values, their independence, coming, going and failing. */
+#define member coordinator_member /* group.h has another struct of this name */
+#include "engine/context.h"
+#undef member
 #include "group.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +247,97 @@ static void add_and_idle(struct member *member)
     CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
 }
 
+/* ---- what a set costs -----------------------------------------------------------------------------------
+ */
+
+enum { MANY = 20 };
+
+/* Links over TCP need their sockets, three at each end; nothing else needs a descriptor. */
+static void descriptors_of_sets(struct member *member)
+{
+    check_allreduce_works(member, "start");
+    int before = count_entries("/proc/self/fd");
+    check_allreduce_works(member, "counted");
+    for (int i = 0; i < MANY; i++)
+        add_set(member, (int32_t[]){0, 1}, 2);
+    int wanted = strcmp(member->transport, "tcp") == 0 ? before + 2 * 3 * MANY : before;
+    check_allreduce_works(member, "added");
+    int open = count_entries("/proc/self/fd");
+    CHECK(open <= wanted + 1, "%d descriptors, not %d", open, wanted); /* the other rank may count now */
+    check_allreduce_works(member, "counted again");
+}
+
+/* Sets that each turn of progress visits; as a thread that drives. */
+static int count_running(struct member *member)
+{
+    struct hvd_context *context = member->context;
+    unsigned expected = 0;
+    int count = 0;
+    while (!atomic_compare_exchange_weak(&context->driver, &expected, 1)) {
+        expected = 0;
+        sched_yield();
+    }
+    for (const struct lane *lane = context->world->next_running; lane; lane = lane->next_running)
+        count++;
+    atomic_store(&context->driver, 0);
+    mesh_wake(context->world->mesh);
+    return count;
+}
+
+static void idle_sets_are_not_visited(struct member *member)
+{
+    int ids[MANY], running = 0;
+    for (int i = 0; i < MANY; i++)
+        ids[i] = add_set(member, (int32_t[]){0, 1}, 2);
+    check_sum(member, ids[3], "x", (int32_t[]){0, 1}, 2);
+    for (int i = 0; i < 3000 && (running = count_running(member)); i++)
+        usleep(10000);
+    CHECK(!running, "%d sets are still visited", running);
+    for (int i = 0; i < 30; i++)
+        check_allreduce_works(member, "world");
+    running = count_running(member);
+    CHECK(!running, "the work of the world has resumed %d sets", running);
+    check_sum(member, ids[3], "x", (int32_t[]){0, 1}, 2);
+}
+
+/* Sets are suspended and resumed all the time: by requests here, by news from peers, while both sleep. */
+static void idle_now_and_then(struct member *member)
+{
+    enum { SETS = 6, ROUNDS = 150 };
+    int ids[SETS];
+    uint64_t common = 5, own = (uint64_t)member->rank;
+    for (int i = 0; i < SETS; i++)
+        ids[i] = add_set(member, (int32_t[]){i % 3, (i + 1) % 3}, 2);
+    for (int round = 0; round < ROUNDS; round++) {
+        int i = (int)(random_next(&common) % SETS);
+        uint64_t pause = random_next(&own) % 8;
+        int32_t ranks[] = {i % 3, (i + 1) % 3};
+        if (!is_among(member->rank, ranks, 2))
+            continue;
+        if (pause < 4)
+            usleep((useconds_t)(pause * 2000));
+        check_sum(member, ids[i], "x", ranks, 2);
+    }
+    check_allreduce_works(member, "end");
+}
+
+/* In larger jobs the world does not connect every pair: rank 0 talks to rank 3 in their sets only. */
+static void pairs_without_a_link(struct member *member)
+{
+    int ids[2] = {add_set(member, (int32_t[]){0, 3}, 2), add_set(member, (int32_t[]){0, 3, 4}, 3)};
+    for (int round = 0; round < 5; round++) {
+        if (is_among(member->rank, (int32_t[]){0, 3}, 2))
+            check_sum(member, ids[0], "x", (int32_t[]){0, 3}, 2);
+        if (is_among(member->rank, (int32_t[]){0, 3, 4}, 3))
+            check_sum(member, ids[1], "x", (int32_t[]){0, 3, 4}, 3);
+        usleep(20000);
+    }
+    CHECK_OK(hvd_process_set_remove(member->context, ids[0], &check_status));
+    if (is_among(member->rank, (int32_t[]){0, 3, 4}, 3))
+        check_sum(member, ids[1], "y", (int32_t[]){0, 3, 4}, 3);
+    check_allreduce_works(member, "end");
+}
+
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
@@ -252,3 +347,9 @@ GROUP_TEST(test_come_and_go, come_and_go, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_remove_with_pending, remove_with_pending, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_leave_with_sets, leave_with_sets, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_add_and_idle, add_and_idle, 2, 2, EVERY_TRANSPORT)
+GROUP_TEST(test_descriptors_of_sets, descriptors_of_sets, 2, 2, EVERY_TRANSPORT)
+GROUP_TEST(test_idle_sets_are_not_visited, idle_sets_are_not_visited, 2, 2, EVERY_TRANSPORT)
+GROUP_TEST(test_idle_now_and_then, idle_now_and_then, 3, 3, EVERY_TRANSPORT)
+#ifndef __SANITIZE_THREAD__
+GROUP_TEST(test_pairs_without_a_link, pairs_without_a_link, 10, 10, EVERY_TRANSPORT)
+#endif

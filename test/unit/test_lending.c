@@ -39,7 +39,8 @@ static int make(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, doorbells), 0);
     for (int rank = 0; rank < 2; rank++) {
         struct mesh *mesh = &pair->mesh[rank];
-        *mesh = (struct mesh){.rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
+        *mesh = (struct mesh){
+            .hub = mesh, .rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
         mesh->bell = platform_poller_create();
         ASSERT_OK(segment_create(1, 1, RING, &mesh->segment, &check_status));
     }
