@@ -9,9 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Nameless shared memory whose pages are there (lack of memory is an error here, not a crash later) and whose
- * size can't change any more. -1 on failure. */
-int platform_memory_create(size_t bytes);
+/* Nameless shared memory whose size can't change any more. Its pages are there (lack of memory is an error
+ * here, not a crash later), or, with `reserved` false, come by platform_memory_reserve. -1 on failure. */
+int platform_memory_create(size_t bytes, bool reserved);
+/* Allocates the pages of a part of a mapping; false on failure. 0 bytes: whether the system can do that. */
+bool platform_memory_reserve(void *memory, size_t bytes);
+/* Frees those that lie in the part as a whole, for every process: they read as zeros. */
+bool platform_memory_return(void *memory, size_t bytes);
 /* Mapped for reading and writing, left out of the children of fork(); NULL on failure, also when the size is
  * another or could still change. */
 void *platform_memory_map(int fd, size_t bytes);

@@ -23,6 +23,10 @@
 #define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NEWS_LIMIT 64
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older ones refuse it */
+#endif
+
 static int close_and_fail(int fd, int error)
 {
     close(fd);
@@ -44,7 +48,7 @@ static bool machine_has(size_t bytes)
     return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
 }
 
-int platform_memory_create(size_t bytes)
+int platform_memory_create(size_t bytes, bool reserved)
 {
     if (!machine_has(bytes)) {
         errno = ENOMEM;
@@ -53,19 +57,44 @@ int platform_memory_create(size_t bytes)
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
-    /* Not ftruncate: the pages come now, or not at all. Up to Linux 6.8 each signal made it begin anew, which
-     * beside the timer of a profiler had no end. */
-    int error;
+    /* Up to Linux 6.8 each signal made fallocate begin anew, which beside the timer of a profiler had no end.
+     */
     struct held_signals held = signals_hold();
-    do
-        error = posix_fallocate(fd, 0, (off_t)bytes);
-    while (error == EINTR);
+    int error = !reserved && ftruncate(fd, (off_t)bytes) ? errno : 0;
+    if (reserved) {
+        /* Not ftruncate: the pages come now, or not at all. */
+        do
+            error = posix_fallocate(fd, 0, (off_t)bytes);
+        while (error == EINTR);
+    }
     signals_release(&held);
     if (error)
         return close_and_fail(fd, error);
     if (fcntl(fd, F_ADD_SEALS, SEALS))
         return close_and_fail(fd, errno);
     return fd;
+}
+
+bool platform_memory_reserve(void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)memory / page * page;
+    uintptr_t to = ((uintptr_t)memory + bytes + page - 1) / page * page;
+    int failed;
+    do
+        failed = madvise((void *)from, bytes ? to - from : 0, MADV_POPULATE_WRITE);
+    while (failed && (errno == EINTR || errno == EAGAIN));
+    if (failed && errno == EFAULT)
+        errno = ENOMEM;
+    return !failed;
+}
+
+bool platform_memory_return(void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)memory + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)memory + bytes) / page * page;
+    return from >= to || madvise((void *)from, to - from, MADV_REMOVE) == 0;
 }
 
 /* Without the seals a peer could cut the file, and touching the lost pages would kill this process. */

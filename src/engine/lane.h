@@ -33,6 +33,8 @@ struct lane {
     bool active;                /* inputs since the last flush */
     bool suspended;             /* nothing to do until a request or a peer's news resumes it */
     unsigned idle_turns;        /* of progress, in a row */
+    int64_t shrink_at;          /* when it returns memory, if it is still suspended then */
+    bool shrinks;               /* it is in the context's `shrinking` */
     bool decides;               /* the present flush has decided something */
     int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */
@@ -45,6 +47,7 @@ struct lane {
         watch;         /* a child must let go of the connections, which would hide this process's death */
     struct lane *next; /* in the context's list */
     struct lane *next_running; /* likewise, of those that are not suspended */
+    struct lane *next_shrinking;
 };
 
 /* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches

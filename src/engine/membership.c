@@ -71,6 +71,10 @@ static void unlist(struct hvd_context *context, const struct lane *lane)
     while (*place != lane)
         place = &(*place)->next;
     *place = lane->next;
+    for (place = &context->shrinking; *place && *place != lane;)
+        place = &(*place)->next_shrinking;
+    if (*place)
+        *place = lane->next_shrinking;
 }
 
 void membership_reap(struct hvd_context *context)

@@ -13,6 +13,9 @@
 /* A process set that is used again and again need not be resumed for each operation. */
 #define IDLE_TURNS 1000
 
+/* For an operation each second a process set need not return its memory and get it again. */
+#define SHRINK_TIME (2 * CLOCK_SECOND)
+
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
 /* To its lane, unless it has to wait for the end of another one that uses the same memory: for this rank they
@@ -179,14 +182,42 @@ static void announce_leaving(struct hvd_context *context)
     leave_all(context);
 }
 
+static void shrink_later(struct lane *lane)
+{
+    lane->shrink_at = clock_now() + SHRINK_TIME;
+    if (lane->shrinks)
+        return;
+    struct lane **place = &lane->context->shrinking;
+    while (*place)
+        place = &(*place)->next_shrinking;
+    lane->shrinks = true;
+    lane->next_shrinking = NULL;
+    *place = lane;
+}
+
+/* One that was resumed meanwhile comes back when it is suspended. */
+static void shrink_idle(struct hvd_context *context)
+{
+    struct lane *lane;
+    while ((lane = context->shrinking) && lane->shrink_at <= clock_now()) {
+        context->shrinking = lane->next_shrinking;
+        lane->shrinks = false;
+        if (lane->suspended && !mesh_return_memory(lane->mesh))
+            shrink_later(lane);
+    }
+}
+
 void progress_suspend(struct hvd_context *context, unsigned turns)
 {
     for (struct lane **place = &context->world->next_running; *place;) {
         struct lane *lane = *place;
-        if (lane->idle_turns >= turns && lane_suspend(lane))
-            *place = lane->next_running;
-        else
+        if (lane->idle_turns < turns || !lane_suspend(lane)) {
             place = &lane->next_running;
+            continue;
+        }
+        *place = lane->next_running;
+        if (mesh_holds_memory(lane->mesh))
+            shrink_later(lane);
     }
 }
 
@@ -207,6 +238,7 @@ bool progress(struct hvd_context *context)
     if (poll) {
         mesh_poll(context->world->mesh);
         progress_suspend(context, IDLE_TURNS);
+        shrink_idle(context);
     }
     for (struct lane *lane; (lane = mesh_next_resumed(context->world->mesh));)
         lane_resume(lane);
@@ -222,7 +254,7 @@ bool progress(struct hvd_context *context)
 
 int64_t progress_deadline(const struct hvd_context *context)
 {
-    int64_t deadline = CLOCK_NEVER;
+    int64_t deadline = context->shrinking ? context->shrinking->shrink_at : CLOCK_NEVER;
     for (const struct lane *lane = context->world; lane; lane = lane->next_running)
         deadline = clock_earlier(deadline, lane->next_flush);
     return deadline;

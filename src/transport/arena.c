@@ -115,8 +115,8 @@ hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status)
         free(arena);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes of shared memory", bytes);
     }
-    hvd_code code =
-        segment_allocate(HEAD_BYTES + bytes, "ask for less, or raise the limit", &arena->segment, status);
+    hvd_code code = segment_allocate(HEAD_BYTES + bytes, true, "ask for less, or raise the limit",
+                                     &arena->segment, status);
     if (code) {
         free(arena);
         return code;

@@ -236,6 +236,11 @@ static void describe_loss(const struct peer *peer, int error, hvd_status *cause)
     } else if (error == ECANCELED) {
         status_set(cause, HVD_PEER_LOST,
                    "gave up %s: it ended an operation whose data this rank still read; see its output", who);
+    } else if (error == ENOSPC) {
+        status_set(cause, HVD_PEER_LOST,
+                   "gave up %s: there is no shared memory for what goes to it (a container's memory limit "
+                   "counts it; HOROVOD_SHM_RING_BYTES makes it smaller)",
+                   who);
     } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
         status_set(
             cause, HVD_PEER_LOST,
@@ -402,6 +407,22 @@ bool mesh_suspend(struct mesh *mesh)
     if (!mesh->suspended)
         set_sleeping(mesh, 0);
     return mesh->suspended;
+}
+
+bool mesh_holds_memory(const struct mesh *mesh)
+{
+    bool holds = false;
+    for (int i = 0; i < mesh->peer_count; i++)
+        holds |= mesh->peers[i].transport == TRANSPORT_shm && shm_holds_memory(&mesh->peers[i]);
+    return holds;
+}
+
+bool mesh_return_memory(struct mesh *mesh)
+{
+    bool done = true;
+    for (int i = 0; i < mesh->peer_count; i++)
+        done &= mesh->peers[i].transport != TRANSPORT_shm || shm_return_memory(&mesh->peers[i]);
+    return done;
 }
 
 void mesh_resume(struct mesh *mesh)

@@ -68,6 +68,11 @@ void mesh_poll(struct mesh *hub);
 bool mesh_suspend(struct mesh *mesh);
 void mesh_resume(struct mesh *mesh);
 
+/* Whether a suspended mesh has memory that came on demand; and to give it back. False: a peer has not read
+ * everything yet, try again later. */
+bool mesh_holds_memory(const struct mesh *mesh);
+bool mesh_return_memory(struct mesh *mesh);
+
 /* The owner of a mesh that news have resumed since the last call, or NULL. One load when there is none. */
 void *mesh_next_resumed(struct mesh *hub);
 

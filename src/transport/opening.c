@@ -164,13 +164,15 @@ static hvd_code nothing_in_common(const struct opening *opening, const struct pe
                       opening->config->settings->transport);
 }
 
-/* Without memory the offers are empty, and each pair agrees on TCP. */
+/* Without memory the offers are empty, and each pair agrees on TCP. Most sets of a job are idle most of the
+ * time: their memory comes when it is used. */
 static hvd_code make_segment(struct opening *opening, int local_peers, hvd_status *status)
 {
     hvd_status fault;
     struct mesh *mesh = opening->mesh;
     size_t wanted = (size_t)opening->config->settings->shm_ring_bytes;
-    hvd_code code = segment_create(local_peers, mesh->channels, wanted, &mesh->segment, &fault);
+    hvd_code code =
+        segment_create(local_peers, mesh->channels, wanted, mesh->hub == mesh, &mesh->segment, &fault);
     if (code && !uses(opening, "tcp"))
         return status_copy(status, &fault);
     if (code)

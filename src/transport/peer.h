@@ -72,6 +72,9 @@ void mesh_resume_for_news(struct mesh *mesh);
  * come in. */
 hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status *status);
 void shm_poll(struct peer *peer);
+/* Whether rings to the peer have memory that they can return; and to do so: see mesh_return_memory. */
+bool shm_holds_memory(const struct peer *peer);
+bool shm_return_memory(const struct peer *peer);
 
 /* tcp.c: takes over the connected socket, also on failure. */
 hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *status);

@@ -19,6 +19,8 @@
 #define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
 #define OFFER_CHANNEL 16
 
+#define SMALLER_RINGS "HOROVOD_SHM_RING_BYTES makes it smaller"
+
 /* Segments that this process made, under forked_lock. */
 static struct segment *own_segments;
 
@@ -115,24 +117,32 @@ static struct segment *make(size_t bytes)
     return segment;
 }
 
+static hvd_code no_memory(const struct segment *segment, int error, const char *advice, hvd_status *status)
+{
+    return status_set_errno(status, error, "can't get %zu KiB of shared memory (%s counts it; %s)",
+                            segment->bytes >> 10,
+                            error == EFBIG ? "`ulimit -f`" : "a container's memory limit", advice);
+}
+
 static hvd_code map_own(struct segment *segment, const char *advice, hvd_status *status)
 {
-    segment->fd = platform_memory_create(segment->bytes);
+    segment->fd = platform_memory_create(segment->bytes, segment->reserved);
     if (segment->fd >= 0)
         segment->memory = platform_memory_map(segment->fd, segment->bytes);
-    if (!segment->memory)
-        return status_set_errno(status, errno, "can't get %zu KiB of shared memory (%s counts it; %s)",
-                                segment->bytes >> 10,
-                                errno == EFBIG ? "`ulimit -f`" : "a container's memory limit", advice);
+    if (!segment->memory ||
+        (!segment->reserved && !platform_memory_reserve(segment->memory, sizeof *segment->memory)))
+        return no_memory(segment, errno, advice, status);
     return crypto_random(segment->memory->id, sizeof segment->memory->id, status);
 }
 
-hvd_code segment_allocate(size_t bytes, const char *advice, struct segment **segment, hvd_status *status)
+hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
+                          hvd_status *status)
 {
     struct segment *made = make(bytes);
     if (!made)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a piece of shared memory");
     made->process = getpid();
+    made->reserved = reserved || !platform_memory_reserve(NULL, 0);
     hvd_code code = map_own(made, advice, status);
     if (code) {
         segment_release(made);
@@ -146,15 +156,35 @@ hvd_code segment_allocate(size_t bytes, const char *advice, struct segment **seg
     return HVD_OK;
 }
 
-hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status)
+/* The heads of all rings, which both sides look at, and the whole ring of the control channel. */
+static bool reserve_heads(const struct segment *segment, int peers)
 {
+    bool done = true;
+    for (int i = 0; done && i < peers * segment->channels; i++) {
+        int channel = i % segment->channels;
+        const struct ring ring = segment_ring(segment, i / segment->channels, channel);
+        done = platform_memory_reserve(ring.memory, ring_bytes(channel == 0 ? ring.size : 0));
+    }
+    return done;
+}
+
+hvd_code segment_create(int peers, int channels, size_t wanted, bool reserved, struct segment **segment,
+                        hvd_status *status)
+{
+    struct segment *made;
     size_t data_size = choose_data_size(peers, channels, wanted);
-    hvd_code code = segment_allocate(segment_bytes(peers, channels, data_size),
-                                     "HOROVOD_SHM_RING_BYTES makes it smaller", segment, status);
+    hvd_code code =
+        segment_allocate(segment_bytes(peers, channels, data_size), reserved, SMALLER_RINGS, &made, status);
     if (code)
         return code;
-    (*segment)->channels = channels;
-    (*segment)->data_size = data_size;
+    made->channels = channels;
+    made->data_size = data_size;
+    if (!made->reserved && !reserve_heads(made, peers)) {
+        code = no_memory(made, errno, SMALLER_RINGS, status);
+        segment_release(made);
+        return code;
+    }
+    *segment = made;
     return HVD_OK;
 }
 

@@ -35,12 +35,16 @@ struct segment {
     struct segment *next;
     int channels;
     size_t data_size; /* of a ring that carries data */
+    bool reserved;    /* its rings have their memory */
 };
 
 /* So many bytes, the header's included; `advice` tells what to try when they can't be had. */
-hvd_code segment_allocate(size_t bytes, const char *advice, struct segment **segment, hvd_status *status);
-/* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. */
-hvd_code segment_create(int peers, int channels, size_t wanted, struct segment **segment, hvd_status *status);
+hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
+                          hvd_status *status);
+/* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. Not reserved: their
+ * memory comes on demand (reserve.h), where the system can do that. */
+hvd_code segment_create(int peers, int channels, size_t wanted, bool reserved, struct segment **segment,
+                        hvd_status *status);
 void segment_release(struct segment *segment); /* NULL is fine */
 /* The descriptor is needed until the last peer has mapped the memory. */
 void segment_close_fd(struct segment *segment);

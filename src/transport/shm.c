@@ -4,6 +4,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "transport/peer.h"
+#include "transport/reserve.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct shm_link {
     uint64_t address;        /* then they lie there */
     size_t borrowed_left;    /* 0: they lie in the ring */
     size_t unusable;         /* bytes that the last view showed and that were too few to use */
+    struct reserve reserve;  /* of `out` */
 };
 
 static struct shm_link *shm_of(struct link *link)
@@ -117,11 +119,16 @@ static size_t lend(struct shm_link *shm, const struct iovec *part)
     return reference.length;
 }
 
-static size_t copy_piece(struct shm_link *shm, const struct iovec *part)
+/* -1: no memory for the ring. */
+static ssize_t copy_piece(struct shm_link *shm, const struct iovec *part)
 {
     size_t length = part->iov_len < PUBLISH_BYTES ? part->iov_len : PUBLISH_BYTES;
+    if (shm->reserve.missing && !reserve_next(&shm->reserve, &shm->out, length)) {
+        peer_lose(shm->peer, ENOSPC);
+        return -1;
+    }
     shm->out.stores = &shm->peer->path.sizes[path_size(shm->link.job_bytes)].stores;
-    return ring_write(&shm->out, part->iov_base, length);
+    return (ssize_t)ring_write(&shm->out, part->iov_base, length);
 }
 
 static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
@@ -133,15 +140,15 @@ static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
     for (int i = 0; i < count; i++) {
         struct iovec part = parts[i];
         while (part.iov_len) {
-            size_t n = lend(shm, &part);
+            ssize_t n = (ssize_t)lend(shm, &part);
             if (!n)
                 n = copy_piece(shm, &part);
-            if (!n)
-                return (ssize_t)total;
+            if (n <= 0)
+                return n < 0 ? -1 : (ssize_t)total;
             wake_if_sleeping(shm->peer);
             part.iov_base = (char *)part.iov_base + n;
-            part.iov_len -= n;
-            total += n;
+            part.iov_len -= (size_t)n;
+            total += (size_t)n;
         }
     }
     return (ssize_t)total;
@@ -361,6 +368,24 @@ const struct link_operations transport_shm = {
     .abandon = shm_abandon,
 };
 
+bool shm_holds_memory(const struct peer *peer)
+{
+    bool holds = false;
+    for (int channel = 0; channel < peer->mesh->channels; channel++)
+        holds |= reserve_is_used(&shm_of(peer->links[channel])->reserve);
+    return holds;
+}
+
+bool shm_return_memory(const struct peer *peer)
+{
+    bool done = true;
+    for (int channel = 0; channel < peer->mesh->channels; channel++) {
+        struct shm_link *shm = shm_of(peer->links[channel]);
+        done &= reserve_return(&shm->reserve, &shm->out);
+    }
+    return done;
+}
+
 hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status *status)
 {
     struct mesh *mesh = peer->mesh;
@@ -372,6 +397,8 @@ hvd_code shm_open_links(struct peer *peer, const struct ring *rings, hvd_status 
         shm->peer = peer;
         shm->out = segment_ring(mesh->segment, peer->local_index, channel);
         shm->in = rings[channel];
+        if (channel > 0 && !mesh->segment->reserved)
+            shm->reserve = reserve_of(&shm->out);
         peer->links[channel] = &shm->link;
     }
     struct shm_link *first = shm_of(peer->links[0]);

@@ -51,7 +51,7 @@ static void offer_memory(const uint8_t *bytes, size_t length)
     enum { MEMORY = 8192 };
     struct ring rings[CHANNELS];
     uint8_t *offer = calloc(1, segment_offer_bytes(CHANNELS));
-    int fd = platform_memory_create(MEMORY);
+    int fd = platform_memory_create(MEMORY, true);
     if (!offer || fd < 0)
         abort();
     memcpy(offer, bytes, length < segment_offer_bytes(CHANNELS) ? length : segment_offer_bytes(CHANNELS));

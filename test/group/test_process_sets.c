@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -338,6 +339,65 @@ static void pairs_without_a_link(struct member *member)
     check_allreduce_works(member, "end");
 }
 
+/* What the shared memory of all ranks of this process takes, used or only reserved; -1: no permission. */
+static long shared_bytes(void)
+{
+    long bytes = 0;
+    char line[512], path[96];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && bytes >= 0 && fgets(line, sizeof line, maps)) {
+        char range[64];
+        struct stat info;
+        if (!strstr(line, "memfd:horovod") || sscanf(line, "%63s", range) != 1)
+            continue;
+        snprintf(path, sizeof path, "/proc/self/map_files/%s", range);
+        bytes = stat(path, &info) ? -1 : bytes + (long)info.st_blocks * 512;
+    }
+    fclose(maps);
+    return bytes;
+}
+
+/* Until both have counted nobody goes on. */
+static long count_shared(struct member *member)
+{
+    check_allreduce_works(member, "before the count");
+    long bytes = shared_bytes();
+    check_allreduce_works(member, "counted");
+    return bytes;
+}
+
+/* A set takes the memory that its tensors need, and returns it once it is idle. */
+static void memory_follows_use(struct member *member)
+{
+    enum { COUNT = 1 << 20, EACH = 2 * 32 << 10, PIECES = 2 * 2 * 64 << 10 };
+    int64_t shape[] = {COUNT};
+    const int32_t ranks[] = {0, 1};
+    int ids[MANY];
+    long before = count_shared(member);
+    if (before < 0)
+        return;
+    for (int i = 0; i < MANY; i++)
+        ids[i] = add_set(member, ranks, 2);
+    long idle = count_shared(member);
+    CHECK(idle <= before + MANY * EACH, "an idle set takes %ld KiB", (idle - before) / MANY >> 10);
+    check_sum(member, ids[0], "small", ranks, 2);
+    long small = count_shared(member);
+    CHECK(small <= idle + PIECES, "small tensors take %ld KiB", (small - idle) >> 10);
+    float *data = calloc(COUNT, sizeof *data);
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "large", &tensor);
+    request.process_set = ids[1];
+    for (int round = 0; round < 2; round++) {
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        long large = count_shared(member);
+        CHECK(large > idle + (1 << 20), "large tensors take %ld KiB", (large - idle) >> 10);
+        for (int wait = 0; wait < 300 && shared_bytes() > idle; wait++)
+            usleep(100000);
+        CHECK(shared_bytes() <= idle, "an idle set has kept its memory");
+    }
+    free(data);
+}
+
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
@@ -353,3 +413,4 @@ GROUP_TEST(test_idle_now_and_then, idle_now_and_then, 3, 3, EVERY_TRANSPORT)
 #ifndef __SANITIZE_THREAD__
 GROUP_TEST(test_pairs_without_a_link, pairs_without_a_link, 10, 10, EVERY_TRANSPORT)
 #endif
+GROUP_TEST(test_memory_follows_use, memory_follows_use, 2, 2, .transport = "shm")

@@ -42,7 +42,7 @@ static int make(void **state)
         *mesh = (struct mesh){
             .hub = mesh, .rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
         mesh->bell = platform_poller_create();
-        ASSERT_OK(segment_create(1, 1, RING, &mesh->segment, &check_status));
+        ASSERT_OK(segment_create(1, 1, RING, true, &mesh->segment, &check_status));
     }
     for (int rank = 0; rank < 2; rank++) {
         struct peer *peer = &pair->peers[rank];
