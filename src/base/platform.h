@@ -49,6 +49,7 @@ int platform_local_connect(const char *name);
 /* Like send and recv, with a descriptor attached to the first byte; -1: none. */
 ssize_t platform_send_with_fd(int socket, const void *bytes, size_t length, int fd);
 ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd);
+#define PLATFORM_FD_LOST (-2) /* one was attached, but this process may have no more of them */
 /* True when the process at the other end runs as this one's user. */
 bool platform_peer_is_same_user(int socket);
 /* Its id as seen from here; 0: it can't be seen. */

@@ -265,6 +265,8 @@ ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
         header->cmsg_len == CMSG_LEN(sizeof *fd))
         memcpy(fd, CMSG_DATA(header), sizeof *fd);
+    else if (n >= 0 && message.msg_flags & MSG_CTRUNC)
+        *fd = PLATFORM_FD_LOST;
     return n;
 }
 

@@ -1,11 +1,14 @@
 /* status.c - codes and texts of errors. No state; any thread. */
 #include "base/status.h"
 
+#include "base/append.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #undef status_set /* what the analyzer sees instead */
 #undef status_set_errno
@@ -27,6 +30,19 @@ hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
     return code;
 }
 
+/* Which limit on descriptors was hit, and how to raise it. */
+static void append_limit(hvd_status *status, int error)
+{
+    struct rlimit limit;
+    if (error == EMFILE && !getrlimit(RLIMIT_NOFILE, &limit))
+        append_text(status->text, sizeof status->text,
+                    " (this process may have %llu; raise the limit with ulimit -n before it starts)",
+                    (unsigned long long)limit.rlim_cur);
+    else if (error == ENFILE)
+        append_text(status->text, sizeof status->text,
+                    " (the limit of the whole host; raise it with sysctl fs.file-max)");
+}
+
 hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...)
 {
     hvd_code code = error == ENOMEM ? HVD_OUT_OF_MEMORY : HVD_SYSTEM;
@@ -36,11 +52,10 @@ hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...
     va_start(arguments, format);
     write_text(status, code, format, arguments);
     va_end(arguments);
-    size_t used = strlen(status->text);
     char reason[128];
     /* The GNU variant of strerror_r returns the text; it need not use our buffer. */
-    snprintf(status->text + used, sizeof status->text - used, ": %s",
-             strerror_r(error, reason, sizeof reason));
+    append_text(status->text, sizeof status->text, ": %s", strerror_r(error, reason, sizeof reason));
+    append_limit(status, error);
     return code;
 }
 

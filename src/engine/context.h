@@ -45,6 +45,7 @@ struct hvd_context {
     struct lane *world;           /* all ranks; the first in the list of lanes */
     _Atomic(struct lane *) added; /* process sets not yet in the list of lanes */
     struct lane *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
+    atomic_int spare;             /* a descriptor to give up, to say that there are no more; or -1 */
     struct sets sets;
     int last_set; /* the highest id given out; under the lock */
 

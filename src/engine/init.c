@@ -2,6 +2,8 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/platform.h"
+#include "base/socket.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "engine/drive.h"
@@ -190,6 +192,8 @@ static hvd_code join(struct hvd_context *context, hvd_status *status)
 static void note_fork(void *owner)
 {
     struct hvd_context *context = owner;
+    int spare = atomic_exchange(&context->spare, -1);
+    socket_close(&spare);
     atomic_store(&context->forked, true);
 }
 
@@ -203,6 +207,8 @@ static void close_context(struct hvd_context *context)
     observe_close(context);
     overlaps_fini(&context->overlaps);
     tuning_close(context);
+    int spare = atomic_exchange(&context->spare, -1);
+    socket_close(&spare);
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -218,6 +224,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     overlaps_init(&opened->overlaps);
     pthread_mutex_init(&opened->handles_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
+    atomic_init(&opened->spare, platform_event_create());
     opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
     forked_watch_add(&opened->watch);
     sets_init(&opened->sets);

@@ -3,6 +3,8 @@
 #include "engine/lane.h"
 
 #include "base/clock.h"
+#include "base/platform.h"
+#include "base/socket.h"
 #include "base/status.h"
 #include "coll/pattern.h"
 #include "engine/context.h"
@@ -92,13 +94,34 @@ static hvd_code name_set(const struct lane *lane, struct settings *settings, hvd
     return code;
 }
 
+static hvd_code connect_to_rendezvous(struct mesh_config *config, hvd_status *status)
+{
+    const struct settings *settings = config->settings;
+    return rendezvous_connect(settings->rendezvous, settings->secret, config->deadline, config->interrupt,
+                              &config->rendezvous, status);
+}
+
+/* Without a descriptor for it: the spare one serves to say so to the other members, who would wait. */
+static void report_failure(struct lane *lane, struct mesh_config *config, const hvd_status *cause)
+{
+    hvd_status unused;
+    int spare = atomic_exchange(&lane->context->spare, -1);
+    socket_close(&spare);
+    if (!connect_to_rendezvous(config, &unused))
+        mesh_open_failed(config, cause);
+    rendezvous_close(config->rendezvous);
+    config->rendezvous = NULL;
+    atomic_store(&lane->context->spare, platform_event_create());
+}
+
 static hvd_code meet(struct lane *lane, struct mesh_config *config, hvd_status *status)
 {
     const struct settings *settings = config->settings;
     if (lane->size == 1)
         return HVD_OK;
-    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config->deadline,
-                                       config->interrupt, &config->rendezvous, status);
+    hvd_code code = connect_to_rendezvous(config, status);
+    if (code == HVD_SYSTEM && lane->id)
+        report_failure(lane, config, status);
     if (code || lane->id) /* the name of a set is used once */
         return code;
     code =

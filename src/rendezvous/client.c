@@ -47,6 +47,8 @@ static hvd_code connect_to(struct rendezvous_client *client, const struct addrin
 {
     client->fd = socket_connect(address);
     int error = client->fd < 0 ? errno : 0;
+    if (error == EMFILE || error == ENFILE)
+        return status_set_errno(status, error, "%s can't be reached", client->who);
     if (!error) {
         hvd_code code = wait_for_socket(client, POLLOUT, deadline, status);
         /* Any failure but an interruption is HVD_PEER_LOST here: the server may not listen yet, so try

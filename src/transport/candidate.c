@@ -79,6 +79,8 @@ static hvd_code cannot_connect(const struct candidate *candidate, int error, hvd
                      error == ECONNREFUSED ? "%s has probably ended, see its output; connecting to it fails"
                                            : "can't connect to %s",
                      who);
+    if (error == EMFILE || error == ENFILE)
+        return HVD_SYSTEM;
     if (candidate->local && error != EAGAIN)
         return HVD_UNSUPPORTED;
     return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;

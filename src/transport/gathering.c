@@ -156,11 +156,13 @@ static hvd_code settle(struct gathering *gathering, int index, hvd_code code, co
         outcome = make_links(candidate, status);
     else if (code == HVD_UNSUPPORTED && candidate->peer)
         outcome = fall_back(gathering, candidate, fault, status);
-    else if (candidate->initiator)
+    else if (candidate->initiator || code == HVD_SYSTEM) /* a fault of this rank */
         outcome = status_copy(status, fault);
     else
         log_stranger(gathering, fault->text);
-    drop(gathering, index);
+    /* After a failure its peer sees the end of the connection once the cause is published. */
+    if (!outcome)
+        drop(gathering, index);
     return outcome;
 }
 
@@ -234,8 +236,10 @@ static hvd_code accept_all(struct gathering *gathering, int listener, bool local
             code = take_stranger(gathering, fd, local, status);
         else if (errno == EAGAIN)
             return HVD_OK;
+        else if (errno == EMFILE || errno == ENFILE)
+            return status_set_errno(status, errno, "can't accept a connection of another rank");
         else if (errno != ECONNABORTED && errno != EINTR)
-            break; /* out of descriptors */
+            break; /* short of memory */
     }
     gathering->paused_until = clock_now() + RETRY_INTERVAL;
     return code;
@@ -248,6 +252,13 @@ static hvd_code keep_time(struct gathering *gathering, int64_t *next, hvd_status
 {
     int64_t now = clock_now();
     *next = interrupt_slice(gathering->config->interrupt, gathering->config->deadline);
+    if (now >= gathering->next_look) {
+        hvd_code failed = gathering->next_look ? record_failure(gathering->config, status) : HVD_OK;
+        if (failed)
+            return failed;
+        gathering->next_look = now + RECORD_LOOK_INTERVAL;
+    }
+    *next = clock_earlier(*next, gathering->next_look);
     if (now < gathering->paused_until)
         *next = clock_earlier(*next, gathering->paused_until);
     for (int i = gathering->count - 1; i >= 0; i--) {

@@ -17,6 +17,7 @@ struct gathering { /* zeroed memory with listeners of -1 is a valid empty one */
     struct pollfd *polls;
     int count, capacity;
     int64_t paused_until; /* no new connections before */
+    int64_t next_look;    /* whether a peer has failed; 0: not yet */
     struct throttle throttle;
 };
 

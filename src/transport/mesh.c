@@ -4,6 +4,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "transport/opening.h"
+#include "transport/record.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -80,6 +81,11 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     }
     *mesh = opened;
     return HVD_OK;
+}
+
+void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)
+{
+    record_fail(config, cause);
 }
 
 /* Channel 0 ends first: by it the peer sees that this was meant. */

@@ -30,6 +30,9 @@ struct mesh_config {
  */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
+/* For a rank that can't open the mesh at all: its peers need not wait for it. */
+void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause);
+
 /* Closes everything at once, without a word to the peers. NULL is fine. */
 void mesh_close(struct mesh *mesh);
 

@@ -122,7 +122,13 @@ static hvd_code take_record(struct opening *opening, int index, int64_t deadline
 {
     struct peer *peer = &opening->mesh->peers[index];
     struct record *record = &opening->records[index];
-    hvd_code code = record_fetch(opening->config, peer->rank, deadline, record, status);
+    hvd_code code;
+    do {
+        int64_t look = clock_earlier(deadline, clock_now() + RECORD_LOOK_INTERVAL);
+        code = record_fetch(opening->config, peer->rank, look, record, status);
+        if (code == HVD_TIMED_OUT && record_failure(opening->config, status))
+            code = HVD_SYSTEM;
+    } while (code == HVD_TIMED_OUT && clock_now() < deadline);
     if (code)
         return code;
     peer->process = record->process;
@@ -223,6 +229,17 @@ static hvd_code check_settings(struct mesh *mesh, const struct mesh_config *conf
     return HVD_OK;
 }
 
+/* Published before the listeners close: a peer whose connection is refused then finds the cause. */
+static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
+{
+    bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
+    if ((own || code == HVD_UNSUPPORTED) && record_failure(config, status))
+        return HVD_SYSTEM;
+    if (own)
+        record_fail(config, status);
+    return code;
+}
+
 /* What only the opening needed. */
 static void tidy(struct mesh *mesh)
 {
@@ -249,6 +266,8 @@ hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_st
         code = choose(&opening, status);
     if (!code)
         code = connect_all(&opening, status);
+    if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
+        code = settle_failure(config, code, status);
     gathering_free(&opening.gathering);
     free(opening.records);
     tidy(mesh);

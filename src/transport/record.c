@@ -60,3 +60,32 @@ hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadli
     wire_writer_free(&value);
     return code;
 }
+
+/* ---- failures ----------------------------------------------------------------------------------------- */
+
+static void failure_key(const struct mesh_config *config, char *key, size_t capacity)
+{
+    snprintf(key, capacity, "mesh/%u/failed/%s", config->generation, config->settings->job);
+}
+
+void record_fail(const struct mesh_config *config, const hvd_status *cause)
+{
+    char key[RENDEZVOUS_KEY_LIMIT], text[sizeof cause->text];
+    failure_key(config, key, sizeof key);
+    int length = snprintf(text, sizeof text, "rank %lld: %.*s", (long long)config->settings->rank,
+                          (int)sizeof text - 64, cause->text);
+    rendezvous_put(config->rendezvous, key, text, (size_t)length, NULL);
+}
+
+hvd_code record_failure(const struct mesh_config *config, hvd_status *status)
+{
+    char key[RENDEZVOUS_KEY_LIMIT];
+    struct wire_writer value = {0};
+    failure_key(config, key, sizeof key);
+    hvd_code code = rendezvous_get(config->rendezvous, key, 0, &value, NULL);
+    if (!code)
+        status_set(status, HVD_SYSTEM, "another rank can't connect; %.*s", (int)value.length,
+                   (const char *)value.bytes);
+    wire_writer_free(&value);
+    return code ? HVD_OK : HVD_SYSTEM;
+}

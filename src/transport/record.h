@@ -2,6 +2,7 @@
 #ifndef HVD_TRANSPORT_RECORD_H
 #define HVD_TRANSPORT_RECORD_H
 
+#include "base/clock.h"
 #include "base/socket.h"
 #include "transport/peer.h"
 
@@ -23,5 +24,11 @@ hvd_code record_publish(const struct mesh_config *config, const struct record *r
 /* HVD_TIMED_OUT: it has not been published. */
 hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadline, struct record *record,
                       hvd_status *status);
+
+/* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
+void record_fail(const struct mesh_config *config, const hvd_status *cause);
+/* Looks whether a peer has published such a cause; then HVD_SYSTEM and its text. */
+#define RECORD_LOOK_INTERVAL (CLOCK_SECOND / 4)
+hvd_code record_failure(const struct mesh_config *config, hvd_status *status);
 
 #endif

@@ -73,6 +73,8 @@ static hvd_code receive_all(struct sharing *sharing, int socket, uint8_t *bytes,
         int came;
         ssize_t n =
             platform_receive_with_fd(socket, bytes + sharing->received, length - sharing->received, &came);
+        if (came == PLATFORM_FD_LOST)
+            return status_set_errno(status, EMFILE, "can't take the memory that a rank of this host shares");
         if (came >= 0) {
             socket_close(&sharing->fd_in);
             sharing->fd_in = came;

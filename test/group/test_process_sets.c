@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -396,6 +398,89 @@ static void memory_follows_use(struct member *member)
         CHECK(shared_bytes() <= idle, "an idle set has kept its memory");
     }
     free(data);
+}
+
+/* ---- out of descriptors ---------------------------------------------------------------------------------
+ */
+
+/* One rank may have `more` descriptors than it has now: whatever fails for want of one, both ranks learn why
+ * at once, and the job goes on. Returns whether it was enough for a set. */
+static bool add_with_few_descriptors(struct member *member, int limited, unsigned more)
+{
+    struct rlimit before, few;
+    hvd_status status;
+    int32_t id;
+    int open = count_entries("/proc/self/fd") - 3; /* without ".", ".." and the folder's own */
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0, "no limit");
+    few = (struct rlimit){(rlim_t)open + more, before.rlim_max};
+    if (member->rank == limited)
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0, "can't set a limit");
+    time_t start = time(NULL);
+    hvd_code code = hvd_process_set_add(member->context, (int32_t[]){0, 1}, 2, &id, &status);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, "can't set a limit");
+    CHECK(time(NULL) - start < 15, "%u more: it took %ld s: %s", more, (long)(time(NULL) - start),
+          status.text);
+    CHECK(!code || strstr(status.text, "ulimit -n"), "%u more: %s", more, status.text);
+    CHECK(!code || member->rank == limited || strstr(status.text, limited ? "rank 1" : "rank 0"), "%s",
+          status.text);
+    check_allreduce_works(member, "after");
+    if (!code)
+        check_sum(member, id, "x", (int32_t[]){0, 1}, 2);
+    return !code;
+}
+
+static void run_limited(struct member *member, int limited)
+{
+    unsigned more = 0;
+    member->context = join_job(member, "limited", member->rank, 2);
+    while (!add_with_few_descriptors(member, limited, more))
+        CHECK(++more < 30, "a set needs more than 30 descriptors");
+    CHECK(more > 0, "it needs none");
+    hvd_shutdown(member->context);
+}
+
+static void limit_one_rank(const char *transport, int limited)
+{
+    static const char *const settings[] = {NULL};
+    hvd_rendezvous *rendezvous;
+    char address[32];
+    pid_t children[2];
+    int gate[2]; /* both are forked before the server has anything to do */
+    CHECK(pipe(gate) == 0, "no pipe");
+    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
+    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    for (int rank = 0; rank < 2; rank++) {
+        children[rank] = fork();
+        CHECK(children[rank] >= 0, "no fork");
+        if (children[rank])
+            continue;
+        char nothing;
+        close(gate[1]);
+        CHECK(read(gate[0], &nothing, 1) == 0, "the gate is broken");
+        close(gate[0]);
+        alarm(120);
+        struct member member = {
+            .rank = rank, .size = 2, .transport = transport, .settings = settings, .address = address};
+        run_limited(&member, limited);
+        _exit(0);
+    }
+    close(gate[0]);
+    close(gate[1]);
+    for (int rank = 0; rank < 2; rank++) {
+        int outcome;
+        CHECK(waitpid(children[rank], &outcome, 0) == children[rank], "lost a child");
+        CHECK(outcome == 0, "%s, rank %d limited: rank %d ended with %d", transport, limited, rank, outcome);
+    }
+    hvd_rendezvous_stop(rendezvous);
+}
+
+TEST(test_out_of_descriptors)
+{
+    for (int limited = 0; limited < 2; limited++) {
+        limit_one_rank("shm", limited);
+        limit_one_rank("tcp", limited);
+        limit_one_rank("auto", limited);
+    }
 }
 
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
