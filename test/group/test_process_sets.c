@@ -403,6 +403,8 @@ static void memory_follows_use(struct member *member)
 /* ---- out of descriptors ---------------------------------------------------------------------------------
  */
 
+#ifndef __SANITIZE_THREAD__ /* which bears no threads in a child of fork() */
+
 /* One rank may have `more` descriptors than it has now: whatever fails for want of one, both ranks learn why
  * at once, and the job goes on. Returns whether it was enough for a set. */
 static bool add_with_few_descriptors(struct member *member, int limited, unsigned more)
@@ -482,6 +484,8 @@ TEST(test_out_of_descriptors)
         limit_one_rank("auto", limited);
     }
 }
+
+#endif
 
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
