@@ -46,7 +46,7 @@ static void check_sum(struct member *member, int id, const char *name, const int
 /* Every non-empty set of the ranks, all alive at once, each used by its members only. */
 static void every_subset(struct member *member)
 {
-    int32_t ranks[4], ids[15], count[15], members[15][4];
+    int32_t ranks[4], ids[15], count[15] = {0}, members[15][4];
     for (int subset = 1; subset < 1 << member->size; subset++) {
         int n = 0;
         for (int rank = member->size - 1; rank >= 0; rank--) {
