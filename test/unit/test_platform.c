@@ -119,7 +119,7 @@ TEST(test_memory_comes_at_once_beside_the_timer_of_a_profiler)
     sigaction(SIGALRM, &handled, NULL);
     setitimer(ITIMER_REAL, &often, NULL);
     attempts = 1;
-    int fd = platform_memory_create(4096);
+    int fd = platform_memory_create(4096, true);
     setitimer(ITIMER_REAL, &never, NULL);
     assert_true(fd >= 0);
     assert_int_equal(attempts, 2);
@@ -133,7 +133,7 @@ TEST(test_memory_beyond_the_limit_of_files_is_an_error)
     if (child == 0) {
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
         signal(SIGXFSZ, SIG_DFL);
-        bool refused = platform_memory_create(8192) < 0 && errno == EFBIG;
+        bool refused = platform_memory_create(8192, true) < 0 && errno == EFBIG;
         sigset_t blocked;
         sigprocmask(SIG_SETMASK, NULL, &blocked);
         _exit(refused && !sigismember(&blocked, SIGXFSZ) ? 0 : 1);
