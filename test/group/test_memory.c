@@ -21,11 +21,11 @@ static size_t held(struct member *member)
 static void reduce_names(struct member *member, int first, int count)
 {
     hvd_handle **handles = calloc((size_t)count, sizeof *handles);
-    float value = 0;
+    float *values = calloc((size_t)count, sizeof *values); /* what shares memory would run one by one */
     for (int i = 0; i < count; i++) {
         char name[64];
         int64_t shape[] = {1, 1, 1};
-        hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1 + i % 3);
+        hvd_tensor tensor = tensor_of(&values[i], HVD_FLOAT32, shape, 1 + i % 3);
         hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
         request.priority = first + i;
         snprintf(name, sizeof name, "module.layer%d.weight", first + i);
@@ -36,6 +36,7 @@ static void reduce_names(struct member *member, int first, int count)
         hvd_release(handles[i]);
     }
     free(handles);
+    free(values);
 }
 
 static void names_that_come_once(struct member *member)

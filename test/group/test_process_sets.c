@@ -276,13 +276,13 @@ static int count_running(struct member *member)
     struct hvd_context *context = member->context;
     unsigned expected = 0;
     int count = 0;
-    while (!atomic_compare_exchange_weak(&context->driver, &expected, 1)) {
+    while (!atomic_compare_exchange_weak(&context->progress_lock, &expected, 1)) {
         expected = 0;
         sched_yield();
     }
     for (const struct lane *lane = context->world->next_running; lane; lane = lane->next_running)
         count++;
-    atomic_store(&context->driver, 0);
+    atomic_store(&context->progress_lock, 0);
     mesh_wake(context->world->mesh);
     return count;
 }
