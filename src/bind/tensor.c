@@ -78,18 +78,18 @@ static bool has_no_elements(const DLTensor *tensor)
 }
 
 /* Without elements strides mean nothing. */
-static int check_dense(PyObject *object, const struct tensor_role *role, const DLTensor *tensor)
+static bool is_dense(const DLTensor *tensor)
 {
     int64_t expected = 1;
     if (!tensor->strides || has_no_elements(tensor))
-        return 0;
+        return true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         /* The stride of an extent of 1 is never used, and frameworks write anything there. */
         if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
-            return refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
+            return false;
         expected *= tensor->shape[d];
     }
-    return 0;
+    return true;
 }
 
 /* The engine computes with whole elements. What is only read may be read from an aligned copy. */
@@ -238,11 +238,12 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const struct 
                          .dtype = dtype,
                          .device_type = source->device.device_type,
                          .device_id = source->device.device_id};
-    if (check_dense(object, role, source) || describe(view, object, role, &tensor))
+    bool dense = is_dense(source);
+    if (dense && describe(view, object, role, &tensor))
         return -1;
     if (is_lazy(known, object, type))
         return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
-    return 0;
+    return dense ? 0 : refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
 }
 
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,

@@ -243,6 +243,12 @@ class Capsule:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.tensor, name)
 
+    def is_neg(self) -> bool:
+        return bool(self.tensor.is_neg())
+
+    def is_conj(self) -> bool:
+        return bool(self.tensor.is_conj())
+
     def __dlpack__(self, **how: Any) -> Any:
         return self.tensor.__dlpack__(**how)
 

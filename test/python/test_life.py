@@ -645,7 +645,7 @@ def test_end_of_a_subinterpreter() -> None:
         "    import _xxsubinterpreters as interpreters\n"
         "hvd.init()\n"
         "other = interpreters.create()\n"
-        "interpreters.run_string(other, 'import horovod.basics; horovod.basics.shutdown()')\n"
+        "interpreters.run_string(other, 'import horovod.common.basics as basics; basics.shutdown()')\n"
         "interpreters.destroy(other)\n"
         "print(hvd.size())",
         HOROVOD_SIZE="1",
