@@ -68,7 +68,10 @@ def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
     [
         (["--jsrun"], "--jsrun: jobs under LSF come with a later version"),
         (["--autotune-warmup-samples", "-1"], "--autotune-warmup-samples=-1 must be >= 0"),
-        (["--autotune-gaussian-process-noise=1.5"], "--autotune-gaussian-process-noise=1.5 must be in [0, 1]"),
+        (
+            ["--autotune-gaussian-process-noise=1.5"],
+            "--autotune-gaussian-process-noise=1.5 must be in [0, 1]",
+        ),
         (["--num-nccl-streams", "many"], "--num-nccl-streams=many is not a number"),
         (["--num-nccl-streams", "4x"], "--num-nccl-streams=4x is not a number"),
         (["--ssh-port", "70000"], "--ssh-port=70000 must be <= 65535"),
