@@ -195,7 +195,8 @@ static bool planner_next(struct track *track)
     status_ok(&job->status);
     track->planner = run_start(track, job);
     if (!track->planner) {
-        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s", hvd_operation_name(job->operation));
+        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
+                   hvd_operation_name(job->operation));
         track->stopped = true;
         job_finish(track, job);
     }
