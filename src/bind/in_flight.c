@@ -1,6 +1,6 @@
-/* in_flight.c - see in_flight.h. Dropped operations form a queue, oldest first, that changes only with the
- * GIL held. Releasing memory may run Python, which may come back here in this thread or another: so an
- * operation leaves the queue before it is released, and no pointer into the queue is kept. */
+/* in_flight.c - see in_flight.h. Dropped operations form a queue, oldest first; it and the list of all
+ * operations change only with the GIL held. Releasing memory may run Python, which may come back here in this
+ * thread or another: so an operation leaves both before it is released, and no pointer into them is kept. */
 #include "bind/in_flight.h"
 
 #include <stdlib.h>
@@ -15,6 +15,32 @@ struct dropped {
 };
 
 static struct dropped *head, **tail = &head;
+static struct in_flight *newest;
+
+void in_flight_enter(struct in_flight *operation)
+{
+    operation->next = newest;
+    operation->pointer = &newest;
+    if (newest)
+        newest->pointer = &operation->next;
+    newest = operation;
+}
+
+static void leave(struct in_flight *operation)
+{
+    *operation->pointer = operation->next;
+    if (operation->next)
+        operation->next->pointer = operation->pointer;
+}
+
+const struct in_flight *in_flight_find(const void *memory, size_t bytes)
+{
+    for (const struct in_flight *operation = newest; operation; operation = operation->next) {
+        if (held_tensors_touch(&operation->held, memory, bytes) && !in_flight_is_over(operation))
+            return operation;
+    }
+    return NULL;
+}
 
 static void push(struct dropped *dropped)
 {
@@ -32,6 +58,7 @@ static struct dropped *pop(void)
     return oldest;
 }
 
+/* Of one that has left the list. */
 static void release(struct in_flight *operation)
 {
     hvd_release(operation->handle);
@@ -44,6 +71,7 @@ void in_flight_reclaim(void)
     while (head && unfinished < TESTS) {
         struct dropped *oldest = pop();
         if (in_flight_is_over(&oldest->operation)) {
+            leave(&oldest->operation);
             release(&oldest->operation);
             free(oldest);
         } else {
@@ -55,6 +83,7 @@ void in_flight_reclaim(void)
 
 void in_flight_drop(struct in_flight *operation)
 {
+    leave(operation);
     if (in_flight_is_over(operation)) {
         release(operation);
         return;
@@ -63,6 +92,7 @@ void in_flight_drop(struct in_flight *operation)
     struct dropped *dropped = malloc(sizeof *dropped);
     if (dropped) {
         dropped->operation = *operation;
+        in_flight_enter(&dropped->operation);
         push(dropped);
     }
 }

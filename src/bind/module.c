@@ -222,6 +222,10 @@ PyDoc_STRVAR(wait_doc,
              "wait($module, operations, /)\n--\n\n"
              "Wait until all of them are over; then raise what went wrong in the first that failed.");
 
+PyDoc_STRVAR(in_flight_doc,
+             "in_flight($module, address, bytes, /)\n--\n\n"
+             "'<operation> is in progress' of one that works on any of these bytes; else None.");
+
 PyDoc_STRVAR(process_set_add_doc,
              "process_set_add($module, ranks, /)\n--\n\n"
              "Make a set of these ranks and return its id; all ranks of the job have to call it.");
@@ -292,6 +296,7 @@ static PyMethodDef methods[] = {
     {"submit", METHOD(operation_submit), METH_FASTCALL, submit_doc},
     {"run", METHOD(operation_run), METH_FASTCALL, run_doc},
     {"wait", operation_wait_all, METH_O, wait_doc},
+    {"in_flight", operation_in_flight, METH_VARARGS, in_flight_doc},
     {"process_set_add", process_set_add, METH_O, process_set_add_doc},
     {"process_set_remove", process_set_remove, METH_O, process_set_remove_doc},
     {"process_set_ids", process_set_ids, METH_NOARGS, process_set_ids_doc},

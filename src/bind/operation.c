@@ -31,10 +31,27 @@ static int submit(PyObject *const *arguments, Py_ssize_t count, int waits, struc
     operation->results = request_results(&request);
     /* Reading ran Python, which may have shut down: only from here on the context stays. */
     hvd_context *context = module_context();
-    if (context)
-        return request_submit(context, &request, &operation->held, &operation->handle);
-    held_tensors_release(&operation->held);
-    return -1;
+    if (!context) {
+        held_tensors_release(&operation->held);
+        return -1;
+    }
+    if (request_submit(context, &request, &operation->held, &operation->handle))
+        return -1;
+    in_flight_enter(operation);
+    return 0;
+}
+
+PyObject *operation_in_flight(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    unsigned long long address = 0;
+    Py_ssize_t bytes = 0;
+    hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "Kn:in_flight", &address, &bytes))
+        return NULL;
+    const struct in_flight *operation = in_flight_find((const void *)(uintptr_t)address, (size_t)bytes);
+    if (!operation || hvd_test(operation->handle, &status) != HVD_IN_PROGRESS)
+        Py_RETURN_NONE;
+    return PyUnicode_FromString(status.text);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------- */
@@ -138,6 +155,30 @@ static int make_outcome(Handle *self)
     return 0;
 }
 
+/* An operation in place leaves its result where the tensor was when it was started. -1 with an exception set:
+ * a tensor has other memory now, and does not have the result. */
+static int check_written(const Handle *self)
+{
+    const struct held_tensors *held = &self->operation.held;
+    if (!self->written || PySequence_Size(self->written) != held->count)
+        return 0; /* new outputs, which no program has seen yet; or this was checked before */
+    for (int32_t i = 0; i < held->count; i++) {
+        PyObject *tensor = PySequence_GetItem(self->written, i);
+        bool stale = tensor && tensor_view_is_stale(&held->views[i], tensor);
+        Py_XDECREF(tensor);
+        if (stale)
+            PyErr_Format(
+                PyExc_RuntimeError,
+                "tensor %d does not have the result: it was given other memory (x.data = y, x.set_(y), "
+                "model.half()) while an operation in place was in flight on it; synchronize its "
+                "handle first",
+                (int)i);
+        if (!tensor || stale)
+            return -1;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(wait_doc, "wait($self, /)\n--\n\n"
                        "Wait for the operation and return its result; raise what went wrong.");
 
@@ -145,6 +186,8 @@ static PyObject *handle_wait(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     Handle *self = (Handle *)object;
     if (wait_for(self->operation.handle))
+        return NULL;
+    if (check_written(self))
         return NULL;
     held_tensors_release(&self->operation.held);
     if (self->finish && make_outcome(self))

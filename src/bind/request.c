@@ -26,6 +26,17 @@ int held_tensors_traverse(const struct held_tensors *held, visitproc visit, void
     return stop;
 }
 
+bool held_tensors_touch(const struct held_tensors *held, const void *memory, size_t bytes)
+{
+    uintptr_t start = (uintptr_t)memory;
+    for (int32_t i = 0; i < held->count; i++) {
+        uintptr_t first = (uintptr_t)held->views[i].tensor.data;
+        if (first < start + bytes && start < first + tensor_view_bytes(&held->views[i]))
+            return true;
+    }
+    return false;
+}
+
 static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize_t count,
                          struct tensor_role role)
 {

@@ -32,6 +32,9 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
 /* A rank, a set or the number of an operation. 0, or -1 with an exception set. */
 int read_int32(PyObject *object, int32_t *value);
 
+/* Whether any of them lies in these bytes, or a part of it. */
+bool held_tensors_touch(const struct held_tensors *held, const void *memory, size_t bytes);
+
 /* Releases the Python objects. */
 void held_tensors_release(struct held_tensors *held);
 

@@ -96,11 +96,9 @@ static bool is_dense(const DLTensor *tensor)
 static int align(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     hvd_tensor *tensor = &view->tensor;
-    size_t bytes = hvd_dtype_size(tensor->dtype);
+    size_t bytes = tensor_view_bytes(view);
     if (tensor->device_type != HVD_CPU || (uintptr_t)tensor->data % element_alignment(tensor->dtype) == 0)
         return 0;
-    for (int d = 0; d < tensor->ndim; d++)
-        bytes *= (size_t)tensor->shape[d];
     if (role->written && bytes)
         return refuse(object, role, "is not aligned to the size of its elements; pass a copy that is");
     PyObject *copy = PyBytes_FromStringAndSize(tensor->data, (Py_ssize_t)bytes);
@@ -176,13 +174,19 @@ static struct known_type learn_type(PyTypeObject *type)
     return known;
 }
 
-static struct known_type known_type_of(PyTypeObject *type)
+static const struct known_type *find_type(PyTypeObject *type)
 {
     for (int i = 0; i < KNOWN_TYPES; i++) {
         if (known_types[i].type == type)
-            return known_types[i];
+            return &known_types[i];
     }
-    return learn_type(type);
+    return NULL;
+}
+
+static struct known_type known_type_of(PyTypeObject *type)
+{
+    const struct known_type *known = find_type(type);
+    return known ? *known : learn_type(type);
 }
 
 /* NULL without an exception: it has no such method, or that failed. */
@@ -326,6 +330,27 @@ int tensor_view_init(struct tensor_view *view, PyObject *object, const struct te
         return 0;
     tensor_view_release(view);
     return -1;
+}
+
+size_t tensor_view_bytes(const struct tensor_view *view)
+{
+    size_t bytes = hvd_dtype_size(view->tensor.dtype);
+    for (int d = 0; d < view->tensor.ndim; d++)
+        bytes *= (size_t)view->shape[d];
+    return bytes;
+}
+
+bool tensor_view_is_stale(const struct tensor_view *view, PyObject *object)
+{
+    const struct known_type *known = find_type(Py_TYPE(object));
+    DLTensor now;
+    if (!known || !known->table || !tensor_view_bytes(view))
+        return false;
+    if (known->table->tensor_from_object(object, &now)) {
+        PyErr_Clear();
+        return true;
+    }
+    return !now.data || (char *)now.data + now.byte_offset != view->tensor.data;
 }
 
 void tensor_view_release(struct tensor_view *view)

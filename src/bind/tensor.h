@@ -28,6 +28,12 @@ int tensor_init_module(void);
 int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role);
 void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
 
+size_t tensor_view_bytes(const struct tensor_view *view);
+
+/* Whether the object that the view was made of, whose type tells it by its exchange table, was given other
+ * memory since. Runs no Python. */
+bool tensor_view_is_stale(const struct tensor_view *view, PyObject *object);
+
 /* For the garbage collector. */
 int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *arg);
 

@@ -8,6 +8,7 @@ except ImportError as error:
     ) from error
 
 from horovod import __version__ as __version__
+from horovod.torch import storage as _storage
 from horovod.torch.compression import Compression as Compression
 from horovod.torch.functions import allgather_object as allgather_object
 from horovod.torch.functions import broadcast_object as broadcast_object
@@ -16,3 +17,5 @@ from horovod.torch.functions import broadcast_parameters as broadcast_parameters
 from horovod.torch.mpi_ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer as DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm as SyncBatchNorm
+
+_storage.guard()
