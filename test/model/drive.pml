@@ -1,4 +1,5 @@
 /* drive.pml - the protocol of src/engine/drive.c: which thread makes progress, which sleep, and what wakes them.
+ * With IN_SET also how src/transport suspends the idle mesh of a process set, and how news resume it.
  *
  * Each step is one sequentially consistent operation of the C code together with what only the thread that makes
  * progress touches. A comment between bars, function and statement, quotes the C code; test_model.py refuses one that
@@ -29,20 +30,28 @@
 #ifndef CALLBACK /* what that does */
 #define CALLBACK skip
 #endif
-#ifndef MESSAGES /* messages of the coordination that the peer sends, and waits for an answer to */
+#ifndef HELD_BACK /* that use the memory of operation 0: they start after its end; none is FROM_PEER */
+#define HELD_BACK 0
+#endif
+#ifndef MESSAGES /* messages of the coordination that the peers send, and wait for an answer to: from MESSAGE on */
 #define MESSAGES 0
 #endif
+#ifndef SECOND_PEER /* what another peer sends */
+#define SECOND_PEER 0
+#endif
+/* IN_SET: operations and messages of a process set, whose lane is suspended when it is idle; all others are of the
+ * world, whose mesh is the hub. Without it there is no such set. */
 
 #define FLUSH_TIME 1 /* of the timed operations */
 #define NEVER      2 /* CLOCK_NEVER */
 
 #define bit(i)  (1 << (i))
 #define CLOSED  OPERATIONS       /* context->closed, as one more handle */
-#define MESSAGE (OPERATIONS + 1) /* on channel 0: as one more operation that is always wanted */
-#define LOCK  (OPERATIONS + 2) /* context->progress_lock, as a futex word */
+#define MESSAGE (OPERATIONS + 1) /* the first; on channel 0: as one more operation that is always wanted */
+#define LOCK    (OPERATIONS + 1) /* context->progress_lock, as a futex word */
 #define NOTHING 255
 
-#define THREADS 5 /* process numbers: the progress thread, peer, clock, user threads */
+#define THREADS 5 /* process numbers: the progress thread, peers, clock, user threads */
 
 /* context->progress_lock */
 #define UNLOCKED  0
@@ -70,35 +79,52 @@ bool leave_said;
 byte waiting;  /* operations taken, which wait for the peer or for a time */
 byte steps;    /* which have a local step that can move */
 byte finished; /* which end in this turn */
+byte held;     /* operations held back */
 bool adopted;
 
 /* The mesh, and the kernel. */
 bool event = true; /* hvd_init: mesh_wake at the end */
 byte arrived;      /* published by the peer, not yet received; a mask */
-bool armed = true; /* shm: segment->memory->sleeping; tcp: the poller of the sockets is in the bell. hvd_init arms */
+bool armed = true; /* shm: the hub's segment->memory->sleeping; tcp: the poller of the sockets is in the bell. hvd_init arms */
 bool doorbell;     /* shm: a byte in the socket */
 byte ready;        /* tcp: what the sockets' poller knows; a mask */
 byte readable;     /* tcp: and the links know; a mask; under the lock */
+#ifdef IN_SET
+bool set_armed;     /* shm: segment->memory->sleeping of the set's mesh */
+bool set_suspended; /* under the lock */
+bool rung;          /* the bit of the set, and of its word, in the hub's segment */
+bool any_rung;
+byte bits; /* under the lock: the ones that were taken */
+#else
+#define IN_SET        0
+#define set_armed     false
+#define set_suspended false
+#define any_rung      false
+#define NO_SET
+#endif
 byte sleeps_on[THREADS] = NOTHING; /* the futex word of each sleeping thread */
 byte now;                          /* 0 before FLUSH_TIME */
 
 /* For the properties. */
 byte holders;
-bool answered;
+byte answered; /* messages; a mask */
 
 #define wants        ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
+#define runs         (set_suspended -> ~IN_SET : 255) /* of the running lanes */
 #define is_quiet     (!waiting && !steps)
+#define set_is_idle  (!((waiting | steps | held) & IN_SET)) /* |lane_suspend: lane_is_quiet(lane)| */
 #define next_flush   ((waiting & TIMED) -> FLUSH_TIME : NEVER)
 
 #ifdef TCP
-#define any_news     (arrived & readable & wants)
+#define all_news     (arrived & readable & wants)
 #define bell_rings   (event || (armed && ready))
 #define kernel_news  ready
 #else
-#define any_news     (arrived & wants)
+#define all_news     (arrived & wants)
 #define bell_rings   (event || doorbell)
 #define kernel_news  doorbell
 #endif
+#define any_news     ((all_news & runs) || any_rung) /* |mesh_arm: !any_news(mesh) && !any_rung(mesh->hub)| */
 
 /* Of every thread: the results of the functions below. */
 #define LOCALS                                                                                               \
@@ -136,16 +162,60 @@ inline wake_all(word) /* in a step */
 /* ---- engine/progress.c ---------------------------------------------------------------------------------- */
 
 #ifdef TCP
-#define kernel_news ready
-#define mesh_poll   readable = readable | ready; ready = 0 /* |tcp_poll: platform_poller_take(mesh->sockets| */
+/* |tcp_poll: platform_poller_take(hub->sockets| |tcp_poll: mesh_resume_for_news(tcp->peer->mesh)| */
+#define mesh_poll resume(ready & IN_SET); readable = readable | ready; ready = 0
 #else
-#define kernel_news doorbell
-#define mesh_poll   doorbell = false /* |shm_poll: platform_receive_with_fd(peer->doorbell| */
+#define mesh_poll doorbell = false /* |shm_poll: platform_receive_with_fd(peer->doorbell| */
+#endif
+
+#ifdef NO_SET
+#define resume(news)      skip
+#define suspend_if_idle() skip
+#define take_rung()       skip
+#else
+inline resume(for_it) /* in a step */
+{
+    if
+    :: set_suspended && (for_it) ->
+        set_suspended = false; /* |lane_resume: lane->suspended = false| */
+        set_armed = false      /* |mesh_resume: set_sleeping(mesh, 0)| */
+    :: else
+    fi
+}
+
+inline suspend_if_idle()
+{
+    if
+    :: atomic { set_is_idle && !set_suspended -> /* |lane_suspend: mesh_suspend(lane->mesh)| */
+        set_armed = true };              /* |mesh_suspend: set_sleeping(mesh, 1)| */
+        d_step {
+            /* |mesh_suspend: mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh)| */
+            set_suspended = !(all_news & IN_SET);
+            set_armed = set_suspended /* |mesh_suspend: set_sleeping(mesh, 0)| */
+        }
+    :: else
+    fi
+}
+
+inline take_rung()
+{
+    if
+    :: atomic { any_rung ->   /* |mesh_next_resumed: atomic_load_explicit(&hub->segment->memory->any_rung| */
+        any_rung = false };  /* |take_rung: atomic_exchange(&memory->any_rung, 0)| */
+        d_step {
+            bits = rung;
+            rung = false;    /* |take_rung: atomic_exchange(&memory->rung[word], 0)| */
+            resume(bits);    /* |take_rung: mesh_resume_for_news(mesh)| */
+            bits = 0
+        }
+    :: else
+    fi
+}
 #endif
 
 inline mesh_wake()
 {
-    event = true /* |mesh_wake: platform_event_set(mesh->event)| */
+    event = true /* |mesh_wake: platform_event_set(hub->event)| */
 }
 
 inline choose_look()
@@ -160,6 +230,19 @@ inline choose_look()
  * leaves out no order that matters. Only some turns look at the kernel, a thread at random ones. */
 inline progress()
 {
+#ifndef NO_SET /* step by step: here a peer that writes into the set's ring may come between */
+    d_step {
+        if
+        :: looks -> mesh_poll
+        :: else
+        fi
+    }
+    if
+    :: looks -> looks = false; suspend_if_idle() /* |progress: progress_suspend(context, IDLE_TURNS)| */
+    :: !looks
+    fi;
+    take_rung(); /* |progress: mesh_next_resumed(context->world->mesh)| */
+#endif
     d_step {
         assert(holders == 1);
         if
@@ -168,7 +251,9 @@ inline progress()
         fi;
         looks = false;
         moved = queue != 0; /* |take_submissions: newest = atomic_exchange(&context->queue, NULL)| */
-        waiting = waiting | queue;
+        resume(queue & IN_SET); /* |lane_take: lane_resume(lane)| */
+        held = held | (queue & HELD_BACK); /* |hand_over: before->held_back = handle| */
+        waiting = waiting | (queue & ~HELD_BACK);
         queue = 0;
         adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
         added = false;
@@ -176,25 +261,32 @@ inline progress()
         moved = moved || steps;
         finished = steps;
         steps = 0;
-        taken = arrived & wants; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
+        taken = arrived & wants & runs; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
 #ifdef TCP
         taken = taken & readable;
-        readable = readable & ~wants; /* read until there is no more */
+        readable = readable & ~(wants & runs); /* read until there is no more */
 #endif
         arrived = arrived & ~taken;
         moved = moved || taken;
-        answered = answered || (taken & bit(MESSAGE));
+        answered = answered | (taken & MESSAGES);
         finished = finished | (taken & waiting & ~LOCAL_STEP);
         steps = taken & waiting & LOCAL_STEP;
         finished = finished | (now >= FLUSH_TIME -> waiting & TIMED : 0);
         if
         :: taken & bit(CLOSED) -> /* whatever is left ends with an error */
-            finished = finished | waiting | steps | bit(CLOSED);
-            steps = 0
+            finished = finished | waiting | steps | held | bit(CLOSED);
+            steps = 0;
+            held = 0
         :: else
         fi;
         moved = moved || finished;
         waiting = waiting & ~(finished | steps);
+        if
+        :: held && !((waiting | steps) & bit(0)) ->
+            steps = steps | held; /* |progress_resume: hand_over_all(context, released)| */
+            held = 0
+        :: else
+        fi;
         quiet = is_quiet;
         calls = finished & CALLS_BACK;
         taken = 0;
@@ -215,6 +307,24 @@ inline progress()
 
 /* ---- engine/drive.c ------------------------------------------------------------------------------------- */
 
+#ifdef NO_SET
+#define disarm_set            skip
+#define arm_set               skip
+#define suspend_before_arming skip
+#else
+#define disarm_set set_armed = set_armed && set_suspended
+#define arm_set                                                                                              \
+    if                                                                                                       \
+    :: !periodic && !set_suspended -> set_armed = true                                                       \
+    :: periodic || set_suspended                                                                             \
+    fi
+#define suspend_before_arming /* |arm: progress_suspend(context, 0)| */                                      \
+    if                                                                                                       \
+    :: polls_periodically && quiet                                                                           \
+    :: !(polls_periodically && quiet) -> suspend_if_idle()                                                   \
+    fi
+#endif
+
 /* A peer that rings between compare-and-swap and disarming is one that read the word before and rings late. */
 inline lock_try()
 {
@@ -227,7 +337,8 @@ inline lock_try()
             holders++;
             assert(holders == 1);
             quiet = is_quiet;
-            armed = false /* |lock_try: disarm(context)| |mesh_disarm: sleeping, 0| */
+            disarm_set; /* |disarm: mesh_disarm(lane->mesh)| */
+            armed = false /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, 0)| */
         :: else
         fi
     }
@@ -246,10 +357,12 @@ inline wake_lock_waiter()
 
 inline lock_release()
 {
+    suspend_before_arming;
     d_step {
         periodic = polls_periodically && quiet; /* |lock_release: bool periodic = context->polls_periodically && quiet| */
-        armed = !periodic /* |mesh_arm: sleeping, 1| |mesh_arm: mesh->sockets, POLLER_READ| */
+        armed = !periodic /* |mesh_arm: set_sleeping(mesh, 1)| |set_sleeping: mesh->sockets, value ? POLLER_READ| */
     }
+    arm_set;
     d_step {
         news = !periodic && (any_news || steps); /* |arm: mesh_arm(lane->mesh) && !lane_is_ready(lane)| */
         left = leave_said; /* |lock_release: bool left = context->leave_said| */
@@ -295,7 +408,7 @@ inline push(operation)
 inline hvd_submit(operation)
 {
     push(operation);
-    drive_notify() /* |hvd_submit: drive_notify(context)| */
+    drive_notify() /* |submit: drive_notify(context)| */
 }
 
 /* Leaves `mine` false when another thread took over. */
@@ -456,9 +569,9 @@ active proctype progress_thread()
         :: else ->
             until = deadline; /* |run_progress_thread: atomic_load(&context->deadline)| */
 end_asleep:
-            /* |mesh_sleep: platform_poller_wait(mesh->bell, deadline)| */
+            /* |mesh_sleep: platform_poller_wait(hub->bell, deadline)| */
             (bell_rings || polls || now >= until) -> until = 0;
-            event = false /* |mesh_sleep: platform_event_clear(mesh->event)| */
+            event = false /* |mesh_sleep: platform_event_clear(hub->event)| */
         fi
     od;
     ended = true
@@ -466,12 +579,8 @@ end_asleep:
 
 /* ---- the world around ----------------------------------------------------------------------------------- */
 
-inline publish(what)
+inline wake_if_sleeping()
 {
-#ifdef TCP
-    d_step { arrived = arrived | what; ready = ready | what } /* |shm_send: ring_write(&shm->out| */
-#else
-    arrived = arrived | what;
     if
     :: armed -> /* |wake_if_sleeping: atomic_load(sleeping)| */
         if
@@ -481,13 +590,35 @@ inline publish(what)
         fi
     :: else
     fi
+}
+
+inline publish(what)
+{
+#ifdef TCP
+    d_step { arrived = arrived | what; ready = ready | what } /* the kernel's */
+#else
+    arrived = arrived | what; /* |copy_piece: ring_write(&shm->out| */
+#ifndef NO_SET
+    if
+    :: what & IN_SET ->
+        if
+        :: atomic { set_armed -> set_armed = false }; /* |wake_if_sleeping: ring_hub(peer)| */
+            rung = true;        /* |ring_hub: atomic_fetch_or(&memory->rung[bit / 64]| */
+            any_rung = true;    /* |ring_hub: atomic_fetch_or(&memory->any_rung| */
+            wake_if_sleeping()  /* |ring_hub: wake_if_sleeping(peer->hub)| */
+        :: else
+        fi
+    :: else -> wake_if_sleeping()
+    fi
+#else
+    wake_if_sleeping()
+#endif
 #endif
 }
 
-active proctype peer()
+inline send_all(messages)
 {
-    byte left = FROM_PEER | MESSAGES;
-    byte one;
+    left = messages;
     do
     :: left ->
         if
@@ -499,16 +630,30 @@ active proctype peer()
         left = left & ~bit(one);
         publish(bit(one));
         if
-        :: one == MESSAGE -> answered
+        :: bit(one) & MESSAGES -> answered & bit(one)
         :: else
         fi
     :: else -> break
-    od;
+    od
+}
+
+active proctype peer()
+{
+    byte left, one;
+    send_all((FROM_PEER | MESSAGES) & ~SECOND_PEER);
 #ifdef SHUTDOWN
     leave_said;
     publish(bit(CLOSED))
 #endif
 }
+
+#if SECOND_PEER
+active proctype second_peer()
+{
+    byte left, one;
+    send_all(SECOND_PEER)
+}
+#endif
 
 #if TIMED || defined(LIMITED)
 active proctype time()

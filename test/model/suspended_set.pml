@@ -1,0 +1,12 @@
+/* A process set is suspended; then another rank needs its answer, beside a thread that works in the world. */
+#define OPERATIONS 1
+#define FROM_PEER  1
+#define MESSAGES   4
+#define IN_SET     4
+#include "drive.pml"
+
+active proctype caller()
+{
+    LOCALS;
+    hvd_run(0)
+}
