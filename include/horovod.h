@@ -9,7 +9,8 @@
  * Errors:     a function that can fail returns a code and, where `status` is not NULL, writes code and
  *             text there. Outputs are written only on HVD_OK.
  * Order:      requests of one rank that use the same memory, and one of which writes it, run one after the
- *             other in the order of their submission, which must then be the same on all ranks.
+ *             other in the order of their submission, which must then be the same on all ranks; so do the
+ *             tensors of one group.
  * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
  *             done; names, shapes and request structs are copied and may go once the call returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
@@ -136,7 +137,9 @@ typedef struct hvd_tensor {
 typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
- * request of several tensors is a group: it runs as a whole or fails as a whole. */
+ * request of several tensors is a group: it runs as a whole or fails as a whole. Tensors that share memory
+ * which the group writes (the same one twice, a view) run one after the other, in the order of the group;
+ * ranks that share differently get HVD_MISMATCH, where a tensor that had to wait has a first extent of 0. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;

@@ -6,6 +6,7 @@
 #include "base/types.h"
 #include "engine/context.h"
 #include "engine/observe.h"
+#include "engine/parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -228,11 +229,14 @@ void handle_release(struct hvd_handle *handle)
     if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1)
         return;
     struct hvd_context *context = handle->context;
+    struct hvd_handle *whole = handle->whole;
     free_results(handle);
     free(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
     close_block(context, handle);
+    if (whole)
+        handle_release(whole);
     context_release(context);
 }
 
@@ -255,6 +259,8 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
         held->next = context->released;
         context->released = held;
     }
+    parts_drop(handle);
+    parts_ended(handle, status);
     bool call = handle->request.done;
     if (call) {
         handle->next = context->finished_calls;

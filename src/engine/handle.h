@@ -23,9 +23,14 @@ struct hvd_handle {
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    int value;              /* join: the last rank; adding a process set: its id */
-    void *own_data;         /* what the tensors point to where it is the engine's; freed with the handle */
-    struct touched touched; /* its memory; driver only */
+    int value;                /* join: the last rank; adding a process set: its id */
+    void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
+    struct touched touched;   /* its memory; driver only */
+    struct hvd_handle *parts; /* of a group that shares memory, see parts.h; until they are taken */
+    struct hvd_handle *whole; /* that this is a part of */
+    struct hvd_handle *following; /* the next part */
+    int part;                     /* its number, from 0 on */
+    int parts_done;               /* of the whole; driver only */
     struct hvd_handle *held_back; /* those that wait for the end of this one */
     struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */

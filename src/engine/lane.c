@@ -8,6 +8,7 @@
 #include "engine/batch.h"
 #include "engine/context.h"
 #include "engine/observe.h"
+#include "engine/parts.h"
 #include "engine/progress.h"
 #include "engine/sets.h"
 #include "engine/tuning.h"
@@ -129,13 +130,15 @@ static void name_request(struct lane *lane, struct hvd_handle *handle)
     const hvd_request *request = &handle->request;
     handle->counters = &lane->counters->operations[request->operation];
     counter_add(&handle->counters->submitted, 1);
-    handle->pending.unnamed = !request->name;
+    handle->pending.unnamed = !request->name && !handle->part;
     /* handle_create has left room for a name. */
-    if (!request->name)
+    if (handle->pending.unnamed)
         snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
                  hvd_operation_name(request->operation),
                  (unsigned long long)(coordinator_unnamed(lane->coordinator, request->operation) +
                                       lane->held_unnamed[request->operation]));
+    if (handle->whole)
+        parts_name(handle);
 }
 
 void lane_hold(struct lane *lane, struct hvd_handle *handle)
@@ -159,7 +162,7 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
         name_request(lane, handle);
     }
     hvd_status refusal;
-    if (coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
+    if (parts_check(handle, &refusal) || coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
         return;
     }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "engine/membership.h"
+#include "engine/parts.h"
 
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
@@ -29,6 +30,8 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         hvd_status removed;
         status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
         handle_finish(handle, &removed);
+    } else if (parts_wait(handle)) {
+        lane_hold(lane, handle);
     } else if (before) {
         lane_hold(lane, handle);
         handle->next = before->held_back;
@@ -75,6 +78,19 @@ static void take(struct hvd_context *context, struct hvd_handle *handle)
     handle_finish(handle, &status);
 }
 
+/* What comes later on the same memory comes behind all parts. */
+static void take_parts(struct hvd_context *context, struct hvd_handle *whole)
+{
+    struct hvd_handle *part = whole->parts;
+    whole->parts = NULL;
+    while (part) {
+        struct hvd_handle *next = part->following;
+        part->submitted = whole->submitted;
+        take(context, part);
+        part = next;
+    }
+}
+
 static bool take_submissions(struct hvd_context *context)
 {
     struct hvd_handle *newest = NULL;
@@ -85,7 +101,10 @@ static bool take_submissions(struct hvd_context *context)
     struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
-        take(context, oldest);
+        if (oldest->parts)
+            take_parts(context, oldest);
+        else
+            take(context, oldest);
         oldest = next;
     }
     return newest;

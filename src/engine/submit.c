@@ -7,6 +7,7 @@
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/observe.h"
+#include "engine/parts.h"
 
 #include <string.h>
 
@@ -49,6 +50,7 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
 {
     hvd_request own;
     int size;
+    struct hvd_handle *created;
     hvd_code code = context_check_process(context, status);
     if (!code)
         code = take_request(request, &own, status);
@@ -57,12 +59,19 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     if (!code)
         code = resolve_set(context, &own, &size, status);
     if (!code)
-        code = handle_create(context, &own, size, true, handle, status);
+        code = handle_create(context, &own, size, true, &created, status);
     if (code)
         return code;
+    code = parts_create(created, size, status);
+    if (code) { /* no other thread knows it */
+        handle_release(created);
+        handle_release(created);
+        return code;
+    }
+    *handle = created;
     if (observed(context))
-        (*handle)->submitted = clock_now();
-    push(context, *handle);
+        created->submitted = clock_now();
+    push(context, created);
     return HVD_OK;
 }
 

@@ -1,0 +1,195 @@
+/* test_parts.c - groups whose members share memory: what a rank gets is what it would get one by one. */
+#include "group.h"
+
+#include <string.h>
+
+enum { ROUNDS = 10, LENGTH = 6 };
+
+/* A group of `count` float32 vectors, in place. */
+static hvd_request group_of(const char *name, hvd_tensor *tensors, float **data, const int64_t *lengths,
+                            int count)
+{
+    for (int i = 0; i < count; i++)
+        tensors[i] = tensor_of(data[i], HVD_FLOAT32, &lengths[i], 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, tensors);
+    request.count = count;
+    request.grouped = 1;
+    return request;
+}
+
+static hvd_code run(struct member *member, const hvd_request *request, hvd_status *status)
+{
+    hvd_handle *handle;
+    hvd_code code = hvd_submit(member->context, request, &handle, status);
+    CHECK(code == HVD_OK, "%s", status->text);
+    code = hvd_wait(handle, 30, status);
+    hvd_release(handle);
+    return code;
+}
+
+static float sum_of(const struct member *member)
+{
+    return (float)(member->size * (member->size + 1) / 2);
+}
+
+/* x twice, a view of it, and one that is apart; named and unnamed, and again under the same name. */
+static void sums(struct member *member)
+{
+    float sum = sum_of(member), size = (float)member->size;
+    for (int round = 0; round < ROUNDS; round++) {
+        float x[LENGTH], y[2];
+        for (int i = 0; i < LENGTH; i++)
+            x[i] = (float)(member->rank + 1);
+        y[0] = y[1] = (float)(member->rank + 1);
+        hvd_tensor tensors[4];
+        hvd_status status;
+        hvd_request request = group_of(round % 2 ? "tied" : NULL, tensors, (float *[]){x, y, x, x + 2},
+                                       (int64_t[]){LENGTH, 2, LENGTH, 2}, 4);
+        CHECK_OK(run(member, &request, &check_status));
+        for (int i = 0; i < LENGTH; i++) {
+            float expected = sum * size * (i == 2 || i == 3 ? size : 1);
+            CHECK(x[i] == expected, "round %d: element %d is %g, not %g", round, i, x[i], expected);
+        }
+        CHECK(y[0] == sum && y[1] == sum, "round %d: %g, %g", round, y[0], y[1]);
+        CHECK(run(member, &request, &status) == HVD_OK, "%s", status.text);
+    }
+}
+
+static void averages(struct member *member)
+{
+    float x[LENGTH];
+    for (int i = 0; i < LENGTH; i++)
+        x[i] = (float)(member->rank + 1);
+    hvd_tensor tensors[3];
+    hvd_request request =
+        group_of("tied", tensors, (float *[]){x, x, x}, (int64_t[]){LENGTH, LENGTH, LENGTH}, 3);
+    const hvd_reduction reductions[] = {HVD_AVERAGE, HVD_MAX, HVD_ADASUM};
+    for (int i = 0; i < 3; i++) {
+        request.reduction = reductions[i];
+        CHECK_OK(run(member, &request, &check_status));
+    }
+    float expected = sum_of(member) / (float)member->size;
+    CHECK(x[0] > expected * 0.999f && x[0] < expected * 1.001f, "%g, not %g", x[0], expected);
+}
+
+/* What one member writes another one reads: y = sum of x, z = sum of y. */
+static void through_outputs(struct member *member)
+{
+    float x = (float)(member->rank + 1), y = 0, z = 0;
+    int64_t one = 1;
+    hvd_tensor inputs[2], outputs[2];
+    hvd_request request = group_of("chained", inputs, (float *[]){&x, &y}, (int64_t[]){1, 1}, 2);
+    outputs[0] = tensor_of(&y, HVD_FLOAT32, &one, 1);
+    outputs[1] = tensor_of(&z, HVD_FLOAT32, &one, 1);
+    request.outputs = outputs;
+    CHECK_OK(run(member, &request, &check_status));
+    CHECK(y == sum_of(member) && z == y * (float)member->size, "%g, %g", y, z);
+}
+
+/* The next request on the same memory comes behind the whole group, in every process set. */
+static void in_order(struct member *member)
+{
+    int32_t everybody[] = {0, 1, 2, 3}, id;
+    CHECK_OK(hvd_process_set_add(member->context, everybody, member->size, &id, &check_status));
+    for (int round = 0; round < ROUNDS; round++) {
+        float x = (float)(member->rank + 1);
+        int64_t one = 1;
+        hvd_tensor tensors[2], single = tensor_of(&x, HVD_FLOAT32, &one, 1);
+        hvd_request group = group_of(NULL, tensors, (float *[]){&x, &x}, (int64_t[]){1, 1}, 2);
+        group.process_set = round % 2 ? id : 0;
+        group.prescale = 2;
+        hvd_request least = request_of(HVD_ALLREDUCE, "least", &single);
+        least.reduction = HVD_MIN;
+        least.postscale = 0.5;
+        hvd_request unnamed = request_of(HVD_ALLREDUCE, NULL, &single);
+        hvd_handle *handles[3];
+        CHECK_OK(hvd_submit(member->context, &group, &handles[0], &check_status));
+        CHECK_OK(hvd_submit(member->context, &least, &handles[1], &check_status));
+        CHECK_OK(hvd_submit(member->context, &unnamed, &handles[2], &check_status));
+        for (int i = 2; i >= 0; i--) {
+            CHECK_OK(hvd_wait(handles[i], 30, &check_status));
+            hvd_release(handles[i]);
+        }
+        float size = (float)member->size, expected = 2 * sum_of(member) * 2 * size / 2 * size;
+        CHECK(x == expected, "round %d: %g, not %g", round, x, expected);
+    }
+}
+
+/* Members shared on rank 0 only, or a group of another length: an error on all ranks, and the job goes on. */
+static void one_rank_only(struct member *member)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        float x[2] = {0}, y[2] = {0}, z[2] = {0};
+        hvd_tensor tensors[3];
+        hvd_status status;
+        bool shares = member->rank == round % member->size;
+        int count = round % 3 == 2 && !shares ? 2 : 3;
+        hvd_request request = group_of(round % 2 ? "half" : NULL, tensors, (float *[]){x, y, shares ? y : z},
+                                       (int64_t[]){2, 2, 2}, count);
+        hvd_code code = run(member, &request, &status);
+        CHECK(code == HVD_MISMATCH && strstr(status.text, "tensor"), "round %d: %s: %s", round,
+              hvd_code_name(code), status.text);
+        /* Their unnamed requests still mean the same. */
+        hvd_request next = request_of(HVD_ALLREDUCE, NULL, tensors);
+        CHECK_OK(run(member, &next, &check_status));
+        check_allreduce_works(member, "after");
+    }
+}
+
+static void note(void *argument, const hvd_status *status)
+{
+    *(hvd_code *)argument = status->code;
+}
+
+/* It holds its name to the end, which `done` sees once; a rank that joins comes behind it. */
+static void name_and_join(struct member *member)
+{
+    static _Thread_local float x[1];
+    hvd_tensor tensors[2];
+    hvd_handle *handle, *second;
+    hvd_code seen = HVD_IN_PROGRESS;
+    hvd_status status;
+    hvd_request request = group_of("tied", tensors, (float *[]){x, x}, (int64_t[]){1, 1}, 2);
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    x[0] = 1;
+    request.done = note;
+    request.done_argument = &seen;
+    if (member->rank == 0) {
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+        hvd_code code = hvd_submit(member->context, &request, &second, &status);
+        CHECK(code == HVD_DUPLICATE_NAME, "%s", hvd_code_name(code));
+    }
+    CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+    if (member->rank == 0) {
+        CHECK_OK(hvd_wait(handle, 30, &check_status));
+        hvd_release(handle);
+        CHECK(x[0] == 1, "%g", x[0]);
+    }
+    check_allreduce_works(member, "after");
+    CHECK(member->rank || seen == HVD_OK, "%d", (int)seen);
+}
+
+/* Its parts end with the job. */
+static void ended_by_shutdown(struct member *member)
+{
+    static _Thread_local float x[1];
+    hvd_tensor tensors[3];
+    hvd_handle *handle = NULL;
+    hvd_request request = group_of(NULL, tensors, (float *[]){x, x, x}, (int64_t[]){1, 1, 1}, 3);
+    if (!member->rank)
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    check_allreduce_works(member, "nobody leaves before");
+    hvd_shutdown(member->context);
+    member->context = NULL;
+    if (!member->rank)
+        CHECK(hvd_test(handle, NULL) == HVD_SHUT_DOWN, "rank 0");
+    hvd_release(handle);
+}
+
+GROUP_TEST(test_sums, sums, 1, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_averages, averages, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_through_outputs, through_outputs, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_in_order, in_order, 1, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_one_rank_only, one_rank_only, 2, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_name_and_join, name_and_join, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_ended_by_shutdown, ended_by_shutdown, 2, 3, EVERY_TRANSPORT)
