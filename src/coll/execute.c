@@ -12,6 +12,7 @@ struct executor {
     link_lookup_fn lookup;
     void *owner;
     struct job_queue started;  /* not yet in a track */
+    bool apart;                /* the last one that went into a track */
     struct job_queue finished; /* done is still to be called */
     struct track **tracks;     /* by channel; NULL: none yet */
     int count;
@@ -74,10 +75,27 @@ static struct track *track_of(struct executor *executor, int channel)
     return *track;
 }
 
+static bool tracks_idle(const struct executor *executor)
+{
+    for (int i = 0; i < executor->count; i++)
+        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
+            return false;
+    return true;
+}
+
+/* Whether the next job that was started may go into its track. */
+static bool may_start(const struct executor *executor)
+{
+    const struct job *next = executor->started.head;
+    return next && (!(next->apart || executor->apart) || tracks_idle(executor));
+}
+
 static void tracks_fill(struct executor *executor)
 {
-    for (struct job *job; (job = job_queue_pop(&executor->started));) {
+    while (may_start(executor)) {
+        struct job *job = job_queue_pop(&executor->started);
         struct track *track = track_of(executor, job->channel);
+        executor->apart = job->apart;
         if (track) {
             job_queue_push(&track->waiting, job);
             continue;
@@ -109,10 +127,7 @@ bool executor_progress(struct executor *executor)
 
 bool executor_idle(const struct executor *executor)
 {
-    for (int i = 0; i < executor->count; i++)
-        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
-            return false;
-    return !executor->started.head && !executor->finished.head;
+    return tracks_idle(executor) && !executor->started.head && !executor->finished.head;
 }
 
 bool executor_is_ready(const struct executor *executor)
@@ -120,7 +135,7 @@ bool executor_is_ready(const struct executor *executor)
     for (int i = 0; i < executor->count; i++)
         if (executor->tracks[i] && track_is_ready(executor->tracks[i]))
             return true;
-    return executor->started.head || executor->finished.head;
+    return may_start(executor) || executor->finished.head;
 }
 
 void executor_abort(struct executor *executor, const hvd_status *cause)

@@ -16,6 +16,7 @@ struct job {
     int root;
     int rank, size;              /* in the process set */
     int channel;                 /* the lane's */
+    bool apart;                  /* starts when all before it have ended, and those behind it when it has */
     size_t piece_bytes;          /* of the ring allreduce, per rank, about */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
     const struct algorithm *algorithm;

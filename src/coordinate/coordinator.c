@@ -138,6 +138,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     form_release(form);
     if (code)
         return code;
+    entry->round->apart |= request->apart;
     put_request(c, entry, request);
     return HVD_OK;
 }

@@ -24,6 +24,7 @@ struct pending {
         *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
     struct signature signature;
     bool unnamed;                    /* `name` was made from coordinator_unnamed */
+    bool apart;                      /* shares no batch, and overtakes nothing that is ready before it */
     void *owner;                     /* the submitter's */
     struct entry *entry;             /* the coordinator's: where it is counted, */
     struct pending *previous, *next; /* and its place among this rank's requests */

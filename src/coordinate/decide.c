@@ -58,11 +58,10 @@ void decide_forget(struct coordinator *c)
     for (int i = 0; i < READY_QUEUES; i++)
         root->ready[i] = (struct ready_queue){.least = UINT64_MAX};
     root->ready_count = 0;
+    entry_list_clear(&root->behind);
     root->oldest = INT64_MAX;
 }
 
-/* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
- * batch is one for all its members. */
 /* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
  * batch is one for all its members. */
 static bool runs_alone(const struct coordinator *c, const struct entry *entry)
@@ -70,23 +69,47 @@ static bool runs_alone(const struct coordinator *c, const struct entry *entry)
     const struct signature_summary *summary = summary_of(entry);
     return !summary->may_fuse || (c->config.groups_alone && summary->grouped) ||
            (c->config.adasum_alone && summary->reduction == HVD_ADASUM) ||
-           (summary->prescaled && entry->round->partial);
+           (summary->prescaled && entry->round->partial) || entry->round->apart;
 }
 
-static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)
+static void enqueue(struct coordinator *c, struct entry *entry)
 {
     struct root *root = &c->root;
+    int64_t since = entry->round->ready_since;
     uint64_t bytes = summary_of(entry)->bytes;
     int index = (runs_alone(c, entry) ? READY_ALONE : 0) | (is_short(bytes) ? READY_SHORT : 0);
     struct ready_queue *queue = &root->ready[index];
-    entry->round->ready_since = now;
-    entry->round->place = ++root->places;
     if (queue->list.head)
         queue->unsorted |= priority_of(entry) > priority_of(queue->list.tail);
     entry_list_push(&queue->list, entry);
     queue->least = bytes < queue->least ? bytes : queue->least;
-    root->oldest = now < root->oldest ? now : root->oldest;
+    root->oldest = since < root->oldest ? since : root->oldest;
     root->ready_count++;
+}
+
+/* An `apart` one waits until all that were ready before it have been decided, whatever their priority: where
+ * all ranks submit in one order that is the order on the memory. What follows it waits with it. */
+static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)
+{
+    struct root *root = &c->root;
+    entry->round->ready_since = now;
+    entry->round->place = ++root->places;
+    if (root->behind.head || (entry->round->apart && root->ready_count))
+        entry_list_push(&root->behind, entry);
+    else
+        enqueue(c, entry);
+}
+
+/* Once the queues are empty: the `apart` one, and what follows it up to the next one. */
+static void move_up(struct coordinator *c)
+{
+    struct entry *entry = c->root.ready_count ? NULL : c->root.behind.head;
+    while (entry && !(entry->round->apart && c->root.ready_count)) {
+        struct entry *next = entry->round->next;
+        enqueue(c, entry);
+        c->root.behind.head = entry = next;
+        c->root.behind.count--;
+    }
 }
 
 /* Larger priority first, else what was ready first. */
@@ -136,7 +159,14 @@ static void sort(struct ready_queue *queue)
         list->tail = list->tail->round->next;
 }
 
-/* The queue whose head may start now and runs first; -1: all have to wait. */
+static void sort_ready(struct coordinator *c)
+{
+    move_up(c);
+    for (int i = 0; i < READY_QUEUES; i++)
+        sort(&c->root.ready[i]);
+}
+
+/* The queue, sorted, whose head may start now and runs first; -1: all have to wait. */
 static int find_next(const struct coordinator *c)
 {
     bool short_may = !c->short_running;
@@ -393,10 +423,11 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     /* A close that was decided above is carried out by now: nothing more starts. */
     if (code || c->state != STATE_OPEN)
         return code;
-    for (int i = 0; i < READY_QUEUES; i++)
-        sort(&c->root.ready[i]);
-    for (int queue; !code && (queue = find_next(c)) >= 0 && cycle_is_over(c, now);)
+    sort_ready(c);
+    for (int queue; !code && (queue = find_next(c)) >= 0 && cycle_is_over(c, now);) {
         code = decide_batch(c, queue, status);
+        sort_ready(c);
+    }
     if (!code && join_is_over(c))
         code = decide_joined(c, status);
     return code ? code : decide_evictions(c, status);

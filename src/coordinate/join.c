@@ -57,12 +57,6 @@ void join_note_absent(const struct coordinator *c, struct entry *entry)
         round->rootless |= is_left_out(c, entry, summary->root);
 }
 
-void join_count_absent(struct entry *entry, const struct report *report)
-{
-    entry->round->partial |= report->partial;
-    entry->round->rootless |= report->rootless;
-}
-
 /* Rounds that waited for this reporter only are complete now. */
 static void note_absent(struct coordinator *c)
 {

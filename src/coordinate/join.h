@@ -17,7 +17,6 @@ int join_missing(const struct coordinator *c, const struct entry *entry);
 
 /* Some of the reporters of a round that is complete are left out: is its root among them? */
 void join_note_absent(const struct coordinator *c, struct entry *entry);
-void join_count_absent(struct entry *entry, const struct report *report); /* as a child tells of its part */
 
 /* At the root: the rank has joined. */
 bool join_has(const struct coordinator *c, int rank);

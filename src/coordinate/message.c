@@ -28,10 +28,12 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-/* The kind in the low bits, above them REPORT_PARTIAL and REPORT_ROOTLESS. */
+/* The kind in the low bits, above them the flags. */
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
 {
-    int flags = (entry->round->partial ? REPORT_PARTIAL : 0) | (entry->round->rootless ? REPORT_ROOTLESS : 0);
+    const struct round *round = entry->round;
+    int flags = (round->partial ? REPORT_PARTIAL : 0) | (round->rootless ? REPORT_ROOTLESS : 0) |
+                (round->apart ? REPORT_APART : 0);
     wire_put_u8(writer, (uint8_t)(kind | flags));
 }
 
@@ -133,9 +135,10 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
 {
     uint8_t kind = wire_get_u8(reader);
-    report->kind = kind & ~(REPORT_PARTIAL | REPORT_ROOTLESS);
+    report->kind = kind & ~REPORT_FLAGS;
     report->partial = kind & REPORT_PARTIAL;
     report->rootless = kind & REPORT_ROOTLESS;
+    report->apart = kind & REPORT_APART;
     switch (report->kind) {
     case REPORT_AGREED:
         report->id = wire_get_u64(reader);

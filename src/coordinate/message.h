@@ -27,9 +27,12 @@ enum message_kind {
 
 /* ---- reports: a whole subtree asks for a name -------------------------------------------------------- */
 
-/* Added to the kind: ranks that have joined are left out; a broadcast's root among them. */
+/* Added to the kind: ranks that have joined are left out; a broadcast's root among them; for some rank it
+ * must share no batch. */
 #define REPORT_PARTIAL  0x80
 #define REPORT_ROOTLESS 0x40
+#define REPORT_APART    0x20
+#define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART)
 
 enum report_kind {
     REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
@@ -48,7 +51,7 @@ struct report {
     uint64_t id;
     const char *name; /* not terminated */
     uint32_t name_length;
-    bool partial, rootless;
+    bool partial, rootless, apart;
     int rank;
     uint64_t unnamed[UNNAMED_KINDS];
     bool others;

@@ -45,6 +45,13 @@ static hvd_code no_memory(hvd_status *status)
     return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
 }
 
+static void count_flags(struct entry *entry, const struct report *report)
+{
+    entry->round->partial |= report->partial;
+    entry->round->rootless |= report->rootless;
+    entry->round->apart |= report->apart;
+}
+
 static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
                              hvd_status *status)
 {
@@ -61,7 +68,7 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     if (code)
         return code;
-    join_count_absent(entry, report);
+    count_flags(entry, report);
     tell_ready(c, child, entry);
     note_if_complete(c, entry);
     return HVD_OK;
@@ -123,7 +130,7 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
         code = count_variants(c, child, entry, report, status);
     if (code)
         return code;
-    join_count_absent(entry, report);
+    count_flags(entry, report);
     tell_ready(c, child, entry);
     note_if_complete(c, entry);
     return HVD_OK;

@@ -51,6 +51,7 @@ struct ready_queue {
 struct root {
     struct ready_queue ready[READY_QUEUES];
     size_t ready_count;        /* in all queues */
+    struct entry_list behind;  /* ready, but behind an `apart` one, which waits for the queues to be empty */
     uint64_t places;           /* given out so far */
     int64_t oldest;            /* none is ready for longer; kept where there is a cycle time */
     struct entry_list members; /* of a batch in the making */

@@ -50,6 +50,7 @@ struct round {
     bool own;             /* this rank is not missing */
     bool partial;         /* some rank is left out because it has joined */
     bool rootless;        /* the root of this broadcast is one of them */
+    bool apart;           /* for some rank that asked it must share no batch */
     bool noted;           /* the whole subtree has asked: it is in the list of those, */
     bool told;            /* and was taken from there: the parent knows, or the root has judged */
     union {

@@ -45,6 +45,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     job->rank = running->lane->rank;
     job->size = running->lane->size;
     job->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
+    /* It shares no batch then. */
+    job->apart = batch->requests[0] && batch->requests[0]->apart;
     job->algorithm = algorithm_table[method_row(batch->algorithm)];
     job->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
     job->own_rows = running->own_rows;

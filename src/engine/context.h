@@ -58,7 +58,7 @@ struct hvd_context {
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
     struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
-    struct hvd_handle *released; /* held back for one that has ended */
+    struct hvd_handle *released; /* held back for one that does so no more */
     struct hvd_handle *joins;    /* held back for requests of this rank that still are */
     int64_t next_look;           /* at peers that keep silent; 0: this rank does not wait; under the lock */
     unsigned turns;              /* of progress, to look at the kernel only now and then */

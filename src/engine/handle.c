@@ -240,6 +240,16 @@ void handle_release(struct hvd_handle *handle)
     context_release(context);
 }
 
+void handle_let_go(struct hvd_handle *handle)
+{
+    struct hvd_context *context = handle->context;
+    for (struct hvd_handle *held; (held = handle->held_back);) {
+        handle->held_back = held->next;
+        held->next = context->released;
+        context->released = held;
+    }
+}
+
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
     observe_finished(handle, status);
@@ -254,11 +264,7 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     }
     struct hvd_context *context = handle->context;
     overlaps_leave(&context->overlaps, &handle->touched);
-    for (struct hvd_handle *held; (held = handle->held_back);) {
-        handle->held_back = held->next;
-        held->next = context->released;
-        context->released = held;
-    }
+    handle_let_go(handle);
     parts_drop(handle);
     parts_ended(handle, status);
     bool call = handle->request.done;

@@ -15,7 +15,6 @@ struct hvd_handle {
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
     bool observed;     /* the timeline was told of its submission */
-    bool held;         /* named, but not yet given to the coordinator: see progress.c */
     bool claims;       /* its name is in the context's map; under that lock */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
@@ -45,6 +44,9 @@ enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
  * not done. */
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status);
+
+/* Driver only: those held back for it are looked at again, in progress_resume. */
+void handle_let_go(struct hvd_handle *handle);
 
 /* Driver only: records the outcome, wakes who waits, and puts it on the list of finished calls or drops the
  * engine's reference. */

@@ -143,10 +143,10 @@ static void name_request(struct lane *lane, struct hvd_handle *handle)
 
 void lane_hold(struct lane *lane, struct hvd_handle *handle)
 {
-    if (handle->held)
+    if (handle->touched.held)
         return;
     name_request(lane, handle);
-    handle->held = true;
+    handle->touched.held = true;
     lane->held++;
     lane->held_unnamed[handle->request.operation] += handle->pending.unnamed;
 }
@@ -155,12 +155,15 @@ void lane_take(struct lane *lane, struct hvd_handle *handle)
 {
     lane_resume(lane);
     lane->active = true;
-    if (handle->held) {
+    if (handle->touched.held) {
+        handle->touched.held = false;
         lane->held--;
         lane->held_unnamed[handle->request.operation] -= handle->pending.unnamed;
     } else {
         name_request(lane, handle);
     }
+    /* The later one of two is enough: it shares its batch with none. */
+    handle->pending.apart = overlaps_any(&lane->context->overlaps, &handle->touched);
     hvd_status refusal;
     if (parts_check(handle, &refusal) || coordinator_submit(lane->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);

@@ -107,20 +107,29 @@ static struct memory_range *take_out(struct memory_range *tree, const struct mem
     return tree;
 }
 
-static bool excludes(const struct memory_range *node, const struct memory_range *range)
+typedef bool (*relation)(const struct touched *other, const struct touched *touched);
+
+static bool is_other(const struct touched *other, const struct touched *touched)
 {
-    return node->end > range->start && (node->written || range->written) &&
-           node->touched->place < range->touched->place;
+    return other != touched;
 }
 
-static const struct memory_range *find(const struct memory_range *tree, const struct memory_range *range)
+static bool holds_back(const struct touched *other, const struct touched *touched)
+{
+    return other->place < touched->place && (other->held || other->process_set != touched->process_set);
+}
+
+/* The first range that overlaps this one, of an operation so related to this one's. */
+static const struct memory_range *find(const struct memory_range *tree, const struct memory_range *range,
+                                       relation related)
 {
     if (!tree || tree->reach[range->written ? ALL : WRITTEN] <= range->start)
         return NULL;
-    const struct memory_range *found = find(tree->left, range);
+    const struct memory_range *found = find(tree->left, range, related);
     if (found || tree->start >= range->end)
         return found;
-    return excludes(tree, range) ? tree : find(tree->right, range);
+    bool overlap = tree->end > range->start && (tree->written || range->written);
+    return overlap && related(tree->touched, range->touched) ? tree : find(tree->right, range, related);
 }
 
 /* ---- operations ------------------------------------------------------------------------------------- */
@@ -153,7 +162,10 @@ static size_t room(const hvd_request *request)
 bool overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner)
 {
-    *touched = (struct touched){.place = ++overlaps->entered, .owner = owner, .bytes = room(request)};
+    *touched = (struct touched){.place = ++overlaps->entered,
+                                .process_set = request->process_set,
+                                .owner = owner,
+                                .bytes = room(request)};
     if (!touched->bytes)
         return true;
     touched->ranges = pool_take(&overlaps->pool, touched->bytes);
@@ -176,10 +188,22 @@ void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
     *touched = (struct touched){0};
 }
 
-void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched)
+static const struct touched *find_any(const struct overlaps *overlaps, const struct touched *touched,
+                                      relation related)
 {
     const struct memory_range *found = NULL;
     for (int i = 0; !found && i < touched->count; i++)
-        found = find(overlaps->root, &touched->ranges[i]);
-    return found ? found->touched->owner : NULL;
+        found = find(overlaps->root, &touched->ranges[i], related);
+    return found ? found->touched : NULL;
+}
+
+bool overlaps_any(const struct overlaps *overlaps, const struct touched *touched)
+{
+    return find_any(overlaps, touched, is_other);
+}
+
+void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched)
+{
+    const struct touched *found = find_any(overlaps, touched, holds_back);
+    return found ? found->owner : NULL;
 }

@@ -1,6 +1,6 @@
 /* overlap.h - the memory that this rank's operations read and write from the moment they are taken until they
- * end. One that would write what another one before it reads or writes, or read what that one writes, has to
- * wait for it. A treap of address ranges: a few steps for each tensor. Driver only. */
+ * end. Two of them overlap where one writes what the other one reads or writes: they have to run one after
+ * the other. A treap of address ranges: a few steps for each tensor. Driver only. */
 #ifndef HVD_ENGINE_OVERLAP_H
 #define HVD_ENGINE_OVERLAP_H
 
@@ -25,6 +25,8 @@ struct touched {
     int count;
     size_t bytes;   /* of the list */
     uint64_t place; /* among all that entered */
+    int process_set;
+    bool held; /* named, but not yet given to the coordinator: see progress.c */
     void *owner;
 };
 
@@ -36,7 +38,11 @@ bool overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struc
                     void *owner);
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched); /* fine if it never entered */
 
-/* The owner of one that entered before and has to end first; NULL: it may go on. */
+/* Whether it overlaps any other one. */
+bool overlaps_any(const struct overlaps *overlaps, const struct touched *touched);
+
+/* The owner of one that entered before, overlaps it and has not the same coordinator to order the two: it is
+ * of another process set, or held back itself. NULL: there is none. */
 void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched);
 
 #endif

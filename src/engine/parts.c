@@ -216,7 +216,7 @@ void parts_ended(struct hvd_handle *part, const hvd_status *status)
     whole->parts_done += !status->code;
     if (!handle_is_done(whole) && (status->code || !following))
         handle_finish(whole, status);
-    if (following && following->held) {
+    if (following && following->touched.held) {
         following->next = part->context->released;
         part->context->released = following;
     }

@@ -19,13 +19,15 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* To its lane, unless it has to wait for the end of another one that uses the same memory: for this rank they
- * run one after the other, whatever ranks and sets they are of. A join waits for what this rank asked before.
- */
+/* To its lane, whose coordinator orders it among those of the set that use the same memory. Between two sets,
+ * whose orders are independent, there is only the order of submission: it waits here for the end of those of
+ * other sets, behind those of its own that do. A join waits for what this rank asked before. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct lane *lane = membership_find(context, handle->request.process_set);
-    struct hvd_handle *before = overlaps_before(&context->overlaps, &handle->touched);
+    struct hvd_handle *before = NULL;
+    if (context->world->next || handle->touched.held) /* else there is no other set */
+        before = overlaps_before(&context->overlaps, &handle->touched);
     if (!lane) {
         hvd_status removed;
         status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
@@ -40,6 +42,7 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         handle->next = context->joins;
         context->joins = handle;
     } else {
+        handle_let_go(handle); /* they are in order now, or find another one to wait for */
         lane_take(lane, handle);
     }
 }

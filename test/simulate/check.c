@@ -175,6 +175,10 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
                       slot ? slot->text : "?");
             return;
         }
+        if (slot && slot->pending.apart && batch->count > 1)
+            violation(set->world, "rank %d runs \"%s\" with others, which must share no batch", member->rank,
+                      slot->text);
+        set->world->tally->apart += slot && slot->pending.apart;
         if (slot && !signature_equal(&slot->pending.signature, batch->members[i].signature))
             violation(set->world, "rank %d runs \"%s\" in a form that it did not ask for", member->rank,
                       slot->text);

@@ -151,7 +151,8 @@ void member_submit(struct virtual_rank *member, int name)
     if (scenario->mute && set->id == 0 && member->number == set->size - 1 && name == 0 &&
         slot->round == set->program.rounds - 1)
         return;
-    slot->pending = (struct pending){.owner = slot};
+    slot->pending = (struct pending){
+        .owner = slot, .apart = program_apart(plan_of(&set->program, name, slot->round), member->number)};
     slot->pending.signature = program_signature(&set->program, scenario, name, slot->round, member->number);
     name_request(slot);
     slot->state = SLOT_ASKED;

@@ -43,7 +43,7 @@ for mutant in "$source"/test/simulate/mutants/*.patch; do
     cp "$object" "$object.sound"
     $cc -c "$work/$file" -o "$object"
     $cc "$work"/objects/*.o -lm -o "$work/$name"
-    if timeout 60 "$work/$name" --seeds "$seeds" --ranks 100 >"$work/$name.log" 2>&1; then
+    if (ulimit -t 60 && exec "$work/$name" --seeds "$seeds" --ranks 100) >"$work/$name.log" 2>&1; then
         verdict=FAILED
         echo "$name survived $seeds seeds"
     elif grep -q '^VIOLATION' "$work/$name.log"; then

@@ -115,17 +115,24 @@ static void judge(struct program *p, int name, int round)
         plan->outcome = OUTCOME_JOINED;
 }
 
+bool program_apart(const struct plan *plan, int rank)
+{
+    return plan->apart && random_mix(plan->apart + (uint64_t)rank) % 4 == 0;
+}
+
 static void draw_plans(struct program *p, uint64_t *random)
 {
     p->plans = calloc((size_t)p->names * (size_t)p->rounds, sizeof *p->plans);
     int change_percent = random_chance(random, 50) ? 1 : (int)random_below(random, 20);
     int mismatch_percent = random_chance(random, 50) ? 0 : (int)random_below(random, 20);
+    int apart_percent = random_chance(random, 50) ? 0 : (int)random_below(random, 20);
     for (int n = 0; n < p->names; n++) {
         for (int r = 0; r < p->rounds; r++) {
             struct plan *plan = plan_of(p, n, r);
             bool changes = r == 0 || random_chance(random, change_percent);
             plan->form = changes ? random_next(random) : plan[-1].form;
             plan->mismatch = random_chance(random, mismatch_percent) ? random_next(random) | 1 : 0;
+            plan->apart = random_chance(random, apart_percent) ? random_next(random) | 1 : 0;
         }
     }
 }

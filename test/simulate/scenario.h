@@ -20,6 +20,7 @@ enum set_change { CHANGE_NONE, CHANGE_ADD, CHANGE_REMOVE };
 struct plan {          /* of one name in one round */
     uint64_t form;     /* what shape and priority are made from */
     uint64_t mismatch; /* 0: all ranks ask for the same */
+    uint64_t apart;    /* 0: it may share a batch on all ranks */
     enum outcome outcome;
     int askers;
     enum set_change change; /* of process set `set` */
@@ -87,6 +88,9 @@ static inline struct plan *plan_of(const struct program *program, int name, int 
 
 /* Whether a rank takes part in a round of an epoch. */
 bool program_asks(const struct program *program, int rank, int epoch, int round);
+
+/* Whether a rank's request must share no batch. */
+bool program_apart(const struct plan *plan, int rank);
 
 /* Name and signature of a rank's request. The bytes are malloc'd. */
 void program_name(const struct program *program, int name, int round, char *text, size_t capacity);

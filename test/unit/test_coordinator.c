@@ -32,6 +32,7 @@ static struct message messages[MESSAGES];
 static int message_count;
 static size_t longest_message, sent_bytes;
 static struct pending *requests[REQUESTS];
+static bool submits_apart;
 static int request_count;
 static int64_t now;
 
@@ -236,6 +237,7 @@ static hvd_code submit_request(int rank, const char *name, const hvd_request *re
     requests[request_count++] = pending;
     pending->name = name;
     pending->signature = encode(request);
+    pending->apart = submits_apart;
     return coordinator_submit(ranks[rank].coordinator, pending, status);
 }
 
@@ -522,6 +524,34 @@ TEST(what_runs_alone_keeps_its_place)
     submit_everywhere("l2", 20000);
     run_all();
     check_log("b1 s1+s2 l1+l2 b2 ");
+}
+
+/* For one rank is enough. What is urgent may pass only what is ready behind it. */
+TEST(what_runs_apart_overtakes_nothing)
+{
+    config.fusion_threshold = 1 << 20;
+    for (int apart = 0; apart < 4; apart++) {
+        open_ranks("2,2", 4);
+        occupy();
+        submit_everywhere("long", 20000);
+        for (int r = 0; r < size; r++) {
+            submits_apart = r == apart;
+            ASSERT_OK(submit_elements(r, "a", 1, 5, &check_status));
+            submits_apart = false;
+        }
+        submit_everywhere("b", 1);
+        submit_everywhere("c", 1);
+        for (int r = 0; r < size; r++) {
+            submits_apart = r == apart;
+            ASSERT_OK(submit_elements(r, "d", 1, 9, &check_status));
+            submits_apart = false;
+        }
+        for (int r = 0; r < size; r++)
+            ASSERT_OK(submit_elements(r, "e", 1, 9, &check_status));
+        run_all();
+        check_log("long a b+c d e ");
+        close_ranks(NULL);
+    }
 }
 
 TEST(the_root_waits_for_the_cycle_time)
