@@ -120,7 +120,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     result = runner.Result()
     runner.run_soak(result)
     assert not result.failed
-    assert programs == {"simulate", "horovodrun", "ctest", "cmake"}
+    assert programs == {"simulate", "horovodrun", "python", "ctest", "cmake"}
 
 
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["full", "quick"])
