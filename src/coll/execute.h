@@ -21,7 +21,7 @@ void executor_destroy(struct executor *executor); /* after all jobs are done; NU
 /* Queues a job; not after an abort. Jobs of a channel start in this order, which must be equal on all ranks:
  * the next one starts when the one before has planned its last phase, so that all ranks queue the steps of a
  * link in one order, and still several jobs are under way at once. A job that is `apart`, on this rank at
- * least, has the whole executor to itself. */
+ * least, has the whole executor to itself; then the order must be equal across channels, too. */
 void executor_start(struct executor *executor, struct job *job);
 
 /* Moves what can be moved without waiting; true when anything moved or a job ended: call it again. Sets
