@@ -77,7 +77,7 @@ static void train(struct member *member)
     uint64_t state = test_seed(), own;
     int32_t ends[] = {0, member->size - 1}, set;
     CHECK_OK(hvd_process_set_add(member->context, ends, member->size > 1 ? 2 : 1, &set, &check_status));
-    for (int i = 0; i < 170; i++) {
+    for (int i = 0; i < 400; i++) {
         step(member, &state, member->size, 0);
         own = state;
         if (i % 10 == 5 && (member->rank == 0 || member->rank == member->size - 1))
