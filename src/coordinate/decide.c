@@ -137,7 +137,7 @@ static struct entry *merge(struct entry *a, struct entry *b)
 static struct entry *merge_sort(struct entry *first, size_t count)
 {
     struct entry *second = first;
-    for (size_t i = 0; i < count / 2; i++)
+    for (size_t i = 0; second && i < count / 2; i++)
         second = second->round->next;
     if (second == first) { /* one, or none */
         if (first)
