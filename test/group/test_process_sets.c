@@ -451,29 +451,31 @@ static void limit_one_rank(const char *transport, int limited)
 {
     static const char *const settings[] = {NULL};
     hvd_rendezvous *rendezvous;
-    char address[32];
+    char address[64] = "";
     pid_t children[2];
-    int gate[2]; /* both are forked before the server has anything to do */
-    CHECK(pipe(gate) == 0, "no pipe");
-    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
-    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    int addresses[2];
+    CHECK(pipe(addresses) == 0, "no pipe");
+    /* Both before there is another thread, whose locks a child would find taken. */
     for (int rank = 0; rank < 2; rank++) {
         children[rank] = fork();
         CHECK(children[rank] >= 0, "no fork");
         if (children[rank])
             continue;
-        char nothing;
-        close(gate[1]);
-        CHECK(read(gate[0], &nothing, 1) == 0, "the gate is broken");
-        close(gate[0]);
         alarm(120);
+        CHECK(read(addresses[0], address, sizeof address) == sizeof address, "no address");
+        close(addresses[0]);
+        close(addresses[1]);
         struct member member = {
             .rank = rank, .size = 2, .transport = transport, .settings = settings, .address = address};
         run_limited(&member, limited);
         _exit(0);
     }
-    close(gate[0]);
-    close(gate[1]);
+    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
+    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(write(addresses[1], address, sizeof address) == sizeof address, "the pipe is broken");
+    close(addresses[0]);
+    close(addresses[1]);
     for (int rank = 0; rank < 2; rank++) {
         int outcome;
         CHECK(waitpid(children[rank], &outcome, 0) == children[rank], "lost a child");
