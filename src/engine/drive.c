@@ -5,11 +5,12 @@
  * goes from polling to yielding to sleeping (backoff). A blocking call takes the lock with one
  * compare-and-swap and makes no system call unless it has to wait long.
  *
- *   state            lock    mesh       the progress thread sleeps in        until
- *   IDLE_ARMED       free    armed      mesh_sleep                           doorbell, socket, event,
- * deadline PROGRESS_THREAD  taken   disarmed   - CALLER           taken   disarmed   wait_for_release, or
- * mesh_sleep      release, or event, deadline POLLING          free    disarmed   mesh_sleep POLL_PERIOD,
- * event, deadline
+ *   state            lock   mesh      progress thread sleeps in  woken by
+ *   IDLE_ARMED       free   armed     mesh_sleep                 doorbell, socket, event, deadline
+ *   PROGRESS_THREAD  taken  disarmed  -                          -
+ *   CALLER           taken  disarmed  wait_for_release           release
+ *                                     or mesh_sleep              event, deadline
+ *   POLLING          free   disarmed  mesh_sleep                 POLL_PERIOD, event, deadline
  *
  * POLLING is IDLE_ARMED for a rank without anything under way whose callers come again and again: arming, and
  * the wake-up of a thread for each message, would cost them more than a peer's message that waits for
@@ -17,16 +18,16 @@
  *
  * Invariants; test/model checks them in all interleavings:
  *  1. Only the holder of the lock touches the meshes, the lanes, the executors and the fields of struct
- * hvd_context so marked. All shared words here are sequentially consistent, except hints.
+ *     hvd_context so marked. All shared words here are sequentially consistent, except hints.
  *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
- * MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under way
- * and the progress thread MUST poll periodically.
+ *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under
+ *     way and the progress thread MUST poll periodically.
  *  3. A thread that adds work (queue, added, leaving) MUST store it before it loads the lock. If it finds the
- * lock taken it need not wake a thread, since a release MUST look for such work after it has stored UNLOCKED.
+ *     lock taken it need not wake a thread: a release MUST look for such work after it has stored UNLOCKED.
  *  4. Work found by a release MUST be left to a thread that is awake: the releasing thread wakes the progress
- * thread. Another thread may take the lock first; its own release finds what is left.
+ *     thread. Another thread may take the lock first; its own release finds what is left.
  *  5. The progress thread sleeps until the deadline it has loaded. The release that stores an earlier one
- * MUST wake it, whichever thread takes the lock next: no later release can see that it was earlier.
+ *     MUST wake it, whichever thread takes the lock next: no later release can see that it was earlier.
  *  6. A thread MUST announce a sleep in the word that the other side reads (thread_waits, HANDLE_AWAITED by
  *     compare-and-swap) before the futex compares the value that the other side changes.
  *  7. After mesh_sleep the progress thread MUST try the lock: the event it has cleared may have been for it.
@@ -367,7 +368,7 @@ hvd_code drive_start_thread(struct hvd_context *context, hvd_status *status)
 {
     int error = thread_start(&context->progress_thread, run_progress_thread, context);
     if (error)
-        return status_set_errno(status, error, "rank %d can't start its background thread",
+        return status_set_errno(status, error, "rank %d can't start its progress thread",
                                 context->placement.rank);
     context->thread_running = true;
     return HVD_OK;

@@ -84,7 +84,7 @@ void *mesh_next_resumed(struct mesh *hub);
  *   mesh_sleep   blocks until a ring, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
  *   mesh_disarm  from here on nobody rings
  * Every mesh that is not suspended is armed; mesh_sleep and mesh_wake are for a hub.
- * mesh_sleep may be called by another thread than the one that drives; that is how the background thread
+ * mesh_sleep may be called without the progress lock; that is how the progress thread
  * listens while a waiting caller works: it stays inside mesh_sleep, and only arm and disarm change hands. */
 bool mesh_arm(struct mesh *mesh);
 
