@@ -24,11 +24,11 @@ struct borrowed;
 struct lending {
     struct ring_memory *out, *in;        /* of the first channel: what is granted is written there */
     const uint8_t *own_id, *id;          /* of the segments of this rank and of the peer */
-    uint64_t offered;                    /* the newest of this process's arenas that the peer was told of */
+    uint64_t offered;                    /* the newest of this process's arenas whose descriptor was sent */
     struct borrowed *borrowed;           /* the peer's arenas, the newest first */
     int readers;                         /* links with bytes of the peer's memory still to be read */
     bool refuses;                        /* one could not be mapped: no later one is granted */
-    bool probed;                         /* the peer was told of the token */
+    bool probed;                         /* the token's address was sent */
     uint8_t token[SEGMENT_ID_BYTES];     /* the own segment's id, in this process's own memory */
     uintptr_t readable[LENDING_REGIONS]; /* of this process: some that direct reads reach, by number */
     pid_t process;                       /* the peer's, as seen from here */

@@ -186,7 +186,7 @@ static void submit_again(void *argument, const hvd_status *status)
     member->argument = member; /* it was called */
 }
 
-/* The root says no farewell, so rank 1 gives up, and refuses what its callbacks submit then. */
+/* The root acknowledges no shutdown, so rank 1 times out and refuses what its callbacks submit then. */
 static void shut_down_beside_frozen_root(struct member *member)
 {
     float value = 1, never = 1;
