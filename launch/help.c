@@ -157,15 +157,15 @@ static bool abbreviates(const char *name, const char *whole)
     return false;
 }
 
-static void consider(const char *candidate, const char *name, const char **best, int *least)
+static void consider(const char *attempt, const char *name, const char **best, int *least)
 {
-    if (!*candidate)
+    if (!*attempt)
         return;
-    bool begins = strncmp(name, candidate, strlen(name)) == 0;
-    int letters = begins ? 0 : abbreviates(name, candidate) ? 1 : distance(name, candidate);
+    bool begins = strncmp(name, attempt, strlen(name)) == 0;
+    int letters = begins ? 0 : abbreviates(name, attempt) ? 1 : distance(name, attempt);
     if (letters < *least) {
         *least = letters;
-        *best = candidate;
+        *best = attempt;
     }
 }
 

@@ -3,8 +3,8 @@
 #include "base/log.h"
 
 #include "base/append.h"
+#include "base/c_locale.h"
 #include "base/held.h"
-#include "base/plain.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static atomic_bool hide_time;
 hvd_code log_configure(const struct settings *settings, hvd_status *status)
 {
     for (int level = 0; level <= LOG_FATAL; level++) {
-        if (strcasecmp_l(settings->log_level, level_names[level], plain_locale()) == 0) {
+        if (strcasecmp_l(settings->log_level, level_names[level], c_locale()) == 0) {
             atomic_store(&lowest_level, level);
             atomic_store(&hide_time, settings->log_hide_time);
             return HVD_OK;

@@ -1,7 +1,7 @@
 /* settings.c - parse, check and keep the settings of settings.def. One thread per struct. */
 #include "base/settings.h"
 
-#include "base/plain.h"
+#include "base/c_locale.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static hvd_code parse_number(const struct setting *setting, const char *value, c
 {
     char *end;
     errno = 0;
-    *number = strtod_l(value, &end, plain_locale());
+    *number = strtod_l(value, &end, c_locale());
     if (end == value || *end || errno || isnan(*number))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is not a number (%s)", source, value,
                           setting->help);
@@ -84,8 +84,8 @@ static hvd_code parse_boolean(const struct setting *setting, const char *value, 
 {
     static const char *const yes[] = {"true", "yes", "on"}, *const no[] = {"false", "no", "off"};
     for (int i = 0; i < 3; i++) {
-        *result = strcasecmp_l(value, yes[i], plain_locale()) == 0;
-        if (*result || strcasecmp_l(value, no[i], plain_locale()) == 0)
+        *result = strcasecmp_l(value, yes[i], c_locale()) == 0;
+        if (*result || strcasecmp_l(value, no[i], c_locale()) == 0)
             return HVD_OK;
     }
     double number;

@@ -1,4 +1,5 @@
-/* algorithms.c - the table of all algorithms and the choice among them; see job.h. Constant; any thread. */
+/* algorithms.c - the table of all algorithms and the choice among them; see collective.h. Constant; any
+ * thread. */
 #include "base/append.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -53,19 +54,20 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
 }
 
 /* In a set of one rank the result of a reduction is the scaled input. */
-static void plan_alone(const struct job *job, struct schedule *schedule)
+static void plan_alone(const struct collective *collective, struct schedule *schedule)
 {
-    bool scales = job->prescale != 1 || job->postscale != 1;
-    if (scales || !vector_same(&job->input, &job->output))
-        copy_add((struct range){0, job->output.length}, true, schedule);
+    bool scales = collective->prescale != 1 || collective->postscale != 1;
+    if (scales || !vector_same(&collective->input, &collective->output))
+        copy_add((struct range){0, collective->output.length}, true, schedule);
 }
 
-hvd_code algorithm_plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+hvd_code algorithm_plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                        hvd_status *status)
 {
     *more = false;
-    if (job->size > 1 || !operation_reduces(job->operation))
-        return job->algorithm->plan(job, phase, schedule, more, status);
-    plan_alone(job, schedule);
+    if (collective->size > 1 || !operation_reduces(collective->operation))
+        return collective->algorithm->plan(collective, phase, schedule, more, status);
+    plan_alone(collective, schedule);
     return HVD_OK;
 }
 

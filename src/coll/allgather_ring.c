@@ -10,9 +10,9 @@
  *
  *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
  *
- * While the lengths go around, the job's output is the table of lengths. */
+ * While the lengths go around, the collective's output is the table of lengths. */
 #include "base/status.h"
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coll/pattern.h"
 
 #include <stdlib.h>
@@ -20,41 +20,42 @@
 
 /* ---- lengths -------------------------------------------------------------------------------------- */
 
-/* The job's scratch: three tables of [rank * tensors + tensor]. */
+/* The collective's scratch: three tables of [rank * tensors + tensor]. */
 struct lengths {
     struct span span; /* of the rows, as a vector */
     size_t start;
-    struct vector output; /* the job's own, put aside */
+    struct vector output; /* the collective's own, put aside */
     uint64_t *bytes;      /* how long a block is */
     uint64_t *offsets;    /* where in the output it lies */
     uint64_t rows[];      /* what the ranks say */
 };
 
-static hvd_code lengths_begin(struct job *job, hvd_status *status)
+static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
 {
-    size_t tensors = (size_t)job->tensors;
-    size_t entries = (size_t)job->size * tensors;
+    size_t tensors = (size_t)collective->tensors;
+    size_t entries = (size_t)collective->size * tensors;
     struct lengths *lengths = malloc(sizeof *lengths + 3 * entries * sizeof(uint64_t));
     if (!lengths)
         return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the lengths of allgather's %d tensors",
-                          job->tensors);
+                          collective->tensors);
     lengths->bytes = lengths->rows + entries;
     lengths->offsets = lengths->bytes + entries;
     lengths->span = (struct span){(char *)lengths->rows, entries * sizeof(uint64_t)};
-    memcpy(lengths->rows + (size_t)job->rank * tensors, job->own_rows, tensors * sizeof(uint64_t));
-    lengths->output = job->output;
-    job->scratch = lengths;
-    job->output = (struct vector){&lengths->span, &lengths->start, 1, 0};
-    vector_measure(&job->output);
+    memcpy(lengths->rows + (size_t)collective->rank * tensors, collective->own_rows,
+           tensors * sizeof(uint64_t));
+    lengths->output = collective->output;
+    collective->scratch = lengths;
+    collective->output = (struct vector){&lengths->span, &lengths->start, 1, 0};
+    vector_measure(&collective->output);
     return HVD_OK;
 }
 
 /* The lengths of `count` ranks from rank `first` on, around the end. */
-static void lengths_add(const struct job *job, enum step_kind kind, int peer, int first, int count,
-                        struct schedule *schedule)
+static void lengths_add(const struct collective *collective, enum step_kind kind, int peer, int first,
+                        int count, struct schedule *schedule)
 {
-    size_t row = (size_t)job->tensors * sizeof(uint64_t);
-    int to_end = job->size - first;
+    size_t row = (size_t)collective->tensors * sizeof(uint64_t);
+    int to_end = collective->size - first;
     int head = count < to_end ? count : to_end;
     struct step step = {.kind = kind, .buffer = BUFFER_OUTPUT, .peer = peer, .gate = STEP_NO_GATE};
     step.offset = (size_t)first * row;
@@ -65,29 +66,31 @@ static void lengths_add(const struct job *job, enum step_kind kind, int peer, in
     schedule_add(schedule, step);
 }
 
-static void plan_lengths(const struct job *job, int round, struct schedule *schedule)
+static void plan_lengths(const struct collective *collective, int round, struct schedule *schedule)
 {
     int distance = 1 << round;
-    int missing = job->size - distance;
+    int missing = collective->size - distance;
     int count = distance < missing ? distance : missing;
-    int to = pattern_shift(job->rank, distance, job->size);
-    int from = pattern_shift(job->rank, -distance, job->size);
-    lengths_add(job, STEP_SEND, to, pattern_shift(job->rank, 1 - count, job->size), count, schedule);
-    lengths_add(job, STEP_RECEIVE, from, pattern_shift(from, 1 - count, job->size), count, schedule);
+    int to = pattern_shift(collective->rank, distance, collective->size);
+    int from = pattern_shift(collective->rank, -distance, collective->size);
+    lengths_add(collective, STEP_SEND, to, pattern_shift(collective->rank, 1 - count, collective->size),
+                count, schedule);
+    lengths_add(collective, STEP_RECEIVE, from, pattern_shift(from, 1 - count, collective->size), count,
+                schedule);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------------- */
 
 /* The blocks of a tensor lie one after the other by rank, and the tensors one after the other. */
-static hvd_code blocks_lay_out(const struct job *job, hvd_status *status)
+static hvd_code blocks_lay_out(const struct collective *collective, hvd_status *status)
 {
-    struct lengths *lengths = job->scratch;
+    struct lengths *lengths = collective->scratch;
     uint64_t end = 0;
-    for (int tensor = 0; tensor < job->tensors; tensor++) {
-        for (int rank = 0; rank < job->size; rank++) {
-            size_t entry = (size_t)rank * (size_t)job->tensors + (size_t)tensor;
+    for (int tensor = 0; tensor < collective->tensors; tensor++) {
+        for (int rank = 0; rank < collective->size; rank++) {
+            size_t entry = (size_t)rank * (size_t)collective->tensors + (size_t)tensor;
             lengths->offsets[entry] = end;
-            if (__builtin_mul_overflow(lengths->rows[entry], job->row_bytes[tensor],
+            if (__builtin_mul_overflow(lengths->rows[entry], collective->row_bytes[tensor],
                                        &lengths->bytes[entry]) ||
                 __builtin_add_overflow(end, lengths->bytes[entry], &end))
                 return status_set(
@@ -99,10 +102,11 @@ static hvd_code blocks_lay_out(const struct job *job, hvd_status *status)
     return HVD_OK;
 }
 
-static struct step block_step(const struct job *job, enum step_kind kind, int peer, int rank, int tensor)
+static struct step block_step(const struct collective *collective, enum step_kind kind, int peer, int rank,
+                              int tensor)
 {
-    const struct lengths *lengths = job->scratch;
-    size_t entry = (size_t)rank * (size_t)job->tensors + (size_t)tensor;
+    const struct lengths *lengths = collective->scratch;
+    size_t entry = (size_t)rank * (size_t)collective->tensors + (size_t)tensor;
     return (struct step){.kind = kind,
                          .buffer = BUFFER_OUTPUT,
                          .peer = peer,
@@ -112,32 +116,32 @@ static struct step block_step(const struct job *job, enum step_kind kind, int pe
 }
 
 /* This rank's own blocks go out from the input, so that they need not wait for the copy. */
-static void plan_own(const struct job *job, int right, struct schedule *schedule)
+static void plan_own(const struct collective *collective, int right, struct schedule *schedule)
 {
     size_t from = 0;
-    for (int tensor = 0; tensor < job->tensors; tensor++) {
-        struct step copy = block_step(job, STEP_COPY, 0, job->rank, tensor);
+    for (int tensor = 0; tensor < collective->tensors; tensor++) {
+        struct step copy = block_step(collective, STEP_COPY, 0, collective->rank, tensor);
         copy.from = from;
         schedule_add(schedule, copy);
-        struct step send = block_step(job, STEP_SEND, right, job->rank, tensor);
+        struct step send = block_step(collective, STEP_SEND, right, collective->rank, tensor);
         send.buffer = BUFFER_INPUT;
         send.offset = from;
-        if (job->size > 1)
+        if (collective->size > 1)
             schedule_add(schedule, send);
         from += copy.length;
     }
 }
 
-static void plan_blocks(const struct job *job, struct schedule *schedule)
+static void plan_blocks(const struct collective *collective, struct schedule *schedule)
 {
-    int left = pattern_shift(job->rank, -1, job->size);
-    int right = pattern_shift(job->rank, 1, job->size);
-    plan_own(job, right, schedule);
-    for (int turn = 1; turn < job->size; turn++) {
-        int rank = pattern_shift(job->rank, -turn, job->size);
-        for (int tensor = 0; tensor < job->tensors; tensor++) {
-            int receive = schedule_add(schedule, block_step(job, STEP_RECEIVE, left, rank, tensor));
-            struct step send = block_step(job, STEP_SEND, right, rank, tensor);
+    int left = pattern_shift(collective->rank, -1, collective->size);
+    int right = pattern_shift(collective->rank, 1, collective->size);
+    plan_own(collective, right, schedule);
+    for (int turn = 1; turn < collective->size; turn++) {
+        int rank = pattern_shift(collective->rank, -turn, collective->size);
+        for (int tensor = 0; tensor < collective->tensors; tensor++) {
+            int receive = schedule_add(schedule, block_step(collective, STEP_RECEIVE, left, rank, tensor));
+            struct step send = block_step(collective, STEP_SEND, right, rank, tensor);
             send.gate = receive;
             if (rank != right)
                 schedule_add(schedule, send);
@@ -145,23 +149,24 @@ static void plan_blocks(const struct job *job, struct schedule *schedule)
     }
 }
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
-    int rounds = pattern_rounds(job->size);
+    int rounds = pattern_rounds(collective->size);
     *more = phase < rounds;
-    if (phase == 0 && lengths_begin(job, status) != HVD_OK)
+    if (phase == 0 && lengths_begin(collective, status) != HVD_OK)
         return HVD_OUT_OF_MEMORY;
     if (phase < rounds) {
-        plan_lengths(job, phase, schedule);
+        plan_lengths(collective, phase, schedule);
         return HVD_OK;
     }
-    struct lengths *lengths = job->scratch;
-    job->output = lengths->output;
-    hvd_code code = blocks_lay_out(job, status);
+    struct lengths *lengths = collective->scratch;
+    collective->output = lengths->output;
+    hvd_code code = blocks_lay_out(collective, status);
     if (code == HVD_OK)
-        code = job->gathered(job, lengths->rows, status);
+        code = collective->gathered(collective, lengths->rows, status);
     if (code == HVD_OK)
-        plan_blocks(job, schedule);
+        plan_blocks(collective, schedule);
     return code;
 }
 

@@ -11,19 +11,20 @@ int copy_add(struct range range, bool last, struct schedule *schedule)
                                                 .from = range.offset});
 }
 
-struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule)
+struct contribution contribution_add(const struct collective *collective, struct range range,
+                                     struct schedule *schedule)
 {
-    if (job->prescale == 1)
+    if (collective->prescale == 1)
         return (struct contribution){BUFFER_INPUT, STEP_NO_GATE};
     return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule)};
 }
 
-int step_add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
+int step_add(const struct collective *collective, struct schedule *schedule, enum step_kind kind, int peer,
              struct contribution source)
 {
     return schedule_add(schedule, (struct step){.kind = kind,
                                                 .buffer = source.buffer,
                                                 .peer = peer,
                                                 .gate = source.gate,
-                                                .length = job->output.length});
+                                                .length = collective->output.length});
 }

@@ -2,7 +2,7 @@
 #ifndef HVD_COLL_ALLREDUCE_H
 #define HVD_COLL_ALLREDUCE_H
 
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coll/pattern.h"
 
 /* Where this rank's own contribution to a range lies, and the step after which it is there. */
@@ -12,10 +12,11 @@ struct contribution {
 };
 
 /* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
-struct contribution contribution_add(const struct job *job, struct range range, struct schedule *schedule);
+struct contribution contribution_add(const struct collective *collective, struct range range,
+                                     struct schedule *schedule);
 
 /* A step of the whole vector, gated as `source` is, which it takes where it reads a buffer; its index. */
-int step_add(const struct job *job, struct schedule *schedule, enum step_kind kind, int peer,
+int step_add(const struct collective *collective, struct schedule *schedule, enum step_kind kind, int peer,
              struct contribution source);
 
 /* output[range] = input[range], prescaled; the index of the step. */

@@ -25,12 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The job's scratch. Until the gather the job's output is: its tensors, the room, own products, the
- * partner's.
+/* The collective's scratch. Until the gather the collective's output is: its tensors, the room, own products,
+ * the partner's.
  */
 struct adasum {
     const struct adasum_kernels *kernels;
-    struct vector tensors; /* the job's output as it was: a span for each */
+    struct vector tensors; /* the collective's output as it was: a span for each */
     struct range kept;     /* of the tensors: where this rank computes */
     char *room;            /* what the partner has there */
     int distance;          /* to the partner; the power of two itself: folding */
@@ -47,27 +47,27 @@ struct factors {
 
 /* ---- ranges --------------------------------------------------------------------------------------- */
 
-static struct range half_of(const struct job *job, struct range range, bool upper)
+static struct range half_of(const struct collective *collective, struct range range, bool upper)
 {
-    struct range half = pattern_block(range.length, hvd_dtype_size(job->dtype), 2, upper);
+    struct range half = pattern_block(range.length, hvd_dtype_size(collective->dtype), 2, upper);
     return (struct range){range.offset + half.offset, half.length};
 }
 
 /* What a rank below the power of two has at the end: each merge has halved it. */
-static struct range block_of(const struct job *job, size_t length, int rank)
+static struct range block_of(const struct collective *collective, size_t length, int rank)
 {
     struct range range = {0, length};
-    for (int distance = 1; distance < pattern_power(job->size); distance *= 2)
-        range = half_of(job, range, rank & distance);
+    for (int distance = 1; distance < pattern_power(collective->size); distance *= 2)
+        range = half_of(collective, range, rank & distance);
     return range;
 }
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
-static size_t room_length(const struct job *job, bool folds)
+static size_t room_length(const struct collective *collective, bool folds)
 {
-    struct range whole = {0, job->output.length};
-    return folds ? whole.length : half_of(job, whole, false).length;
+    struct range whole = {0, collective->output.length};
+    return folds ? whole.length : half_of(collective, whole, false).length;
 }
 
 static struct vector extended(const struct vector *tensors, struct span *spans, size_t *starts)
@@ -77,26 +77,26 @@ static struct vector extended(const struct vector *tensors, struct span *spans, 
     return (struct vector){spans, starts, tensors->count + 3, 0};
 }
 
-static hvd_code begin(struct job *job, hvd_status *status)
+static hvd_code begin(struct collective *collective, hvd_status *status)
 {
-    int power = pattern_power(job->size);
-    bool folds = job->rank + power < job->size;
-    size_t count = (size_t)job->output.count, room = room_length(job, folds);
+    int power = pattern_power(collective->size);
+    bool folds = collective->rank + power < collective->size;
+    size_t count = (size_t)collective->output.count, room = room_length(collective, folds);
     size_t lists = (count + 3) * (sizeof(struct span) + sizeof(size_t)) +
                    count * (2 * sizeof(struct products) + sizeof(struct factors)) +
                    (size_t)power * sizeof(int);
     struct adasum *a = malloc(sizeof *a + lists + room);
     if (!a)
         return status_set(status, HVD_OUT_OF_MEMORY,
-                          "rank %d has no memory for the %zu bytes that Adasum needs", job->rank,
+                          "rank %d has no memory for the %zu bytes that Adasum needs", collective->rank,
                           lists + room);
     struct span *spans = (struct span *)(a + 1);
     struct products *products = (struct products *)(spans + count + 3);
     struct factors *factors = (struct factors *)(products + 2 * count);
     size_t *starts = (size_t *)(factors + count);
-    *a = (struct adasum){.kernels = adasum_kernels(job->dtype),
-                         .tensors = job->output,
-                         .kept = {0, job->output.length},
+    *a = (struct adasum){.kernels = adasum_kernels(collective->dtype),
+                         .tensors = collective->output,
+                         .kept = {0, collective->output.length},
                          .distance = folds ? power : 1,
                          .folding = folds,
                          .own = products,
@@ -104,13 +104,13 @@ static hvd_code begin(struct job *job, hvd_status *status)
                          .factors = factors,
                          .gates = (int *)(starts + count + 3)};
     a->room = (char *)(a->gates + power); /* power is even: aligned for every type */
-    job->output = extended(&a->tensors, spans, starts);
+    collective->output = extended(&a->tensors, spans, starts);
     spans[count] = (struct span){a->room, room};
     spans[count + 1] = (struct span){(char *)a->own, count * sizeof *products};
     spans[count + 2] = (struct span){(char *)a->theirs, count * sizeof *products};
     memset(a->theirs, 0, count * sizeof *products);
-    vector_measure(&job->output);
-    job->scratch = a;
+    vector_measure(&collective->output);
+    collective->scratch = a;
     return HVD_OK;
 }
 
@@ -128,16 +128,16 @@ static void compute_piece(struct adasum *a, bool multiplies, int tensor, size_t 
 }
 
 /* A step in the room multiplies, one among the tensors adds. */
-static void compute(struct job *job, const struct step *step, size_t done, size_t length)
+static void compute(struct collective *collective, const struct step *step, size_t done, size_t length)
 {
-    struct adasum *a = job->scratch;
+    struct adasum *a = collective->scratch;
     bool multiplies = step->offset >= a->tensors.length;
     size_t offset = (multiplies ? a->kept.offset : step->offset) + done, end = offset + length;
     for (int tensor = vector_find(&a->tensors, offset); offset < end; tensor++) {
         size_t after = a->tensors.starts[tensor] + a->tensors.spans[tensor].length;
         size_t piece = (after < end ? after : end) - offset;
         if (piece)
-            compute_piece(a, multiplies, tensor, offset, piece / hvd_dtype_size(job->dtype));
+            compute_piece(a, multiplies, tensor, offset, piece / hvd_dtype_size(collective->dtype));
         offset += piece;
     }
 }
@@ -155,14 +155,14 @@ static int add_step(struct schedule *schedule, enum step_kind kind, int peer, st
 }
 
 /* The first merge takes this rank's contribution, which has to be moved to the output. */
-static void plan_send(const struct job *job, int partner, struct range sent, bool first,
+static void plan_send(const struct collective *collective, int partner, struct range sent, bool first,
                       struct schedule *schedule)
 {
-    const struct adasum *a = job->scratch;
+    const struct adasum *a = collective->scratch;
     struct contribution from = {BUFFER_OUTPUT, STEP_NO_GATE};
     if (first) {
-        from = contribution_add(job, sent, schedule);
-        if (job->prescale != 1 || !vector_same(&job->input, &a->tensors))
+        from = contribution_add(collective, sent, schedule);
+        if (collective->prescale != 1 || !vector_same(&collective->input, &a->tensors))
             copy_add(a->kept, false, schedule);
     }
     int send = add_step(schedule, STEP_SEND, partner, sent, from.gate);
@@ -170,17 +170,17 @@ static void plan_send(const struct job *job, int partner, struct range sent, boo
         schedule->steps[send].buffer = from.buffer;
 }
 
-static void plan_operands(struct job *job, bool first, struct schedule *schedule)
+static void plan_operands(struct collective *collective, bool first, struct schedule *schedule)
 {
-    struct adasum *a = job->scratch;
+    struct adasum *a = collective->scratch;
     struct range sent = {0, 0};
-    int partner = a->folding ? job->rank + a->distance : job->rank ^ a->distance;
-    a->upper = partner < job->rank;
+    int partner = a->folding ? collective->rank + a->distance : collective->rank ^ a->distance;
+    a->upper = partner < collective->rank;
     if (!a->folding) {
-        sent = half_of(job, a->kept, !a->upper);
-        a->kept = half_of(job, a->kept, a->upper);
+        sent = half_of(collective, a->kept, !a->upper);
+        a->kept = half_of(collective, a->kept, a->upper);
     }
-    plan_send(job, partner, sent, first, schedule);
+    plan_send(collective, partner, sent, first, schedule);
     struct range room = {a->tensors.length, a->kept.length};
     int receive = add_step(schedule, STEP_RECEIVE, partner, room, STEP_NO_GATE);
     add_step(schedule, STEP_COMPUTE, 0, room, receive);
@@ -188,12 +188,12 @@ static void plan_operands(struct job *job, bool first, struct schedule *schedule
     a->round = 1;
 }
 
-static void plan_products(struct job *job, struct schedule *schedule)
+static void plan_products(struct collective *collective, struct schedule *schedule)
 {
-    struct adasum *a = job->scratch;
-    const size_t *starts = job->output.starts + a->tensors.count;
+    struct adasum *a = collective->scratch;
+    const size_t *starts = collective->output.starts + a->tensors.count;
     struct range own = {starts[1], starts[2] - starts[1]}, theirs = {starts[2], own.length};
-    int partner = job->rank ^ a->round;
+    int partner = collective->rank ^ a->round;
     add_step(schedule, STEP_SEND, partner, own, STEP_NO_GATE);
     add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
     a->round *= 2;
@@ -226,46 +226,49 @@ static void weigh(struct adasum *a, double postscale)
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
 /* Blocks go back the way that the halves came, every byte as soon as it is there. */
-static void plan_gather(const struct job *job, int own, struct schedule *schedule)
+static void plan_gather(const struct collective *collective, int own, struct schedule *schedule)
 {
-    const struct adasum *a = job->scratch;
-    int power = pattern_power(job->size);
+    const struct adasum *a = collective->scratch;
+    int power = pattern_power(collective->size);
     size_t length = a->tensors.length;
     a->gates[0] = own;
     for (int distance = power / 2; distance > 0; distance /= 2) {
-        int partner = job->rank ^ distance;
+        int partner = collective->rank ^ distance;
         for (int x = 0; x < power; x += 2 * distance) {
-            add_step(schedule, STEP_SEND, partner, block_of(job, length, job->rank ^ x), a->gates[x]);
-            struct range theirs = block_of(job, length, partner ^ x);
+            add_step(schedule, STEP_SEND, partner, block_of(collective, length, collective->rank ^ x),
+                     a->gates[x]);
+            struct range theirs = block_of(collective, length, partner ^ x);
             a->gates[x + distance] = add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
         }
     }
-    for (int x = 0; x < power && job->rank + power < job->size; x++)
-        add_step(schedule, STEP_SEND, job->rank + power, block_of(job, length, job->rank ^ x), a->gates[x]);
+    for (int x = 0; x < power && collective->rank + power < collective->size; x++)
+        add_step(schedule, STEP_SEND, collective->rank + power,
+                 block_of(collective, length, collective->rank ^ x), a->gates[x]);
 }
 
 /* A rank beyond the power of two gives its part away; the result can't come before all of that has left. */
-static void plan_folded(const struct job *job, int partner, struct schedule *schedule)
+static void plan_folded(const struct collective *collective, int partner, struct schedule *schedule)
 {
-    struct range whole = {0, job->output.length};
-    struct contribution from = contribution_add(job, whole, schedule);
+    struct range whole = {0, collective->output.length};
+    struct contribution from = contribution_add(collective, whole, schedule);
     int send = add_step(schedule, STEP_SEND, partner, whole, from.gate);
     if (!schedule->failed)
         schedule->steps[send].buffer = from.buffer;
-    for (int x = 0; x < pattern_power(job->size); x++)
-        add_step(schedule, STEP_RECEIVE, partner, block_of(job, whole.length, partner ^ x), STEP_NO_GATE);
+    for (int x = 0; x < pattern_power(collective->size); x++)
+        add_step(schedule, STEP_RECEIVE, partner, block_of(collective, whole.length, partner ^ x),
+                 STEP_NO_GATE);
 }
 
 /* True when it was the last merge. */
-static bool plan_result(struct job *job, struct schedule *schedule)
+static bool plan_result(struct collective *collective, struct schedule *schedule)
 {
-    struct adasum *a = job->scratch;
-    bool last = !a->folding && 2 * a->distance == pattern_power(job->size);
-    weigh(a, last ? job->postscale : 1);
+    struct adasum *a = collective->scratch;
+    bool last = !a->folding && 2 * a->distance == pattern_power(collective->size);
+    weigh(a, last ? collective->postscale : 1);
     int add = add_step(schedule, STEP_COMPUTE, 0, a->kept, STEP_NO_GATE);
     if (last) {
-        plan_gather(job, add, schedule);
-        job->output = a->tensors;
+        plan_gather(collective, add, schedule);
+        collective->output = a->tensors;
     }
     a->distance = a->folding ? 1 : 2 * a->distance;
     a->folding = false;
@@ -273,25 +276,26 @@ static bool plan_result(struct job *job, struct schedule *schedule)
     return last;
 }
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
-    int power = pattern_power(job->size);
-    *more = job->rank < power;
-    if (job->rank >= power) {
-        plan_folded(job, job->rank - power, schedule);
+    int power = pattern_power(collective->size);
+    *more = collective->rank < power;
+    if (collective->rank >= power) {
+        plan_folded(collective, collective->rank - power, schedule);
         return HVD_OK;
     }
-    if (phase == 0 && begin(job, status))
+    if (phase == 0 && begin(collective, status))
         return HVD_OUT_OF_MEMORY;
-    struct adasum *a = job->scratch;
+    struct adasum *a = collective->scratch;
     if (a->round > 1)
         products_add(a);
     if (a->round == 0)
-        plan_operands(job, phase == 0, schedule);
+        plan_operands(collective, phase == 0, schedule);
     else if (!a->folding && a->round <= a->distance)
-        plan_products(job, schedule);
+        plan_products(collective, schedule);
     else
-        *more = !plan_result(job, schedule);
+        *more = !plan_result(collective, schedule);
     return HVD_OK;
 }
 

@@ -13,23 +13,26 @@
 
 #include <limits.h>
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int before = job->rank - 1, after = job->rank + 1;
-    bool is_last = after == job->size;
-    struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
+    int before = collective->rank - 1, after = collective->rank + 1;
+    bool is_last = after == collective->size;
+    struct contribution value =
+        contribution_add(collective, (struct range){0, collective->output.length}, schedule);
     if (before >= 0)
-        value = (struct contribution){BUFFER_OUTPUT, step_add(job, schedule, STEP_REDUCE, before, value)};
+        value =
+            (struct contribution){BUFFER_OUTPUT, step_add(collective, schedule, STEP_REDUCE, before, value)};
     if (is_last && !schedule->failed)
         schedule->steps[value.gate].last = true;
     if (!is_last) {
-        step_add(job, schedule, STEP_SEND, after, value);
+        step_add(collective, schedule, STEP_SEND, after, value);
         value = (struct contribution){BUFFER_OUTPUT, STEP_NO_GATE};
-        value.gate = step_add(job, schedule, STEP_RECEIVE, after, value);
+        value.gate = step_add(collective, schedule, STEP_RECEIVE, after, value);
     }
     if (before >= 0)
-        step_add(job, schedule, STEP_SEND, before, value);
+        step_add(collective, schedule, STEP_SEND, before, value);
     return HVD_OK;
 }
 

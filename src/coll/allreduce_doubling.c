@@ -20,41 +20,43 @@ static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
 }
 
 /* A rank beyond the power of two gives its part away and waits for the result. */
-static void plan_folded(const struct job *job, struct schedule *schedule, int partner,
+static void plan_folded(const struct collective *collective, struct schedule *schedule, int partner,
                         struct contribution value)
 {
-    int send = step_add(job, schedule, STEP_SEND, partner, value);
-    step_add(job, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
+    int send = step_add(collective, schedule, STEP_SEND, partner, value);
+    step_add(collective, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
 }
 
-static struct contribution exchange(const struct job *job, struct schedule *schedule, int partner,
-                                    struct contribution value)
+static struct contribution exchange(const struct collective *collective, struct schedule *schedule,
+                                    int partner, struct contribution value)
 {
-    value.gate = step_add(job, schedule, STEP_SEND, partner, value);
-    int reduce = step_add(job, schedule, STEP_REDUCE, partner, value);
+    value.gate = step_add(collective, schedule, STEP_SEND, partner, value);
+    int reduce = step_add(collective, schedule, STEP_REDUCE, partner, value);
     return (struct contribution){BUFFER_OUTPUT, reduce};
 }
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int power = pattern_power(job->size);
-    struct contribution value = contribution_add(job, (struct range){0, job->output.length}, schedule);
-    if (job->rank >= power) {
-        plan_folded(job, schedule, job->rank - power, value);
+    int power = pattern_power(collective->size);
+    struct contribution value =
+        contribution_add(collective, (struct range){0, collective->output.length}, schedule);
+    if (collective->rank >= power) {
+        plan_folded(collective, schedule, collective->rank - power, value);
         return HVD_OK;
     }
-    int folded = job->rank + power < job->size ? job->rank + power : -1;
+    int folded = collective->rank + power < collective->size ? collective->rank + power : -1;
     if (folded >= 0) {
-        int reduce = step_add(job, schedule, STEP_REDUCE, folded, value);
+        int reduce = step_add(collective, schedule, STEP_REDUCE, folded, value);
         value = (struct contribution){BUFFER_OUTPUT, reduce};
     }
     for (int distance = 1; distance < power; distance *= 2)
-        value = exchange(job, schedule, job->rank ^ distance, value);
+        value = exchange(collective, schedule, collective->rank ^ distance, value);
     if (!schedule->failed)
         schedule->steps[value.gate].last = true;
     if (folded >= 0)
-        step_add(job, schedule, STEP_SEND, folded, value);
+        step_add(collective, schedule, STEP_SEND, folded, value);
     return HVD_OK;
 }
 

@@ -18,59 +18,63 @@
 /* A long vector goes round in pieces: what was reduced is sent on while it lies in the cache. */
 #define PIECE_LIMIT 128
 
-static struct range piece_of(const struct job *job, int pieces, int index)
+static struct range piece_of(const struct collective *collective, int pieces, int index)
 {
-    return pattern_block(job->output.length, hvd_dtype_size(job->dtype), pieces, index);
+    return pattern_block(collective->output.length, hvd_dtype_size(collective->dtype), pieces, index);
 }
 
-static int count_pieces(const struct job *job)
+static int count_pieces(const struct collective *collective)
 {
-    size_t pieces = job->output.length / ((size_t)job->size * job->piece_bytes);
+    size_t pieces = collective->output.length / ((size_t)collective->size * collective->piece_bytes);
     return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
 }
 
-static struct range block_of(const struct job *job, struct range piece, int index)
+static struct range block_of(const struct collective *collective, struct range piece, int index)
 {
-    struct range block = pattern_block(piece.length, hvd_dtype_size(job->dtype), job->size, index);
+    struct range block =
+        pattern_block(piece.length, hvd_dtype_size(collective->dtype), collective->size, index);
     block.offset += piece.offset;
     return block;
 }
 
-static int receive_from_left(const struct job *job, struct schedule *schedule, struct range block)
+static int receive_from_left(const struct collective *collective, struct schedule *schedule,
+                             struct range block)
 {
     return schedule_add(schedule, (struct step){.kind = STEP_RECEIVE,
-                                                .peer = pattern_shift(job->rank, -1, job->size),
+                                                .peer = pattern_shift(collective->rank, -1, collective->size),
                                                 .gate = STEP_NO_GATE,
                                                 .offset = block.offset,
                                                 .length = block.length});
 }
 
 /* What comes in goes out in the next turn as it is. */
-static void ring_gather(const struct job *job, struct range piece, struct contribution outgoing,
+static void ring_gather(const struct collective *collective, struct range piece, struct contribution outgoing,
                         struct schedule *schedule)
 {
-    for (int turn = 0; turn < job->size - 1; turn++) {
-        int to_send = pattern_shift(job->rank, 1 - turn, job->size);
-        ring_send(job, block_of(job, piece, to_send), outgoing, schedule);
-        int to_receive = pattern_shift(job->rank, -turn, job->size);
-        int receive = receive_from_left(job, schedule, block_of(job, piece, to_receive));
+    for (int turn = 0; turn < collective->size - 1; turn++) {
+        int to_send = pattern_shift(collective->rank, 1 - turn, collective->size);
+        ring_send(collective, block_of(collective, piece, to_send), outgoing, schedule);
+        int to_receive = pattern_shift(collective->rank, -turn, collective->size);
+        int receive = receive_from_left(collective, schedule, block_of(collective, piece, to_receive));
         outgoing = (struct contribution){BUFFER_OUTPUT, receive};
     }
 }
 
-/* The gathering of a piece follows the reducing of the next one, so that a link never waits for its neighbour
+/* The allgather of a piece follows the reducing of the next one, so that a link never waits for its neighbour
  * to have reduced. */
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int pieces = count_pieces(job);
+    int pieces = count_pieces(collective);
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
         struct contribution before = reduced;
         if (i < pieces)
-            reduced = ring_reduce(job, piece_of(job, pieces, i), block_of, job->rank, schedule);
+            reduced = ring_reduce(collective, piece_of(collective, pieces, i), block_of, collective->rank,
+                                  schedule);
         if (i > 0)
-            ring_gather(job, piece_of(job, pieces, i - 1), before, schedule);
+            ring_gather(collective, piece_of(collective, pieces, i - 1), before, schedule);
     }
     return HVD_OK;
 }

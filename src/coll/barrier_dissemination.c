@@ -9,40 +9,41 @@
  *
  * The byte is always the same one; it only makes the steps wait for each other. */
 #include "base/status.h"
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coll/pattern.h"
 
 #include <stdlib.h>
 
-/* The job's scratch: a vector of one byte. */
+/* The collective's scratch: a vector of one byte. */
 struct token {
     struct span span;
     size_t start;
     char byte;
 };
 
-static hvd_code token_make(struct job *job, hvd_status *status)
+static hvd_code token_make(struct collective *collective, hvd_status *status)
 {
     struct token *token = calloc(1, sizeof *token);
     if (!token)
         return status_set(status, HVD_OUT_OF_MEMORY, "no memory for a barrier");
     token->span = (struct span){&token->byte, 1};
-    job->scratch = token;
-    job->output = (struct vector){&token->span, &token->start, 1, 1};
+    collective->scratch = token;
+    collective->output = (struct vector){&token->span, &token->start, 1, 1};
     return HVD_OK;
 }
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more;
-    if (token_make(job, status) != HVD_OK)
+    if (token_make(collective, status) != HVD_OK)
         return HVD_OUT_OF_MEMORY;
     struct step send = {.kind = STEP_SEND, .buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE, .length = 1};
     struct step receive = {.kind = STEP_RECEIVE, .gate = STEP_NO_GATE, .length = 1};
-    for (int round = 0; round < pattern_rounds(job->size); round++) {
+    for (int round = 0; round < pattern_rounds(collective->size); round++) {
         int distance = 1 << round;
-        send.peer = pattern_shift(job->rank, distance, job->size);
-        receive.peer = pattern_shift(job->rank, -distance, job->size);
+        send.peer = pattern_shift(collective->rank, distance, collective->size);
+        receive.peer = pattern_shift(collective->rank, -distance, collective->size);
         schedule_add(schedule, send);
         /* Both of the next round wait for this one, and so for all rounds before. */
         send.gate = receive.gate = schedule_add(schedule, receive);

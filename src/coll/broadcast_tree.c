@@ -7,22 +7,23 @@
  *   cost: log2(n) steps; every rank but the root receives the vector once, and sends it to each child.
  *
  * A rank passes on every byte as soon as it has it, so a long vector flows through all levels at once. */
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coll/pattern.h"
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
     int children[PATTERN_CHILD_LIMIT];
-    int count = pattern_tree_children(job->rank, job->root, job->size, children);
-    int parent = pattern_tree_parent(job->rank, job->root, job->size);
-    struct step step = {.gate = STEP_NO_GATE, .length = job->output.length};
+    int count = pattern_tree_children(collective->rank, collective->root, collective->size, children);
+    int parent = pattern_tree_parent(collective->rank, collective->root, collective->size);
+    struct step step = {.gate = STEP_NO_GATE, .length = collective->output.length};
     int receive = STEP_NO_GATE;
     if (parent >= 0) {
         step.kind = STEP_RECEIVE;
         step.peer = parent;
         receive = schedule_add(schedule, step);
-    } else if (!vector_same(&job->input, &job->output)) {
+    } else if (!vector_same(&collective->input, &collective->output)) {
         step.kind = STEP_COPY;
         schedule_add(schedule, step);
     }

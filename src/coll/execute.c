@@ -1,5 +1,5 @@
-/* execute.c - see execute.h. Sorts the jobs into their tracks, turns the tracks over, and calls done, which
- * is the only way back to the owner and may start jobs or abort. */
+/* execute.c - see execute.h. Sorts the collectives into their tracks, turns the tracks over, and calls done,
+ * which is the only way back to the owner and may start collectives or abort. */
 #include "coll/execute.h"
 
 #include "base/status.h"
@@ -11,10 +11,10 @@
 struct executor {
     link_lookup_fn lookup;
     void *owner;
-    struct job_queue started;  /* not yet in a track */
-    bool apart;                /* the last one that went into a track */
-    struct job_queue finished; /* done is still to be called */
-    struct track **tracks;     /* by channel; NULL: none yet */
+    struct collective_queue started;  /* not yet in a track */
+    bool apart;                       /* the last one that went into a track */
+    struct collective_queue finished; /* done is still to be called */
+    struct track **tracks;            /* by channel; NULL: none yet */
     int count;
     bool aborted;
 };
@@ -42,10 +42,10 @@ void executor_destroy(struct executor *executor)
     free(executor);
 }
 
-void executor_start(struct executor *executor, struct job *job)
+void executor_start(struct executor *executor, struct collective *collective)
 {
     assert(!executor->aborted);
-    job_queue_push(&executor->started, job);
+    collective_queue_push(&executor->started, collective);
 }
 
 static bool tracks_reserve(struct executor *executor, int count)
@@ -83,34 +83,35 @@ static bool tracks_idle(const struct executor *executor)
     return true;
 }
 
-/* Whether the next job that was started may go into its track. */
+/* Whether the next collective that was started may go into its track. */
 static bool may_start(const struct executor *executor)
 {
-    const struct job *next = executor->started.head;
+    const struct collective *next = executor->started.head;
     return next && (!(next->apart || executor->apart) || tracks_idle(executor));
 }
 
 static void tracks_fill(struct executor *executor)
 {
     while (may_start(executor)) {
-        struct job *job = job_queue_pop(&executor->started);
-        struct track *track = track_of(executor, job->channel);
-        executor->apart = job->apart;
+        struct collective *collective = collective_queue_pop(&executor->started);
+        struct track *track = track_of(executor, collective->channel);
+        executor->apart = collective->apart;
         if (track) {
-            job_queue_push(&track->waiting, job);
+            collective_queue_push(&track->waiting, collective);
             continue;
         }
-        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", job->channel);
-        job_queue_push(&executor->finished, job);
+        status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", collective->channel);
+        collective_queue_push(&executor->finished, collective);
     }
 }
 
 static bool finished_report(struct executor *executor)
 {
     bool any = false;
-    for (struct job *job; (job = job_queue_pop(&executor->finished)); any = true) {
-        hvd_status status = job->status; /* done may free the job */
-        job->done(job, &status);
+    for (struct collective *collective; (collective = collective_queue_pop(&executor->finished));
+         any = true) {
+        hvd_status status = collective->status; /* done may free the collective */
+        collective->done(collective, &status);
     }
     return any;
 }
@@ -144,9 +145,9 @@ void executor_abort(struct executor *executor, const hvd_status *cause)
     for (int i = 0; i < executor->count; i++)
         if (executor->tracks[i])
             track_abort(executor->tracks[i], cause);
-    for (struct job *job; (job = job_queue_pop(&executor->started));) {
-        status_copy(&job->status, cause);
-        job_queue_push(&executor->finished, job);
+    for (struct collective *collective; (collective = collective_queue_pop(&executor->started));) {
+        status_copy(&collective->status, cause);
+        collective_queue_push(&executor->finished, collective);
     }
     finished_report(executor);
 }

@@ -1,40 +1,42 @@
-/* execute.h - the one executor: advances the schedules of all running jobs over their links, a bit of each at
- * a time. No call blocks. One thread at a time, the one that drives progress.
+/* execute.h - the one executor: advances the schedules of all running collectives over their links, a bit of
+ * each at a time. No call blocks. One thread at a time, the one that drives progress.
  *
- * A job's `done` is called from executor_progress or executor_abort; it may call executor_start and
- * executor_abort. A job that failed for a reason of this rank alone (no memory, no link) leaves its peers
- * waiting: the jobs behind it in its channel do not start any more, and the owner must abort. */
+ * A collective's `done` is called from executor_progress or executor_abort; it may call executor_start and
+ * executor_abort. A collective that failed for a reason of this rank alone (no memory, no link) leaves its
+ * peers waiting: the collectives behind it in its channel do not start any more, and the owner must abort. */
 #ifndef HVD_COLL_EXECUTE_H
 #define HVD_COLL_EXECUTE_H
 
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "transport/transport.h"
 
 struct executor;
 
-/* Finds the link to a rank on a channel; NULL: there is none (the job then fails with a text). */
+/* Finds the link to a rank on a channel; NULL: there is none (the collective then fails with a text). */
 typedef struct link *(*link_lookup_fn)(void *owner, int rank, int channel);
 
 hvd_code executor_create(link_lookup_fn lookup, void *owner, struct executor **executor, hvd_status *status);
-void executor_destroy(struct executor *executor); /* after all jobs are done; NULL is fine */
+void executor_destroy(struct executor *executor); /* after all collectives are done; NULL is fine */
 
-/* Queues a job; not after an abort. Jobs of a channel start in this order, which must be equal on all ranks:
- * the next one starts when the one before has planned its last phase, so that all ranks queue the steps of a
- * link in one order, and still several jobs are under way at once. A job that is `apart`, on this rank at
- * least, has the whole executor to itself; then the order must be equal across channels, too. */
-void executor_start(struct executor *executor, struct job *job);
+/* Queues a collective; not after an abort. Those of a channel start in this order, which must be equal on all
+ * ranks: the next one starts when the one before has planned its last phase, so that all ranks queue the
+ * steps of a link in one order, and still several collectives are under way at once. A collective that is
+ * `apart`, on this rank at least, has the whole executor to itself; then the order must be equal across
+ * channels, too. */
+void executor_start(struct executor *executor, struct collective *collective);
 
-/* Moves what can be moved without waiting; true when anything moved or a job ended: call it again. Sets
- * want_read and want_write of the links to what the waiting steps need. A broken link is left alone: the mesh
- * reports the loss, and the owner aborts. */
+/* Moves what can be moved without waiting; true when anything moved or a collective ended: call it again.
+ * Sets want_read and want_write of the links to what the waiting steps need. A broken link is left alone: the
+ * mesh reports the loss, and the owner aborts. */
 bool executor_progress(struct executor *executor);
 
 bool executor_idle(const struct executor *executor);
 
-/* Whether there is work now that no peer rings for: a step of this rank alone, a job that has not begun. */
+/* Whether there is work now that no peer rings for: a step of this rank alone, a collective that has not
+ * begun. */
 bool executor_is_ready(const struct executor *executor);
 
-/* Ends all jobs with `cause`, without touching links or tensors again. */
+/* Ends all collectives with `cause`, without touching links or tensors again. */
 void executor_abort(struct executor *executor, const hvd_status *cause);
 
 #endif

@@ -12,17 +12,19 @@
  * give the same bits in every run. Blocks on their way lie in the output beside the result. */
 #include "coll/ring_reduce.h"
 
-static struct range block_of(const struct job *job, struct range piece, int index)
+static struct range block_of(const struct collective *collective, struct range piece, int index)
 {
     (void)piece;
-    return (struct range){job->blocks[index], job->blocks[index + 1] - job->blocks[index]};
+    return (struct range){collective->blocks[index],
+                          collective->blocks[index + 1] - collective->blocks[index]};
 }
 
-static hvd_code plan(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    ring_reduce(job, (struct range){0, job->input.length}, block_of, pattern_shift(job->rank, -1, job->size),
-                schedule);
+    ring_reduce(collective, (struct range){0, collective->input.length}, block_of,
+                pattern_shift(collective->rank, -1, collective->size), schedule);
     return HVD_OK;
 }
 

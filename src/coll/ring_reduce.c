@@ -1,39 +1,40 @@
 /* ring_reduce.c - see ring_reduce.h. */
 #include "coll/ring_reduce.h"
 
-void ring_send(const struct job *job, struct range block, struct contribution source,
+void ring_send(const struct collective *collective, struct range block, struct contribution source,
                struct schedule *schedule)
 {
     schedule_add(schedule, (struct step){.kind = STEP_SEND,
                                          .buffer = source.buffer,
-                                         .peer = pattern_shift(job->rank, 1, job->size),
+                                         .peer = pattern_shift(collective->rank, 1, collective->size),
                                          .gate = source.gate,
                                          .offset = block.offset,
                                          .length = block.length});
 }
 
-static int reduce_from_left(const struct job *job, struct range block, bool last, struct schedule *schedule)
+static int reduce_from_left(const struct collective *collective, struct range block, bool last,
+                            struct schedule *schedule)
 {
-    struct contribution own = contribution_add(job, block, schedule);
+    struct contribution own = contribution_add(collective, block, schedule);
     return schedule_add(schedule, (struct step){.kind = STEP_REDUCE,
                                                 .buffer = own.buffer,
                                                 .last = last,
-                                                .peer = pattern_shift(job->rank, -1, job->size),
+                                                .peer = pattern_shift(collective->rank, -1, collective->size),
                                                 .gate = own.gate,
                                                 .offset = block.offset,
                                                 .length = block.length});
 }
 
-struct contribution ring_reduce(const struct job *job, struct range piece, block_fn block_of, int first,
-                                struct schedule *schedule)
+struct contribution ring_reduce(const struct collective *collective, struct range piece, block_fn block_of,
+                                int first, struct schedule *schedule)
 {
-    int turns = job->size - 1;
-    struct range block = block_of(job, piece, first);
-    struct contribution outgoing = contribution_add(job, block, schedule);
+    int turns = collective->size - 1;
+    struct range block = block_of(collective, piece, first);
+    struct contribution outgoing = contribution_add(collective, block, schedule);
     for (int turn = 1; turn <= turns; turn++) {
-        ring_send(job, block, outgoing, schedule);
-        block = block_of(job, piece, pattern_shift(first, -turn, job->size));
-        int reduce = reduce_from_left(job, block, turn == turns, schedule);
+        ring_send(collective, block, outgoing, schedule);
+        block = block_of(collective, piece, pattern_shift(first, -turn, collective->size));
+        int reduce = reduce_from_left(collective, block, turn == turns, schedule);
         outgoing = (struct contribution){BUFFER_OUTPUT, reduce};
     }
     return outgoing;

@@ -6,16 +6,16 @@
 #include "coll/allreduce.h"
 
 /* Where block `index` of a piece of both vectors lies. */
-typedef struct range (*block_fn)(const struct job *job, struct range piece, int index);
+typedef struct range (*block_fn)(const struct collective *collective, struct range piece, int index);
 
 /* This rank sends block `first` off, adds its own part to what comes in, and passes it on. At the end it has
  * block `first + 1` complete and scaled: the return value. Its neighbours must start with theirs: rank r
  * starts with a block that is r further than that of rank 0. Two ranks at least. */
-struct contribution ring_reduce(const struct job *job, struct range piece, block_fn block_of, int first,
-                                struct schedule *schedule);
+struct contribution ring_reduce(const struct collective *collective, struct range piece, block_fn block_of,
+                                int first, struct schedule *schedule);
 
 /* To the right neighbour, as soon as it is there. */
-void ring_send(const struct job *job, struct range block, struct contribution source,
+void ring_send(const struct collective *collective, struct range block, struct contribution source,
                struct schedule *schedule);
 
 #endif

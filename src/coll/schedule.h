@@ -2,7 +2,7 @@
  * carried out by the executor (execute.h).
  *
  * Steps with the same peer and direction happen in the order in which they were added, here and over all
- * schedules of a lane; everything else may overlap. A step may be gated by an earlier one of the same
+ * schedules of a communicator; everything else may overlap. A step may be gated by an earlier one of the same
  * schedule: it then touches byte `offset + i` only after the gate has finished with its own byte at the same
  * place of the vector (both ranges must be equal), so a ring flows without being cut into chunks by hand.
  * Steps without a peer happen in the order in which they were added, too. */
@@ -18,9 +18,9 @@
 enum step_kind {
     STEP_SEND,    /* buffer[range] to the peer */
     STEP_RECEIVE, /* output[range] = what the peer sent */
-    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the job's factor if `last` */
-    STEP_COPY,   /* output[range] = input[from, from + length), prescaled, times the job's factor if `last` */
-    STEP_COMPUTE /* calls the algorithm's `compute` for one chunk of the range after the other */
+    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the factor if `last` */
+    STEP_COPY,    /* output[range] = input[from, from + length), prescaled, times the factor if `last` */
+    STEP_COMPUTE  /* calls the algorithm's `compute` for one chunk of the range after the other */
 };
 
 enum step_buffer { BUFFER_INPUT, BUFFER_OUTPUT };

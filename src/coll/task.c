@@ -19,20 +19,21 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void run_begin(struct run *run, struct job *job)
+void run_begin(struct run *run, struct collective *collective)
 {
-    bool reduces = operation_reduces(job->operation);
-    run->job = job;
+    bool reduces = operation_reduces(collective->operation);
+    run->collective = collective;
     run->left = run->phase = 0;
     run->more = true;
-    run->element = hvd_dtype_size(job->dtype);
-    run->combine = reduces ? reduce_combine(job->dtype, job->reduction) : NULL;
-    run->scale = reduces ? reduce_scale(job->dtype) : NULL;
-    run->divisor = reduces && job->reduction == HVD_AVERAGE ? job->size : 1;
-    run->bytes = job->output.length > job->input.length ? job->output.length : job->input.length;
-    run->prescales = reduces && job->prescale != 1;
-    run->scaled_sum = reduces ? reduce_scaled_sum(job->dtype, job->reduction) : NULL;
-    run->finishes = reduces && (job->postscale != 1 || run->divisor != 1);
+    run->element = hvd_dtype_size(collective->dtype);
+    run->combine = reduces ? reduce_combine(collective->dtype, collective->reduction) : NULL;
+    run->scale = reduces ? reduce_scale(collective->dtype) : NULL;
+    run->divisor = reduces && collective->reduction == HVD_AVERAGE ? collective->size : 1;
+    run->bytes = collective->output.length > collective->input.length ? collective->output.length
+                                                                      : collective->input.length;
+    run->prescales = reduces && collective->prescale != 1;
+    run->scaled_sum = reduces ? reduce_scaled_sum(collective->dtype, collective->reduction) : NULL;
+    run->finishes = reduces && (collective->postscale != 1 || run->divisor != 1);
 }
 
 size_t task_open(const struct task *task)
@@ -48,8 +49,9 @@ size_t task_open(const struct task *task)
 
 static int buffer_parts(const struct task *task, size_t length, struct iovec *parts, int limit)
 {
-    const struct job *job = task->run->job;
-    const struct vector *vector = task->step->buffer == BUFFER_INPUT ? &job->input : &job->output;
+    const struct collective *collective = task->run->collective;
+    const struct vector *vector =
+        task->step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
     return vector_parts(vector, task->step->offset + task->done, length, parts, limit);
 }
 
@@ -63,7 +65,7 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
 {
     struct iovec parts[PARTS_PER_CALL];
     link->lends = moves_long(task, link);
-    link->job_bytes = task->run->bytes;
+    link->batch_bytes = task->run->bytes;
     int count = buffer_parts(task, smaller(open, link->lends ? LONG_CHUNK : CHUNK), parts, PARTS_PER_CALL);
     return link_send(link, parts, count);
 }
@@ -73,8 +75,8 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
     struct iovec parts[PARTS_PER_CALL];
     size_t offset = task->step->offset + task->done;
     size_t length = smaller(open, moves_long(task, link) ? LONG_CHUNK : CHUNK);
-    int count = vector_parts(&task->run->job->output, offset, length, parts, PARTS_PER_CALL);
-    link->job_bytes = task->run->bytes;
+    int count = vector_parts(&task->run->collective->output, offset, length, parts, PARTS_PER_CALL);
+    link->batch_bytes = task->run->bytes;
     return link_receive(link, parts, count);
 }
 
@@ -97,7 +99,7 @@ static struct piece piece_at(const struct vector *output, size_t offset, const s
 
 static void finish(const struct run *run, char *data, size_t length)
 {
-    run->scale(data, data, length / run->element, run->job->postscale, run->divisor);
+    run->scale(data, data, length / run->element, run->collective->postscale, run->divisor);
 }
 
 /* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
@@ -105,13 +107,13 @@ static void finish(const struct run *run, char *data, size_t length)
 static void combine_piece(const struct task *task, const struct piece *piece, const char *received)
 {
     const struct run *run = task->run;
-    bool received_first = task->step->peer < run->job->rank;
+    bool received_first = task->step->peer < run->collective->rank;
     const char *a = received_first ? received : piece->from;
     const char *b = received_first ? piece->from : received;
     size_t elements = piece->length / run->element;
     bool finishes = task->step->last && run->finishes;
     if (finishes && run->scaled_sum) {
-        run->scaled_sum(piece->to, a, b, elements, run->job->postscale, run->divisor);
+        run->scaled_sum(piece->to, a, b, elements, run->collective->postscale, run->divisor);
         return;
     }
     run->combine(piece->to, a, b, elements);
@@ -142,35 +144,36 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
 {
     const struct step *step = task->step;
     const struct run *run = task->run;
-    const struct job *job = run->job;
+    const struct collective *collective = run->collective;
     const void *received;
-    link->job_bytes = run->bytes;
+    link->batch_bytes = run->bytes;
     ssize_t viewed = link->operations->view(link, &received, smaller(open, CHUNK));
     if (viewed < (ssize_t)run->element)
         return viewed < 0 ? -1 : 0;
     size_t length = (size_t)viewed - (size_t)viewed % run->element;
     size_t limit = step->last && run->finishes && !run->scaled_sum ? PIECE : CHUNK;
-    const struct vector *buffer = step->buffer == BUFFER_INPUT ? &job->input : &job->output;
+    const struct vector *buffer = step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
     for (size_t at = 0; at < length;) {
         size_t offset = step->offset + task->done + at;
-        struct piece piece = piece_at(&job->output, offset, buffer, offset, smaller(length - at, limit));
+        struct piece piece =
+            piece_at(&collective->output, offset, buffer, offset, smaller(length - at, limit));
         reduce_piece(task, &piece, (const char *)received + at, link->storing);
         at += piece.length;
     }
     return link->operations->consume(link, length) ? (ssize_t)length : -1;
 }
 
-static bool streams(const struct job *job)
+static bool streams(const struct collective *collective)
 {
-    return !operation_reduces(job->operation) && job->output.length >= STREAM_LEAST;
+    return !operation_reduces(collective->operation) && collective->output.length >= STREAM_LEAST;
 }
 
 static void copy_piece(const struct task *task, const struct piece *piece)
 {
     const struct run *run = task->run;
     if (run->prescales)
-        run->scale(piece->to, piece->from, piece->length / run->element, run->job->prescale, 1);
-    else if (piece->to != piece->from && streams(run->job))
+        run->scale(piece->to, piece->from, piece->length / run->element, run->collective->prescale, 1);
+    else if (piece->to != piece->from && streams(run->collective))
         nontemporal_copy(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)
         memcpy(piece->to, piece->from, piece->length);
@@ -181,13 +184,13 @@ static void copy_piece(const struct task *task, const struct piece *piece)
 static ssize_t move_copy(const struct task *task, size_t open)
 {
     const struct step *step = task->step;
-    const struct job *job = task->run->job;
+    const struct collective *collective = task->run->collective;
     size_t length = smaller(open, CHUNK);
     size_t limit = step->last && task->run->finishes ? PIECE : CHUNK;
     for (size_t at = 0; at < length;) {
         size_t done = task->done + at;
-        struct piece piece = piece_at(&job->output, step->offset + done, &job->input, step->from + done,
-                                      smaller(length - at, limit));
+        struct piece piece = piece_at(&collective->output, step->offset + done, &collective->input,
+                                      step->from + done, smaller(length - at, limit));
         copy_piece(task, &piece);
         at += piece.length;
     }
@@ -197,9 +200,9 @@ static ssize_t move_copy(const struct task *task, size_t open)
 /* The same chunks in every run, whatever came in when: an algorithm may add up what it finds. */
 static ssize_t move_compute(const struct task *task, size_t open)
 {
-    struct job *job = task->run->job;
+    struct collective *collective = task->run->collective;
     size_t length = smaller(open, CHUNK);
-    job->algorithm->compute(job, task->step, task->done, length);
+    collective->algorithm->compute(collective, task->step, task->done, length);
     return (ssize_t)length;
 }
 

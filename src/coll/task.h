@@ -1,8 +1,9 @@
-/* task.h - one step under way, and the job it belongs to: moves as many of its bytes as can move now. */
+/* task.h - one step under way, and the collective it belongs to: moves as many of its bytes as can move now.
+ */
 #ifndef HVD_COLL_TASK_H
 #define HVD_COLL_TASK_H
 
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "device/reduce.h"
 #include "transport/transport.h"
 
@@ -17,9 +18,9 @@ struct task {
     struct task *next; /* in its queue */
 };
 
-/* One job under way. Kept for reuse when the job is done. */
+/* One collective under way. Kept for reuse when the collective is done. */
 struct run {
-    struct job *job;
+    struct collective *collective;
     struct schedule schedule; /* of the present phase */
     struct task *tasks;       /* one for each step */
     int capacity;             /* of tasks */
@@ -29,15 +30,15 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     scale_fn scale;
-    size_t bytes;             /* of the job's input or output, whichever is longer */
+    size_t bytes;             /* of the collective's input or output, whichever is longer */
     scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */
 };
 
-/* Makes `run` ready for phase 0 of a job. */
-void run_begin(struct run *run, struct job *job);
+/* Makes `run` ready for phase 0 of a collective. */
+void run_begin(struct run *run, struct collective *collective);
 
 /* Bytes that the step may move now as far as its gate is concerned; whole elements where it reduces or
  * copies, whole chunks where it computes. */

@@ -1,6 +1,6 @@
-/* track.c - see track.h. A job's steps are queued phase by phase, in the order of the schedule, at the link
- * they need; only the head of a queue moves. As jobs are planned in one order on all ranks, both ends of a
- * link agree on which bytes come next. */
+/* track.c - see track.h. A collective's steps are queued phase by phase, in the order of the schedule, at the
+ * link they need; only the head of a queue moves. As collectives are planned in one order on all ranks, both
+ * ends of a link agree on which bytes come next. */
 #include "coll/track.h"
 
 #include "base/pages.h"
@@ -11,22 +11,22 @@
 
 /* ---- queues --------------------------------------------------------------------------------------- */
 
-void job_queue_push(struct job_queue *queue, struct job *job)
+void collective_queue_push(struct collective_queue *queue, struct collective *collective)
 {
-    job->next = NULL;
+    collective->next = NULL;
     if (queue->head)
-        queue->tail->next = job;
+        queue->tail->next = collective;
     else
-        queue->head = job;
-    queue->tail = job;
+        queue->head = collective;
+    queue->tail = collective;
 }
 
-struct job *job_queue_pop(struct job_queue *queue)
+struct collective *collective_queue_pop(struct collective_queue *queue)
 {
-    struct job *job = queue->head;
-    if (job)
-        queue->head = job->next;
-    return job;
+    struct collective *collective = queue->head;
+    if (collective)
+        queue->head = collective->next;
+    return collective;
 }
 
 static void task_queue_push(struct task_queue *queue, struct task *task)
@@ -39,16 +39,16 @@ static void task_queue_push(struct task_queue *queue, struct task *task)
     queue->tail = task;
 }
 
-/* ---- jobs ----------------------------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------------------------------------- */
 
-static struct run *run_start(struct track *track, struct job *job)
+static struct run *run_start(struct track *track, struct collective *collective)
 {
     struct run *run = track->spare;
     if (run)
         track->spare = run->next;
     else if (!(run = calloc(1, sizeof *run)))
         return NULL;
-    run_begin(run, job);
+    run_begin(run, collective);
     run->previous = NULL;
     run->next = track->running;
     if (run->next)
@@ -57,11 +57,11 @@ static struct run *run_start(struct track *track, struct job *job)
     return run;
 }
 
-static void job_finish(struct track *track, struct job *job)
+static void collective_finish(struct track *track, struct collective *collective)
 {
-    free(job->scratch);
-    job->scratch = NULL;
-    job_queue_push(track->finished, job);
+    free(collective->scratch);
+    collective->scratch = NULL;
+    collective_queue_push(track->finished, collective);
 }
 
 static void run_finish(struct track *track, struct run *run)
@@ -72,18 +72,19 @@ static void run_finish(struct track *track, struct run *run)
         track->running = run->next;
     if (run->next)
         run->next->previous = run->previous;
-    job_finish(track, run->job);
+    collective_finish(track, run->collective);
     run->next = track->spare;
     track->spare = run;
 }
 
-static struct endpoint *endpoint_add(struct track *track, const struct job *job, int peer, hvd_status *status)
+static struct endpoint *endpoint_add(struct track *track, const struct collective *collective, int peer,
+                                     hvd_status *status)
 {
     struct link *link = track->lookup(track->owner, peer, track->channel);
     if (!link) {
         status_set(status, HVD_SYSTEM,
-                   "rank %d has no link to rank %d on channel %d, which algorithm %s needs", job->rank, peer,
-                   track->channel, job->algorithm->name);
+                   "rank %d has no link to rank %d on channel %d, which algorithm %s needs", collective->rank,
+                   peer, track->channel, collective->algorithm->name);
         return NULL;
     }
     if (track->count == track->capacity) {
@@ -117,13 +118,14 @@ static bool step_needs_link(const struct step *step)
 }
 
 /* Finds all links first, so that nothing has to be taken back when one is missing. */
-static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule, struct job *job)
+static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule,
+                                  struct collective *collective)
 {
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
         if (step_needs_link(step) && !endpoint_find(track, step->peer) &&
-            !endpoint_add(track, job, step->peer, &job->status))
-            return job->status.code;
+            !endpoint_add(track, collective, step->peer, &collective->status))
+            return collective->status.code;
     }
     return HVD_OK;
 }
@@ -158,18 +160,19 @@ static bool tasks_reserve(struct run *run, int count)
 /* Plans the next phase and queues its steps. */
 static hvd_code run_plan(struct track *track, struct run *run)
 {
-    struct job *job = run->job;
+    struct collective *collective = run->collective;
     struct schedule *schedule = &run->schedule;
     schedule_clear(schedule);
-    if (job->phased)
-        job->phased(job, run->phase);
-    hvd_code code = algorithm_plan(job, run->phase++, schedule, &run->more, &job->status);
+    if (collective->phased)
+        collective->phased(collective, run->phase);
+    hvd_code code = algorithm_plan(collective, run->phase++, schedule, &run->more, &collective->status);
     if (code != HVD_OK)
         return code;
     if (schedule->failed || !tasks_reserve(run, schedule->count))
-        return status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory for the steps of %s %s on %d ranks",
-                          hvd_operation_name(job->operation), job->algorithm->name, job->size);
-    code = endpoints_reserve(track, schedule, job);
+        return status_set(
+            &collective->status, HVD_OUT_OF_MEMORY, "no memory for the steps of %s %s on %d ranks",
+            hvd_operation_name(collective->operation), collective->algorithm->name, collective->size);
+    code = endpoints_reserve(track, schedule, collective);
     for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
         run->tasks[i] = (struct task){.run = run, .step = &schedule->steps[i]};
         if (schedule->steps[i].gate != STEP_NO_GATE)
@@ -179,8 +182,9 @@ static hvd_code run_plan(struct track *track, struct run *run)
     return code;
 }
 
-/* A job that fails while it is planned has no steps in any queue: those of its earlier phases are done. */
-static void job_fail(struct track *track, struct run *run)
+/* A collective that fails while it is planned has no steps in any queue: those of its earlier phases are
+ * done. */
+static void collective_fail(struct track *track, struct run *run)
 {
     track->stopped = true;
     track->planner = NULL;
@@ -189,21 +193,22 @@ static void job_fail(struct track *track, struct run *run)
 
 static bool planner_next(struct track *track)
 {
-    struct job *job = track->stopped ? NULL : job_queue_pop(&track->waiting);
-    if (!job)
+    struct collective *collective = track->stopped ? NULL : collective_queue_pop(&track->waiting);
+    if (!collective)
         return false;
-    status_ok(&job->status);
-    track->planner = run_start(track, job);
+    status_ok(&collective->status);
+    track->planner = run_start(track, collective);
     if (!track->planner) {
-        status_set(&job->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
-                   hvd_operation_name(job->operation));
+        status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
+                   hvd_operation_name(collective->operation));
         track->stopped = true;
-        job_finish(track, job);
+        collective_finish(track, collective);
     }
     return track->planner != NULL;
 }
 
-/* Plans whatever can be planned: the planner's next phase once the one before is done, then the next job. */
+/* Plans whatever can be planned: the planner's next phase once the one before is done, then the next
+ * collective. */
 static void track_plan(struct track *track)
 {
     while (track->planner || planner_next(track)) {
@@ -211,7 +216,7 @@ static void track_plan(struct track *track)
         if (run->left)
             return;
         if (run_plan(track, run) != HVD_OK) {
-            job_fail(track, run);
+            collective_fail(track, run);
         } else if (!run->more) {
             track->planner = NULL;
             if (!run->left)
@@ -328,12 +333,12 @@ void track_abort(struct track *track, const hvd_status *cause)
         endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }
     while (track->running) {
-        status_copy(&track->running->job->status, cause);
+        status_copy(&track->running->collective->status, cause);
         run_finish(track, track->running);
     }
-    for (struct job *job; (job = job_queue_pop(&track->waiting));) {
-        status_copy(&job->status, cause);
-        job_finish(track, job);
+    for (struct collective *collective; (collective = collective_queue_pop(&track->waiting));) {
+        status_copy(&collective->status, cause);
+        collective_finish(track, collective);
     }
 }
 

@@ -1,5 +1,5 @@
-/* track.h - the jobs of one channel: which of them are under way, and the queues of their steps at each link.
- * One thread at a time, as execute.h. */
+/* track.h - the collectives of one channel: which of them are under way, and the queues of their steps at
+ * each link. One thread at a time, as execute.h. */
 #ifndef HVD_COLL_TRACK_H
 #define HVD_COLL_TRACK_H
 
@@ -19,32 +19,33 @@ struct endpoint {
     struct task_queue lent; /* sent, but the peer still reads the tensors */
 };
 
-struct job_queue {
-    struct job *head, *tail;
+struct collective_queue {
+    struct collective *head, *tail;
 };
 
-void job_queue_push(struct job_queue *queue, struct job *job);
-struct job *job_queue_pop(struct job_queue *queue); /* NULL when empty */
+void collective_queue_push(struct collective_queue *queue, struct collective *collective);
+struct collective *collective_queue_pop(struct collective_queue *queue); /* NULL when empty */
 
 struct track {
     int channel;
     link_lookup_fn lookup;
-    void *owner;                /* of lookup */
-    struct job_queue *finished; /* the executor's; done is still to be called */
-    struct job_queue waiting;
+    void *owner;                       /* of lookup */
+    struct collective_queue *finished; /* the executor's; done is still to be called */
+    struct collective_queue waiting;
     struct run *running;     /* under way, the newest first */
-    struct run *planner;     /* the one that has phases to plan; the waiting jobs wait for it */
+    struct run *planner;     /* the one that has phases to plan; the waiting collectives wait for it */
     struct run *spare;       /* for reuse */
     struct task_queue local; /* steps that need no link */
     struct endpoint *endpoints;
     int count, capacity; /* of endpoints */
-    bool stopped;        /* a job failed here: no further one may start */
+    bool stopped;        /* a collective failed here: no further one may start */
 };
 
-/* As executor_progress, for this track; jobs that end go to `finished`. */
+/* As executor_progress, for this track; collectives that end go to `finished`. */
 bool track_progress(struct track *track);
 
-/* Takes all jobs off the track without touching links or tensors; they go to `finished` with this cause. */
+/* Takes all collectives off the track without touching links or tensors; they go to `finished` with this
+ * cause. */
 void track_abort(struct track *track, const hvd_status *cause);
 
 bool track_idle(const struct track *track);

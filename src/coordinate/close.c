@@ -45,7 +45,7 @@ void close_begin(struct coordinator *c, int leaver)
 
 void close_end(struct coordinator *c)
 {
-    const uint8_t farewell = MESSAGE_FAREWELL;
+    const uint8_t farewell = MESSAGE_SHUTDOWN_ACK;
     send_to_children(c, &farewell, sizeof farewell);
     c->state = STATE_CLOSED;
     c->config.output.closed(c->config.output.owner);
@@ -77,9 +77,9 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
         close_end(c);
         return HVD_OK;
     }
-    c->state = STATE_GOODBYE;
+    c->state = STATE_SHUTDOWN;
     c->out.length = 0;
-    wire_put_u8(&c->out, MESSAGE_GOODBYE);
+    wire_put_u8(&c->out, MESSAGE_SHUTDOWN_DONE);
     return send_out(c, parent, status);
 }
 
@@ -115,12 +115,12 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
 static bool is_past_goodbye(struct coordinator *c, int lost_rank)
 {
     const struct tree_node *tree = &c->config.tree;
-    bool harmless = c->state == STATE_GOODBYE;
+    bool harmless = c->state == STATE_SHUTDOWN;
     for (int i = 0; i < tree->child_count; i++) {
         if (tree->children[i] == lost_rank && c->children[i].goodbye)
             harmless = c->children[i].lost = true;
     }
-    if (harmless && c->state == STATE_GOODBYE && lost_rank == tree->parent)
+    if (harmless && c->state == STATE_SHUTDOWN && lost_rank == tree->parent)
         close_end(c);
     return harmless;
 }

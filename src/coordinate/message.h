@@ -16,13 +16,13 @@
 
 /* The first byte. */
 enum message_kind {
-    MESSAGE_REPORT = 1, /* up: seen (u64), then reports to the end */
-    MESSAGE_LEAVE,      /* up: the rank (u32) that leaves */
-    MESSAGE_GOODBYE,    /* up: after a close, this subtree has run all its batches */
-    MESSAGE_STALLED,    /* up: name, since how long (u64, ns), ranges of the missing ranks */
-    MESSAGE_DECISIONS,  /* down: number of the first (u64), then decisions to the end */
-    MESSAGE_FAREWELL,   /* down: all have said goodbye */
-    MESSAGE_ABORT       /* any way: code (u8), text */
+    MESSAGE_REPORT = 1,    /* up: seen (u64), then reports to the end */
+    MESSAGE_LEAVE,         /* up: the rank (u32) that leaves */
+    MESSAGE_SHUTDOWN_DONE, /* up: after a close, this subtree has run all its batches */
+    MESSAGE_STALLED,       /* up: name, since how long (u64, ns), ranges of the missing ranks */
+    MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
+    MESSAGE_SHUTDOWN_ACK,  /* down: all have said goodbye */
+    MESSAGE_ABORT          /* any way: code (u8), text */
 };
 
 /* ---- reports: a whole subtree asks for a name -------------------------------------------------------- */

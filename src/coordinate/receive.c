@@ -205,7 +205,7 @@ static hvd_code receive_from_child(struct coordinator *c, int child, uint8_t kin
         return receive_leave(c, child, reader, status);
     if (kind == MESSAGE_STALLED)
         return c->state == STATE_OPEN ? stall_receive(c, child, reader, status) : HVD_OK;
-    if (kind == MESSAGE_GOODBYE && wire_done(reader) && c->state == STATE_CLOSING &&
+    if (kind == MESSAGE_SHUTDOWN_DONE && wire_done(reader) && c->state == STATE_CLOSING &&
         !c->children[child].goodbye) {
         c->children[child].goodbye = true;
         return HVD_OK;
@@ -224,7 +224,7 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
             send_to_children(c, bytes, length);
         return code;
     }
-    if (kind == MESSAGE_FAREWELL && wire_done(&reader) && c->state == STATE_GOODBYE) {
+    if (kind == MESSAGE_SHUTDOWN_ACK && wire_done(&reader) && c->state == STATE_SHUTDOWN) {
         close_end(c);
         return HVD_OK;
     }

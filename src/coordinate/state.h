@@ -18,8 +18,8 @@
 
 enum coordinator_state {
     STATE_OPEN,
-    STATE_CLOSING, /* a rank left; batches decided before still run */
-    STATE_GOODBYE, /* this subtree is done and has told the parent */
+    STATE_CLOSING,  /* a rank left; batches decided before still run */
+    STATE_SHUTDOWN, /* this subtree is done and has told the parent */
     STATE_CLOSED,
     STATE_FAILED
 };

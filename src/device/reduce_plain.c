@@ -72,10 +72,10 @@ DIVIDE_LONG(UINT64, uint64_t, int64_t, double, 53, 1)
 DIVIDE_LONG(INT64, int64_t, int64_t, double, 53, 0)
 
 /* Of bytes: two at a time, by the upper halves of 16-bit products. `divide` takes a pair. */
-#define DIVIDE_BYTES(name, type, lane, power, divide)                                                        \
+#define DIVIDE_BYTES(name, type, comm, power, divide)                                                        \
     KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
     {                                                                                                        \
-        lane by = (lane)(power / divisor + 1);                                                               \
+        comm by = (comm)(power / divisor + 1);                                                               \
         uint16_t pair;                                                                                       \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements / 2; i++) {                                                          \

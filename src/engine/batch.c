@@ -14,51 +14,51 @@
 
 #include <stdlib.h>
 
-static void batch_done(struct job *job, const hvd_status *status)
+static void batch_done(struct collective *collective, const hvd_status *status)
 {
-    struct running_batch *running = job->owner;
-    struct lane *lane = running->lane;
+    struct running_batch *running = collective->owner;
+    struct comm *comm = running->comm;
     for (int i = 0; i < running->count; i++)
         handle_finish(running->handles[i], status);
-    coordinator_batch_done(lane->coordinator, running->sequence);
+    coordinator_batch_done(comm->coordinator, running->sequence);
     /* A place in flight has become free: the next flush may start what waited for it. */
-    lane->active = true;
+    comm->active = true;
     layout_free(running);
     if (status->code)
-        progress_fault(lane->context, status);
+        progress_fault(comm->context, status);
 }
 
 static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch)
 {
-    struct job *job = &running->job;
-    job->operation = request->operation;
-    job->reduction = request->reduction;
+    struct collective *collective = &running->collective;
+    collective->operation = request->operation;
+    collective->reduction = request->reduction;
     /* What is only moved is moved as bytes, whatever it is. */
-    job->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
+    collective->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
     /* An identity stays what it is. Where there is a factor it is that of all members, or of none: see
      * runs_alone in decide.c. */
     bool stands_in = !batch->requests[0];
     /* A factor that the caller left at 0 is 1. */
-    job->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
-    job->postscale = request->postscale != 0 ? request->postscale : 1;
-    job->root = request->root;
-    job->rank = running->lane->rank;
-    job->size = running->lane->size;
-    job->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
+    collective->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
+    collective->postscale = request->postscale != 0 ? request->postscale : 1;
+    collective->root = request->root;
+    collective->rank = running->comm->rank;
+    collective->size = running->comm->size;
+    collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
     /* It shares no batch then. */
-    job->apart = batch->requests[0] && batch->requests[0]->apart;
-    job->algorithm = algorithm_table[method_row(batch->algorithm)];
-    job->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
-    job->own_rows = running->own_rows;
-    job->row_bytes = running->row_bytes;
-    job->gathered = layout_gathered;
-    job->phased = observed(running->lane->context) ? observe_phase : NULL;
-    job->done = batch_done;
-    job->owner = running;
+    collective->apart = batch->requests[0] && batch->requests[0]->apart;
+    collective->algorithm = algorithm_table[method_row(batch->algorithm)];
+    collective->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
+    collective->own_rows = running->own_rows;
+    collective->row_bytes = running->row_bytes;
+    collective->gathered = layout_gathered;
+    collective->phased = observed(running->comm->context) ? observe_phase : NULL;
+    collective->done = batch_done;
+    collective->owner = running;
 }
 
 /* The other ranks run the batch: the job can't go on. Stand-ins were made for the first `found` only. */
-static void refuse_batch(struct lane *lane, const struct batch *batch, struct hvd_handle *const *handles,
+static void refuse_batch(struct comm *comm, const struct batch *batch, struct hvd_handle *const *handles,
                          int found, const hvd_status *cause)
 {
     for (int i = 0; i < batch->count; i++) {
@@ -67,11 +67,11 @@ static void refuse_batch(struct lane *lane, const struct batch *batch, struct hv
         else if (i < found)
             handle_finish(handles[i], cause);
     }
-    progress_fault(lane->context, cause);
+    progress_fault(comm->context, cause);
 }
 
 /* The number came from another process. */
-static hvd_code check_method(const struct lane *lane, const struct hvd_handle *first, uint16_t method,
+static hvd_code check_method(const struct comm *comm, const struct hvd_handle *first, uint16_t method,
                              hvd_status *status)
 {
     unsigned exponent = method_piece_exponent(method);
@@ -81,21 +81,21 @@ static hvd_code check_method(const struct lane *lane, const struct hvd_handle *f
     return status_set(status, HVD_REFUSED,
                       "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it can't; "
                       "do the ranks run different versions?",
-                      lane->context->placement.rank, first->pending.name, method_row(method), exponent);
+                      comm->context->placement.rank, first->pending.name, method_row(method), exponent);
 }
 
-static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const struct batch *batch,
+static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
     /* First of all: describe_job looks its row up in a table. */
-    hvd_code code = check_method(lane, handles[0], batch->algorithm, status);
+    hvd_code code = check_method(comm, handles[0], batch->algorithm, status);
     if (code)
         return code;
-    struct running_batch *running = layout_create(handles, batch->count, lane->size);
+    struct running_batch *running = layout_create(handles, batch->count, comm->size);
     if (!running)
         return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
-                          lane->context->placement.rank, batch->count);
-    running->lane = lane;
+                          comm->context->placement.rank, batch->count);
+    running->comm = comm;
     running->sequence = batch->sequence;
     describe_job(running, &handles[0]->request, batch);
     code = layout_fill(running, status);
@@ -103,33 +103,33 @@ static hvd_code run(struct lane *lane, struct hvd_handle *const *handles, const 
         layout_free(running);
         return code;
     }
-    struct operation_counters *counters = &lane->counters->operations[running->job.operation];
+    struct operation_counters *counters = &comm->counters->operations[running->collective.operation];
     counter_add(&counters->batches, 1);
-    counter_add(&counters->bytes, running->job.input.length);
+    counter_add(&counters->bytes, running->collective.input.length);
     observe_dispatched(running);
-    if (lane->tuning)
-        tuning_count(lane->tuning, running);
+    if (comm->tuning)
+        tuning_count(comm->tuning, running);
     /* Queued only: `done` is called in a later step of the executor, and frees it all. */
-    executor_start(lane->executor, &running->job);
+    executor_start(comm->executor, &running->collective);
     return HVD_OK;
 }
 
 /* Observers hear what becomes of it, though this rank has submitted nothing. */
-static hvd_code take_stand_in(struct lane *lane, const struct member *member, struct hvd_handle **handle,
+static hvd_code take_stand_in(struct comm *comm, const struct member *member, struct hvd_handle **handle,
                               hvd_status *status)
 {
-    hvd_code code = stand_in_create(lane, member, handle, status);
+    hvd_code code = stand_in_create(comm, member, handle, status);
     if (!code)
-        (*handle)->observed = observed(lane->context);
+        (*handle)->observed = observed(comm->context);
     return code;
 }
 
 /* This rank's handle for a member of the batch; it has none of its own when it is here because it joined. */
-static hvd_code find_handle(struct lane *lane, const struct batch *batch, int index,
+static hvd_code find_handle(struct comm *comm, const struct batch *batch, int index,
                             struct hvd_handle **handle, hvd_status *status)
 {
     if (!batch->requests[index])
-        return take_stand_in(lane, &batch->members[index], handle, status);
+        return take_stand_in(comm, &batch->members[index], handle, status);
     *handle = batch->requests[index]->owner;
     return HVD_OK;
 }
@@ -140,7 +140,7 @@ static bool changes_membership(const struct hvd_handle *handle)
     return operation == HVD_ADD_PROCESS_SET || operation == HVD_REMOVE_PROCESS_SET;
 }
 
-void batch_start(struct lane *lane, const struct batch *batch)
+void batch_start(struct comm *comm, const struct batch *batch)
 {
     hvd_status status;
     int found = 0;
@@ -148,20 +148,20 @@ void batch_start(struct lane *lane, const struct batch *batch)
     struct hvd_handle **handles = pages_take(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
-        status_set(&status, code, "rank %d is out of memory for a batch", lane->context->placement.rank);
+        status_set(&status, code, "rank %d is out of memory for a batch", comm->context->placement.rank);
     for (int i = 0; !code && i < batch->count; i++) {
-        code = find_handle(lane, batch, i, &handles[i], &status);
+        code = find_handle(comm, batch, i, &handles[i], &status);
         found += !code;
     }
     if (!code && changes_membership(handles[0])) {
         /* It moves no bytes and is over at once. The one call back into a coordinator out of its own output;
          * it only lowers the count of running batches. */
-        coordinator_batch_done(lane->coordinator, batch->sequence);
-        membership_decided(lane->context, handles[0]);
+        coordinator_batch_done(comm->coordinator, batch->sequence);
+        membership_decided(comm->context, handles[0]);
     } else if (!code) {
-        code = run(lane, handles, batch, &status);
+        code = run(comm, handles, batch, &status);
     }
     if (code)
-        refuse_batch(lane, batch, handles, found, &status);
+        refuse_batch(comm, batch, handles, found, &status);
     pages_give(handles, bytes);
 }

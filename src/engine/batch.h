@@ -1,12 +1,12 @@
-/* batch.h - one decided batch of a lane: requests become a job of the executor, and its end theirs. Driver
- * only. */
+/* batch.h - one decided batch of a communicator: requests become a collective of the executor, and its end
+ * theirs. Driver only. */
 #ifndef HVD_ENGINE_BATCH_H
 #define HVD_ENGINE_BATCH_H
 
 #include "coordinate/coordinator.h"
-#include "engine/lane.h"
+#include "engine/comm.h"
 
 /* Lays the requests' tensors out as spans and queues the job. */
-void batch_start(struct lane *lane, const struct batch *batch);
+void batch_start(struct comm *comm, const struct batch *batch);
 
 #endif

@@ -1,18 +1,18 @@
 /* context.h - what one rank of one job holds; shared by the files of engine/ only.
  *
  * Threads. The holder of the progress lock, a caller that waits or else the progress thread, owns the meshes,
- * the executors, the lanes and the fields marked so. User threads touch only the submission queue, their
- * handles and the atomics. drive.c says what each thread must do so that no wake-up is lost. */
+ * the executors, the communicators and the fields marked so. User threads touch only the submission queue,
+ * their handles and the atomics. drive.c says what each thread must do so that no wake-up is lost. */
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
-#include "base/forked.h"
+#include "base/atfork.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/settings.h"
+#include "engine/comm.h"
 #include "engine/counters.h"
 #include "engine/handle.h"
-#include "engine/lane.h"
 #include "engine/sets.h"
 #include "watch/timeline.h"
 
@@ -42,9 +42,9 @@ struct hvd_context {
 
     uint32_t generation; /* of the job's name: how often this rank had joined it before */
 
-    struct lane *world;           /* all ranks; the first in the list of lanes */
-    _Atomic(struct lane *) added; /* process sets not yet in the list of lanes */
-    struct lane *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
+    struct comm *world;           /* all ranks; the first in the list of communicators */
+    _Atomic(struct comm *) added; /* process sets not yet in the list of communicators */
+    struct comm *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
     atomic_int spare;             /* a descriptor to give up, to say that there are no more; or -1 */
     struct sets sets;
     int last_set; /* the highest id given out; under the lock */
@@ -60,7 +60,7 @@ struct hvd_context {
     struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
     struct hvd_handle *released; /* held back for one that does so no more */
     struct hvd_handle *joins;    /* held back for requests of this rank that still are */
-    int64_t next_look;           /* at peers that keep silent; 0: this rank does not wait; under the lock */
+    int64_t next_heartbeat;      /* at peers that keep silent; 0: this rank does not wait; under the lock */
     unsigned turns;              /* of progress, to look at the kernel only now and then */
     int64_t caller_spin;         /* ns of polling before yielding */
     int same_core_waits;         /* under the lock: see drive.c */
@@ -75,7 +75,7 @@ struct hvd_context {
     bool thread_running; /* `progress_thread` is valid */
     pthread_t progress_thread;
 
-    struct forked_watch watch; /* sets `forked` */
+    struct atfork_handler watch; /* sets `forked` */
 };
 
 void context_retain(struct hvd_context *context);

@@ -17,8 +17,8 @@
  * POLL_PERIOD.
  *
  * Invariants; test/model checks them in all interleavings:
- *  1. Only the holder of the lock touches the meshes, the lanes, the executors and the fields of struct
- *     hvd_context so marked. All shared words here are sequentially consistent, except hints.
+ *  1. Only the holder of the lock touches the meshes, the communicators, the executors and the fields of
+ *     struct hvd_context so marked. All shared words here are sequentially consistent, except hints.
  *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
  *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under
  *     way and the progress thread MUST poll periodically.
@@ -39,8 +39,8 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "engine/affinity.h"
+#include "engine/heartbeat.h"
 #include "engine/progress.h"
-#include "engine/silence.h"
 
 #include <sched.h>
 
@@ -115,15 +115,15 @@ static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
     progress_suspend(context, 0);
-    for (struct lane *lane = context->world; lane; lane = lane->next_running)
-        quiet &= mesh_arm(lane->mesh) && !lane_is_ready(lane);
+    for (struct comm *comm = context->world; comm; comm = comm->next_running)
+        quiet &= mesh_arm(comm->mesh) && !comm_is_ready(comm);
     return quiet;
 }
 
 static void disarm(struct hvd_context *context)
 {
-    for (struct lane *lane = context->world; lane; lane = lane->next_running)
-        mesh_disarm(lane->mesh);
+    for (struct comm *comm = context->world; comm; comm = comm->next_running)
+        mesh_disarm(comm->mesh);
 }
 
 static bool lock_try(struct hvd_context *context)
@@ -139,10 +139,10 @@ static bool lock_try(struct hvd_context *context)
 
 static bool is_quiet(const struct hvd_context *context)
 {
-    const struct lane *lane = context->world;
-    while (lane && lane_is_quiet(lane))
-        lane = lane->next_running;
-    return !lane;
+    const struct comm *comm = context->world;
+    while (comm && comm_is_quiet(comm))
+        comm = comm->next_running;
+    return !comm;
 }
 
 static void wake_lock_waiter(struct hvd_context *context)
@@ -158,7 +158,7 @@ static bool lock_release(struct hvd_context *context)
     bool quiet = is_quiet(context);
     bool periodic = context->polls_periodically && quiet;
     bool news = !periodic && !arm(context);
-    int64_t deadline = clock_earlier(progress_deadline(context), silence_deadline(context, !quiet));
+    int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, !quiet));
     bool left = context->leave_said; /* the lock's, so read before the release */
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !periodic;
     /* This store and the loads behind it, as the push of a submission and its load of the lock, are
@@ -321,7 +321,7 @@ static bool progress_in_thread(struct hvd_context *context)
         if (progress(context))
             backoff_reset(&backoff);
         /* Only here: a caller that moves nothing for a while leaves the lock to this thread. */
-        silence_look(context);
+        heartbeat_check(context);
         if (!run_finished_calls(context))
             return true;
     } while (!atomic_load_explicit(&context->waiters, memory_order_relaxed) && backoff_step(&backoff));

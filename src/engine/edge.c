@@ -27,7 +27,7 @@ void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
         wire_put_blob(&edge->out, bytes, (uint32_t)length);
 }
 
-void edge_ask(struct edge *edge)
+void edge_ping(struct edge *edge)
 {
     if (!edge->mute)
         wire_put_u32(&edge->out, QUESTION);

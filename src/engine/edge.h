@@ -13,11 +13,11 @@
 struct edge {
     int peer;
     struct link *link;
-    bool deaf;              /* nothing more comes */
-    bool mute;              /* nothing more goes; what the peer said before may still come */
-    bool heard;             /* the peer has said anything; cleared by who looks (silence.c) */
-    unsigned silent_looks;  /* since then */
-    struct wire_writer out; /* not yet taken by the link from `sent` on */
+    bool deaf;                  /* nothing more comes */
+    bool mute;                  /* nothing more goes; what the peer said before may still come */
+    bool heard;                 /* the peer has said anything; cleared by who looks (heartbeat.c) */
+    unsigned missed_heartbeats; /* since then */
+    struct wire_writer out;     /* not yet taken by the link from `sent` on */
     size_t sent;
     struct wire_writer in; /* the incoming message, as far as it has come */
     uint8_t header[4];
@@ -31,7 +31,7 @@ void edge_fini(struct edge *edge);
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 
 /* Makes a peer that lives say something. */
-void edge_ask(struct edge *edge);
+void edge_ping(struct edge *edge);
 
 /* Gives the link as much as it takes; true when any byte moved. */
 bool edge_flush(struct edge *edge);

@@ -36,7 +36,7 @@ static struct handle_block measure(const hvd_request *request, int size, size_t 
                                    size_t name_length)
 {
     const size_t align = _Alignof(hvd_tensor);
-    size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* lane_take numbers it */
+    size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* comm_take numbers it */
     struct handle_block block;
     size_t lists = request->outputs ? 2 : 1;
     size_t extents = 0;
@@ -106,7 +106,7 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-/* "grouped_allreduce.<name>", without printf, which took a third of a submission. Without a name lane_take
+/* "grouped_allreduce.<name>", without printf, which took a third of a submission. Without a name comm_take
  * numbers it. */
 static void write_name(struct hvd_handle *handle, size_t length)
 {

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 /* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
-#define FAREWELL_SECONDS 30
+#define SHUTDOWN_SECONDS 30
 
 /* Some 150 requests in flight need no system call. Both are multiples of every page size. */
 #define HANDLES      ((size_t)1 << 20)
@@ -183,7 +183,7 @@ static hvd_code join(struct hvd_context *context, hvd_status *status)
     for (int rank = 0; rank < size; rank++)
         everybody[rank] = rank;
     hvd_code code =
-        lane_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
+        comm_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
                   &context->interrupt, &context->world, status);
     free(everybody);
     return code;
@@ -197,11 +197,11 @@ static void note_fork(void *owner)
     atomic_store(&context->forked, true);
 }
 
-/* Also of a context that could be opened in part only. No thread makes progress any more before lanes are
- * closed. */
+/* Also of a context that could be opened in part only. No thread makes progress any more before communicators
+ * are closed. */
 static void close_context(struct hvd_context *context)
 {
-    forked_watch_remove(&context->watch);
+    atfork_remove(&context->watch);
     drive_stop_thread(context);
     membership_close(context);
     observe_close(context);
@@ -225,8 +225,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     pthread_mutex_init(&opened->handles_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     atomic_init(&opened->spare, platform_event_create());
-    opened->watch = (struct forked_watch){.in_child = note_fork, .owner = opened};
-    forked_watch_add(&opened->watch);
+    opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
+    atfork_add(&opened->watch);
     sets_init(&opened->sets);
     counters_init(&opened->counters);
     if (config)
@@ -276,10 +276,10 @@ void hvd_shutdown(hvd_context *context)
         return; /* a child's copy is left as it is: its memory goes with the child */
     atomic_store(&context->leaving, true);
     drive_notify(context);
-    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(FAREWELL_SECONDS)))
+    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(SHUTDOWN_SECONDS)))
         log_warning(context->placement.rank,
-                    "the other ranks did not say goodbye within %d s; leaving without it", FAREWELL_SECONDS);
-    forked_watch_remove(&context->watch);
+                    "the other ranks did not say goodbye within %d s; leaving without it", SHUTDOWN_SECONDS);
+    atfork_remove(&context->watch);
     drive_stop_thread(context);
     /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended
      * with the others. */

@@ -66,11 +66,11 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     *running = (struct running_batch){.bytes = bytes, .count = count, .in_place = !lengths.outputs};
     /* No element needs more alignment than a pointer does, so the lists may follow one another. */
     running->handles = (struct hvd_handle **)(running + 1);
-    running->job.input.spans = (struct span *)(running->handles + count);
-    running->job.output.spans = running->job.input.spans + lengths.inputs;
-    running->job.input.starts = (size_t *)(running->job.output.spans + lengths.outputs);
-    running->job.output.starts = running->job.input.starts + lengths.inputs;
-    running->own_rows = (uint64_t *)(running->job.output.starts + lengths.outputs);
+    running->collective.input.spans = (struct span *)(running->handles + count);
+    running->collective.output.spans = running->collective.input.spans + lengths.inputs;
+    running->collective.input.starts = (size_t *)(running->collective.output.spans + lengths.outputs);
+    running->collective.output.starts = running->collective.input.starts + lengths.inputs;
+    running->own_rows = (uint64_t *)(running->collective.output.starts + lengths.outputs);
     running->row_bytes = running->own_rows + lengths.rows;
     running->blocks = (size_t *)(running->row_bytes + lengths.row_bytes);
     memcpy(running->handles, handles, (size_t)count * sizeof *handles);
@@ -94,29 +94,29 @@ static void vector_add(struct vector *vector, void *data, size_t length)
 
 static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
 {
-    int index = running->job.tensors++;
+    int index = running->collective.tensors++;
     running->own_rows[index] = (uint64_t)tensor->shape[0];
     running->row_bytes[index] = row_bytes_of(tensor);
 }
 
 static void fill_plainly(struct running_batch *running)
 {
-    struct job *job = &running->job;
+    struct collective *collective = &running->collective;
     for (int i = 0; i < running->count; i++) {
         const hvd_request *request = &running->handles[i]->request;
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
-            vector_add(&job->input, input->data, tensor_bytes(input));
+            vector_add(&collective->input, input->data, tensor_bytes(input));
             /* Its output follows when the rows of all ranks are known: layout_gathered. */
             if (request->operation == HVD_ALLGATHER)
                 add_rows(running, input);
             else if (!running->in_place)
-                vector_add(&job->output, output->data, tensor_bytes(output));
+                vector_add(&collective->output, output->data, tensor_bytes(output));
         }
     }
     if (running->in_place)
-        job->output = job->input;
+        collective->output = collective->input;
 }
 
 /* ---- results -------------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status
 }
 
 /* As the input, but with so many rows; it becomes the next part of the output. */
-static hvd_code add_result(struct job *job, struct hvd_handle *handle, int index, uint64_t rows,
+static hvd_code add_result(struct collective *collective, struct hvd_handle *handle, int index, uint64_t rows,
                            hvd_status *status)
 {
     const hvd_tensor *input = &handle->request.inputs[index];
@@ -147,30 +147,30 @@ static hvd_code add_result(struct job *job, struct hvd_handle *handle, int index
     if (!result->data)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %llu bytes, the result of %s",
                           (unsigned long long)bytes, handle->pending.name);
-    vector_add(&job->output, result->data, bytes);
+    vector_add(&collective->output, result->data, bytes);
     return HVD_OK;
 }
 
 /* ---- allgather ------------------------------------------------------------------------------------ */
 
-/* Of what all ranks told: rows[rank * tensors + tensor], see coll/job.h. */
-static uint64_t sum_over_ranks(const struct job *job, const uint64_t *rows, int tensor)
+/* Of what all ranks told: rows[rank * tensors + tensor], see coll/collective.h. */
+static uint64_t sum_over_ranks(const struct collective *collective, const uint64_t *rows, int tensor)
 {
     uint64_t total = 0;
-    for (int rank = 0; rank < job->size; rank++)
-        total += rows[(size_t)rank * (size_t)job->tensors + (size_t)tensor];
+    for (int rank = 0; rank < collective->size; rank++)
+        total += rows[(size_t)rank * (size_t)collective->tensors + (size_t)tensor];
     return total;
 }
 
-static hvd_code add_results_of_all(struct job *job, const uint64_t *rows, hvd_status *status)
+static hvd_code add_results_of_all(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
-    struct running_batch *running = job->owner;
+    struct running_batch *running = collective->owner;
     int tensor = 0;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
         hvd_code code = results_reserve(handle, handle->request.count, status);
         for (int t = 0; !code && t < handle->request.count; t++, tensor++)
-            code = add_result(job, handle, t, sum_over_ranks(job, rows, tensor), status);
+            code = add_result(collective, handle, t, sum_over_ranks(collective, rows, tensor), status);
         if (code)
             return code;
     }
@@ -181,28 +181,28 @@ static hvd_code add_results_of_all(struct job *job, const uint64_t *rows, hvd_st
 
 static void fill_with_splits(struct running_batch *running)
 {
-    struct job *job = &running->job;
+    struct collective *collective = &running->collective;
     const hvd_request *request = &running->handles[0]->request;
-    vector_add(&job->input, request->inputs[0].data, tensor_bytes(&request->inputs[0]));
-    for (int rank = 0; rank < job->size; rank++)
+    vector_add(&collective->input, request->inputs[0].data, tensor_bytes(&request->inputs[0]));
+    for (int rank = 0; rank < collective->size; rank++)
         running->own_rows[rank] = (uint64_t)request->splits[rank];
     running->row_bytes[0] = row_bytes_of(&request->inputs[0]);
-    job->tensors = 1;
+    collective->tensors = 1;
 }
 
 /* The rows, and how many came from each rank. */
-static hvd_code add_result_and_splits(struct job *job, const uint64_t *rows, hvd_status *status)
+static hvd_code add_result_and_splits(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
-    const struct running_batch *running = job->owner;
+    const struct running_batch *running = collective->owner;
     struct hvd_handle *handle = running->handles[0];
     hvd_code code = results_reserve(handle, 2, status);
     if (!code)
-        code = add_result(job, handle, 0, sum_over_ranks(job, rows, 0), status);
+        code = add_result(collective, handle, 0, sum_over_ranks(collective, rows, 0), status);
     if (code)
         return code;
     hvd_tensor *splits = &handle->results[1];
-    int64_t shape[] = {job->size};
-    size_t bytes = (size_t)job->size * sizeof *rows;
+    int64_t shape[] = {collective->size};
+    size_t bytes = (size_t)collective->size * sizeof *rows;
     *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
     splits->data = result_allocate(shape, 1, bytes, &splits->shape);
     if (!splits->data)
@@ -212,10 +212,10 @@ static hvd_code add_result_and_splits(struct job *job, const uint64_t *rows, hvd
     return HVD_OK;
 }
 
-hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status)
+hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
-    return job->operation == HVD_ALLTOALL ? add_result_and_splits(job, rows, status)
-                                          : add_results_of_all(job, rows, status);
+    return collective->operation == HVD_ALLTOALL ? add_result_and_splits(collective, rows, status)
+                                                 : add_results_of_all(collective, rows, status);
 }
 
 /* ---- reducescatter -------------------------------------------------------------------------------- */
@@ -223,28 +223,29 @@ hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *stat
 /* The rows of one rank, of all tensors. */
 static void add_block(struct running_batch *running, int rank)
 {
-    struct job *job = &running->job;
+    struct collective *collective = &running->collective;
     for (int i = 0; i < running->count; i++) {
         const hvd_request *request = &running->handles[i]->request;
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             uint64_t row = row_bytes_of(input);
-            struct range rows = pattern_rows((size_t)input->shape[0], job->size, rank);
+            struct range rows = pattern_rows((size_t)input->shape[0], collective->size, rank);
             char *start = rows.length && row ? (char *)input->data + rows.offset * row : NULL;
-            vector_add(&job->input, start, rows.length * row);
+            vector_add(&collective->input, start, rows.length * row);
         }
     }
 }
 
 static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *status)
 {
-    struct job *job = &running->job;
+    struct collective *collective = &running->collective;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
         hvd_code code = results_reserve(handle, handle->request.count, status);
         for (int t = 0; !code && t < handle->request.count; t++) {
             size_t rows = (size_t)handle->request.inputs[t].shape[0];
-            code = add_result(job, handle, t, pattern_rows(rows, job->size, job->rank).length, status);
+            code = add_result(collective, handle, t,
+                              pattern_rows(rows, collective->size, collective->rank).length, status);
         }
         if (code)
             return code;
@@ -256,33 +257,34 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
  * results where this rank's block is. */
 static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status)
 {
-    struct job *job = &running->job;
-    for (int rank = 0; rank < job->size; rank++) {
-        running->blocks[rank] = job->input.length;
+    struct collective *collective = &running->collective;
+    for (int rank = 0; rank < collective->size; rank++) {
+        running->blocks[rank] = collective->input.length;
         add_block(running, rank);
     }
-    running->blocks[job->size] = job->input.length;
-    job->blocks = running->blocks;
-    size_t start = running->blocks[job->rank], end = running->blocks[job->rank + 1];
-    size_t others = job->input.length - (end - start);
+    running->blocks[collective->size] = collective->input.length;
+    collective->blocks = running->blocks;
+    size_t start = running->blocks[collective->rank], end = running->blocks[collective->rank + 1];
+    size_t others = collective->input.length - (end - start);
     const int64_t *no_shape;
     /* Without a gap: the blocks of lower ranks, then those of higher ones. */
     running->room = others ? result_allocate(NULL, 0, others, &no_shape) : NULL;
     if (others && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
                           others, running->handles[0]->pending.name);
-    vector_add(&job->output, running->room, start);
+    vector_add(&collective->output, running->room, start);
     hvd_code code = add_results_of_rank(running, status);
     if (!code)
-        vector_add(&job->output, start < others ? (char *)running->room + start : NULL, others - start);
+        vector_add(&collective->output, start < others ? (char *)running->room + start : NULL,
+                   others - start);
     return code;
 }
 
 hvd_code layout_fill(struct running_batch *running, hvd_status *status)
 {
-    if (running->job.operation == HVD_REDUCESCATTER)
+    if (running->collective.operation == HVD_REDUCESCATTER)
         return fill_by_blocks(running, status);
-    if (running->job.operation == HVD_ALLTOALL)
+    if (running->collective.operation == HVD_ALLTOALL)
         fill_with_splits(running);
     else
         fill_plainly(running);

@@ -3,15 +3,15 @@
 #ifndef HVD_ENGINE_LAYOUT_H
 #define HVD_ENGINE_LAYOUT_H
 
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coordinate/coordinator.h"
+#include "engine/comm.h"
 #include "engine/handle.h"
-#include "engine/lane.h"
 
 /* One allocation: the job, its handles, and the lists that its vectors need. */
 struct running_batch {
-    struct job job;
-    struct lane *lane;
+    struct collective collective;
+    struct comm *comm;
     size_t bytes; /* of this block */
     uint64_t sequence;
     int count;
@@ -30,6 +30,6 @@ void layout_free(struct running_batch *running);
 hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 
 /* The job's `gathered`. */
-hvd_code layout_gathered(struct job *job, const uint64_t *rows, hvd_status *status);
+hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status);
 
 #endif

@@ -15,23 +15,23 @@
 
 /* ---- what the driver does -------------------------------------------------------------------------- */
 
-struct lane *membership_find(const struct hvd_context *context, int id)
+struct comm *membership_find(const struct hvd_context *context, int id)
 {
     return id ? mesh_find(context->world->mesh, (unsigned)id) : context->world;
 }
 
-/* The handle of a removal ends once its lane has closed. */
+/* The handle of a removal ends once its communicator has closed. */
 static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
 {
     /* Where a broadcast has its root a removal has the id of the set. */
     int id = handle->request.root;
     sets_remove(&context->sets, id);
-    /* The thread that added the set may have handed its lane over just now. */
+    /* The thread that added the set may have handed its communicator over just now. */
     membership_adopt(context);
-    struct lane *lane = membership_find(context, id);
-    if (lane) {
-        lane->remover = handle;
-        lane_leave(lane);
+    struct comm *comm = membership_find(context, id);
+    if (comm) {
+        comm->remover = handle;
+        comm_leave(comm);
     } else {
         handle_finish(handle, &(hvd_status){.code = HVD_OK});
     }
@@ -49,60 +49,60 @@ void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
 
 void membership_adopt(struct hvd_context *context)
 {
-    struct lane *lane = atomic_exchange(&context->added, NULL);
-    while (lane) {
-        struct lane *next = lane->next;
+    struct comm *comm = atomic_exchange(&context->added, NULL);
+    while (comm) {
+        struct comm *next = comm->next;
         hvd_status fault;
-        lane->next = context->world->next;
-        lane->next_running = context->world->next_running;
-        context->world->next = context->world->next_running = lane;
-        if (mesh_attach(lane->mesh, &fault))
+        comm->next = context->world->next;
+        comm->next_running = context->world->next_running;
+        context->world->next = context->world->next_running = comm;
+        if (mesh_attach(comm->mesh, &fault))
             progress_fault(context, &fault);
         /* Too late for the leave_all of a shutdown. */
         if (context->leave_said || context->world->health)
-            lane_leave(lane);
-        lane = next;
+            comm_leave(comm);
+        comm = next;
     }
 }
 
-static void unlist(struct hvd_context *context, const struct lane *lane)
+static void unlist(struct hvd_context *context, const struct comm *comm)
 {
-    struct lane **place = &context->world->next;
-    while (*place != lane)
+    struct comm **place = &context->world->next;
+    while (*place != comm)
         place = &(*place)->next;
-    *place = lane->next;
-    for (place = &context->shrinking; *place && *place != lane;)
+    *place = comm->next;
+    for (place = &context->shrinking; *place && *place != comm;)
         place = &(*place)->next_shrinking;
     if (*place)
-        *place = lane->next_shrinking;
+        *place = comm->next_shrinking;
 }
 
 void membership_reap(struct hvd_context *context)
 {
-    struct lane **place = &context->world->next_running;
+    struct comm **place = &context->world->next_running;
     while (*place) {
-        struct lane *lane = *place;
+        struct comm *comm = *place;
         /* Closed, but the farewell may still wait on an edge to a child. */
-        if (lane->remover && lane->closed && lane_is_flushed(lane)) {
-            *place = lane->next_running;
-            unlist(context, lane);
-            handle_finish(lane->remover, &(hvd_status){.code = HVD_OK});
-            lane_close(lane);
+        if (comm->remover && comm->closed && comm_is_flushed(comm)) {
+            *place = comm->next_running;
+            unlist(context, comm);
+            handle_finish(comm->remover, &(hvd_status){.code = HVD_OK});
+            comm_close(comm);
         } else {
-            place = &lane->next_running;
+            place = &comm->next_running;
         }
     }
 }
 
 void membership_close(struct hvd_context *context)
 {
-    struct lane *world = context->world;
+    struct comm *world = context->world;
     while (world && world->next) {
-        struct lane *lane = world->next;
-        world->next = lane->next;
-        lane_close(lane);
+        struct comm *comm = world->next;
+        world->next = comm->next;
+        comm_close(comm);
     }
-    lane_close(world); /* last: its mesh is the hub of the others */
+    comm_close(world); /* last: its mesh is the hub of the others */
     context->world = NULL;
 }
 
@@ -173,10 +173,10 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
                       id, (int)lowest);
 }
 
-static void hand_over(struct hvd_context *context, struct lane *lane)
+static void hand_over(struct hvd_context *context, struct comm *comm)
 {
-    lane->next = atomic_load(&context->added);
-    while (!atomic_compare_exchange_weak(&context->added, &lane->next, lane))
+    comm->next = atomic_load(&context->added);
+    while (!atomic_compare_exchange_weak(&context->added, &comm->next, comm))
         ;
     drive_notify(context);
 }
@@ -184,20 +184,20 @@ static void hand_over(struct hvd_context *context, struct lane *lane)
 static hvd_code connect_set(struct hvd_context *context, int id, const int *ranks, int count,
                             hvd_status *status)
 {
-    struct lane *lane = NULL;
+    struct comm *comm = NULL;
     hvd_status own = {.code = HVD_OK};
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
-        lane_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
-                  &context->interrupt, &lane, &own);
+        comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
+                  &context->interrupt, &comm, &own);
     /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
     if (!own.code)
         sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
     hvd_code code = agree_on_success(context, id, &own, status);
     if (code) {
         sets_remove(&context->sets, id);
-        lane_close(lane);
-    } else if (lane) {
-        hand_over(context, lane);
+        comm_close(comm);
+    } else if (comm) {
+        hand_over(context, comm);
     }
     return code;
 }

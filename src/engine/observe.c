@@ -69,31 +69,31 @@ void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
     tell(handle->context, event);
 }
 
-void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank)
+void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank)
 {
-    tell(lane->context, (struct event){.kind = EVENT_READY,
-                                       .process_set = lane->id,
+    tell(comm->context, (struct event){.kind = EVENT_READY,
+                                       .process_set = comm->id,
                                        .name = name,
                                        .operation = what->operation,
                                        .reduction = what->reduction,
-                                       .rank = lane->ranks[rank]});
+                                       .rank = comm->ranks[rank]});
 }
 
-void observe_deciding(const struct lane *lane)
+void observe_deciding(const struct comm *comm)
 {
-    tell(lane->context, (struct event){.kind = EVENT_DECIDING,
-                                       .process_set = lane->id,
-                                       .rank = lane->context->placement.rank});
+    tell(comm->context, (struct event){.kind = EVENT_DECIDING,
+                                       .process_set = comm->id,
+                                       .rank = comm->context->placement.rank});
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
 
 /* Of the connections to all other members. */
-static const char *transport_of(const struct lane *lane)
+static const char *transport_of(const struct comm *comm)
 {
     const char *name = "local";
-    for (int peer = mesh_next_peer(lane->mesh, -1); peer >= 0; peer = mesh_next_peer(lane->mesh, peer)) {
-        const char *other = mesh_transport_name(lane->mesh, peer);
+    for (int peer = mesh_next_peer(comm->mesh, -1); peer >= 0; peer = mesh_next_peer(comm->mesh, peer)) {
+        const char *other = mesh_transport_name(comm->mesh, peer);
         if (strcmp(name, "local") != 0 && strcmp(name, other) != 0)
             return "mixed";
         name = other;
@@ -103,12 +103,12 @@ static const char *transport_of(const struct lane *lane)
 
 static void tell_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
 {
-    const struct hvd_context *context = running->lane->context;
+    const struct hvd_context *context = running->comm->context;
     const struct event_batch batch = {.number = running->sequence,
                                       .requests = running->count,
-                                      .bytes = running->job.input.length,
-                                      .algorithm = running->job.algorithm->name,
-                                      .transport = transport_of(running->lane)};
+                                      .bytes = running->collective.input.length,
+                                      .algorithm = running->collective.algorithm->name,
+                                      .transport = transport_of(running->comm)};
     int64_t now = clock_now();
     for (int i = 0; i < running->count; i++) {
         struct event event = event_of(kind, running->handles[i]);
@@ -121,13 +121,13 @@ static void tell_of_batch(const struct running_batch *running, enum event_kind k
 
 void observe_dispatched(const struct running_batch *running)
 {
-    if (observed(running->lane->context))
+    if (observed(running->comm->context))
         tell_of_batch(running, EVENT_DISPATCHED, 0);
 }
 
-void observe_phase(const struct job *job, int phase)
+void observe_phase(const struct collective *collective, int phase)
 {
-    tell_of_batch(job->owner, EVENT_PHASE, phase);
+    tell_of_batch(collective->owner, EVENT_PHASE, phase);
 }
 
 /* ---- the timeline's interface ------------------------------------------------------------------------ */

@@ -16,11 +16,11 @@ static inline bool observed(const struct hvd_context *context)
 }
 
 void observe_submitted(struct hvd_handle *handle);
-/* Rank `rank` of the lane's set. */
-void observe_ready(const struct lane *lane, const char *name, const struct signature_summary *what, int rank);
-void observe_deciding(const struct lane *lane);
+/* Rank `rank` of the communicator's set. */
+void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank);
+void observe_deciding(const struct comm *comm);
 void observe_dispatched(const struct running_batch *running);
-void observe_phase(const struct job *job, int phase);
+void observe_phase(const struct collective *collective, int phase);
 /* Before anybody can learn that the handle is done. */
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status);
 

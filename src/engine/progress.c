@@ -19,31 +19,31 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* To its lane, whose coordinator orders it among those of the set that use the same memory. Between two sets,
- * whose orders are independent, there is only the order of submission: it waits here for the end of those of
- * other sets, behind those of its own that do. A join waits for what this rank asked before. */
+/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
+ * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
+ * those of other sets, behind those of its own that do. A join waits for what this rank asked before. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
-    struct lane *lane = membership_find(context, handle->request.process_set);
+    struct comm *comm = membership_find(context, handle->request.process_set);
     struct hvd_handle *before = NULL;
     if (context->world->next || handle->touched.held) /* else there is no other set */
         before = overlaps_before(&context->overlaps, &handle->touched);
-    if (!lane) {
+    if (!comm) {
         hvd_status removed;
         status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
         handle_finish(handle, &removed);
     } else if (parts_wait(handle)) {
-        lane_hold(lane, handle);
+        comm_hold(comm, handle);
     } else if (before) {
-        lane_hold(lane, handle);
+        comm_hold(comm, handle);
         handle->next = before->held_back;
         before->held_back = handle;
-    } else if (handle->request.operation == HVD_JOIN && lane->held) {
+    } else if (handle->request.operation == HVD_JOIN && comm->held) {
         handle->next = context->joins;
         context->joins = handle;
     } else {
         handle_let_go(handle); /* they are in order now, or find another one to wait for */
-        lane_take(lane, handle);
+        comm_take(comm, handle);
     }
 }
 
@@ -123,8 +123,8 @@ static void set_closed(struct hvd_context *context)
 
 void progress_closed(struct hvd_context *context)
 {
-    for (const struct lane *lane = context->world; lane; lane = lane->next) {
-        if (!lane->closed)
+    for (const struct comm *comm = context->world; comm; comm = comm->next) {
+        if (!comm->closed)
             return;
     }
     set_closed(context);
@@ -141,40 +141,41 @@ static void record_failure(struct hvd_context *context, const hvd_status *cause)
 
 static void leave_all(struct hvd_context *context)
 {
-    for (struct lane *lane = context->world; lane; lane = lane->next)
-        lane_leave(lane);
+    for (struct comm *comm = context->world; comm; comm = comm->next)
+        comm_leave(comm);
 }
 
 void progress_end(struct hvd_context *context, const hvd_status *cause)
 {
     record_failure(context, cause);
-    for (struct lane *lane = context->world; lane; lane = lane->next)
-        lane_end(lane, cause);
+    for (struct comm *comm = context->world; comm; comm = comm->next)
+        comm_end(comm, cause);
     /* A shutdown has nobody to say goodbye to any more. */
     set_closed(context);
 }
 
-/* A lane's own end, whoever brought it about: after a close the batches that were decided go on, after a
- * failure nothing does, in any lane. A failure may follow a close; what users are told is the first cause. */
-static void check_health(struct lane *lane)
+/* A communicator's own end, whoever brought it about: after a close the batches that were decided go on,
+ * after a failure nothing does, in any communicator. A failure may follow a close; what users are told is the
+ * first cause. */
+static void check_health(struct comm *comm)
 {
-    hvd_code code = coordinator_health(lane->coordinator, NULL);
-    if (code == lane->health)
+    hvd_code code = coordinator_health(comm->coordinator, NULL);
+    if (code == comm->health)
         return;
     hvd_status cause;
-    lane->health = coordinator_health(lane->coordinator, &cause);
+    comm->health = coordinator_health(comm->coordinator, &cause);
     if (code != HVD_SHUT_DOWN) {
-        progress_end(lane->context, &cause);
-    } else if (lane->id == 0) {
-        record_failure(lane->context, &cause);
-        leave_all(lane->context);
+        progress_end(comm->context, &cause);
+    } else if (comm->id == 0) {
+        record_failure(comm->context, &cause);
+        leave_all(comm->context);
     }
 }
 
-void progress_fail(struct lane *lane, int lost_rank, const hvd_status *cause)
+void progress_fail(struct comm *comm, int lost_rank, const hvd_status *cause)
 {
-    lane_abort(lane, lost_rank, cause);
-    check_health(lane);
+    comm_abort(comm, lost_rank, cause);
+    check_health(comm);
 }
 
 void progress_fault(struct hvd_context *context, const hvd_status *cause)
@@ -183,14 +184,14 @@ void progress_fault(struct hvd_context *context, const hvd_status *cause)
         status_copy(&context->fault, cause);
 }
 
-static void check_losses(struct lane *lane)
+static void check_losses(struct comm *comm)
 {
     hvd_status cause;
     int peer;
-    while ((peer = mesh_next_lost(lane->mesh, &cause)) >= 0) {
+    while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
         /* What the peer, or others, said before the end comes first: a farewell, or the true cause. */
-        lane_progress(lane);
-        progress_fail(lane, peer, &cause);
+        comm_progress(comm);
+        progress_fail(comm, peer, &cause);
     }
 }
 
@@ -204,51 +205,51 @@ static void announce_leaving(struct hvd_context *context)
     leave_all(context);
 }
 
-static void shrink_later(struct lane *lane)
+static void shrink_later(struct comm *comm)
 {
-    lane->shrink_at = clock_now() + SHRINK_TIME;
-    if (lane->shrinks)
+    comm->shrink_at = clock_now() + SHRINK_TIME;
+    if (comm->shrinks)
         return;
-    struct lane **place = &lane->context->shrinking;
+    struct comm **place = &comm->context->shrinking;
     while (*place)
         place = &(*place)->next_shrinking;
-    lane->shrinks = true;
-    lane->next_shrinking = NULL;
-    *place = lane;
+    comm->shrinks = true;
+    comm->next_shrinking = NULL;
+    *place = comm;
 }
 
 /* One that was resumed meanwhile comes back when it is suspended. */
 static void shrink_idle(struct hvd_context *context)
 {
-    struct lane *lane;
-    while ((lane = context->shrinking) && lane->shrink_at <= clock_now()) {
-        context->shrinking = lane->next_shrinking;
-        lane->shrinks = false;
-        if (lane->suspended && !mesh_return_memory(lane->mesh))
-            shrink_later(lane);
+    struct comm *comm;
+    while ((comm = context->shrinking) && comm->shrink_at <= clock_now()) {
+        context->shrinking = comm->next_shrinking;
+        comm->shrinks = false;
+        if (comm->suspended && !mesh_return_memory(comm->mesh))
+            shrink_later(comm);
     }
 }
 
 void progress_suspend(struct hvd_context *context, unsigned turns)
 {
-    for (struct lane **place = &context->world->next_running; *place;) {
-        struct lane *lane = *place;
-        if (lane->idle_turns < turns || !lane_suspend(lane)) {
-            place = &lane->next_running;
+    for (struct comm **place = &context->world->next_running; *place;) {
+        struct comm *comm = *place;
+        if (comm->idle_turns < turns || !comm_suspend(comm)) {
+            place = &comm->next_running;
             continue;
         }
-        *place = lane->next_running;
-        if (mesh_holds_memory(lane->mesh))
-            shrink_later(lane);
+        *place = comm->next_running;
+        if (mesh_holds_memory(comm->mesh))
+            shrink_later(comm);
     }
 }
 
-static bool progress_lane(struct lane *lane)
+static bool progress_comm(struct comm *comm)
 {
-    bool moved = lane_progress(lane);
-    lane->idle_turns = moved ? 0 : lane->idle_turns + 1;
-    check_health(lane);
-    check_losses(lane);
+    bool moved = comm_progress(comm);
+    comm->idle_turns = moved ? 0 : comm->idle_turns + 1;
+    check_health(comm);
+    check_losses(comm);
     return moved;
 }
 
@@ -262,10 +263,10 @@ bool progress(struct hvd_context *context)
         progress_suspend(context, IDLE_TURNS);
         shrink_idle(context);
     }
-    for (struct lane *lane; (lane = mesh_next_resumed(context->world->mesh));)
-        lane_resume(lane);
-    for (struct lane *lane = context->world; lane; lane = lane->next_running)
-        moved |= progress_lane(lane);
+    for (struct comm *comm; (comm = mesh_next_resumed(context->world->mesh));)
+        comm_resume(comm);
+    for (struct comm *comm = context->world; comm; comm = comm->next_running)
+        moved |= progress_comm(comm);
     /* A fault stays noted and is told again in every later turn: only the first time has an effect. */
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
@@ -277,7 +278,7 @@ bool progress(struct hvd_context *context)
 int64_t progress_deadline(const struct hvd_context *context)
 {
     int64_t deadline = context->shrinking ? context->shrinking->shrink_at : CLOCK_NEVER;
-    for (const struct lane *lane = context->world; lane; lane = lane->next_running)
-        deadline = clock_earlier(deadline, lane->next_flush);
+    for (const struct comm *comm = context->world; comm; comm = comm->next_running)
+        deadline = clock_earlier(deadline, comm->next_flush);
     return deadline;
 }

@@ -10,21 +10,21 @@ bool progress(struct hvd_context *context);
 /* Takes again what was held back for operations that have ended. */
 void progress_resume(struct hvd_context *context);
 
-/* A lane found this cause; unless its set is past caring, it ends everything. The first one wins.
+/* A communicator found this cause; unless its set is past caring, it ends everything. The first one wins.
  * `lost_rank`, of the job: who is to blame; -1: nobody. */
-void progress_fail(struct lane *lane, int lost_rank, const hvd_status *cause);
+void progress_fail(struct comm *comm, int lost_rank, const hvd_status *cause);
 
 /* Notes a cause for progress_fail at the end of this turn; for callbacks out of the executor or a
  * coordinator. */
 void progress_fault(struct hvd_context *context, const hvd_status *cause);
 
-/* Ends everything in all lanes, and refuses what is submitted from now on. */
+/* Ends everything in all communicators, and refuses what is submitted from now on. */
 void progress_end(struct hvd_context *context, const hvd_status *cause);
 
 /* Suspends process sets that have been idle for so many turns. */
 void progress_suspend(struct hvd_context *context, unsigned turns);
 
-/* A lane has closed. */
+/* A communicator has closed. */
 void progress_closed(struct hvd_context *context);
 
 /* The nearest time at which a turn is needed though nothing arrives. */

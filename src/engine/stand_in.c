@@ -41,15 +41,15 @@ static void *make_data(const hvd_request *request, hvd_tensor *tensors)
     return block;
 }
 
-static hvd_code create(struct lane *lane, hvd_request *request, hvd_tensor *tensors,
+static hvd_code create(struct comm *comm, hvd_request *request, hvd_tensor *tensors,
                        struct hvd_handle **handle, hvd_status *status)
 {
     void *data = make_data(request, tensors);
     if (!data)
         return status_set(status, HVD_OUT_OF_MEMORY,
                           "rank %d has joined and is out of memory for its part in what the others do",
-                          lane->context->placement.rank);
-    hvd_code code = handle_create(lane->context, request, lane->size, false, handle, status);
+                          comm->context->placement.rank);
+    hvd_code code = handle_create(comm->context, request, comm->size, false, handle, status);
     if (code) {
         free(data);
         return code;
@@ -82,7 +82,7 @@ static const char *user_name(const char *name)
     return dot ? dot + 1 : name;
 }
 
-static hvd_request request_of(const struct lane *lane, const char *name, const struct signature_head *head,
+static hvd_request request_of(const struct comm *comm, const char *name, const struct signature_head *head,
                               hvd_tensor *tensors)
 {
     return (hvd_request){.struct_size = sizeof(hvd_request),
@@ -95,10 +95,10 @@ static hvd_request request_of(const struct lane *lane, const char *name, const s
                          .prescale = head->prescale,
                          .postscale = head->postscale,
                          .root = head->root,
-                         .process_set = lane->id};
+                         .process_set = comm->id};
 }
 
-hvd_code stand_in_create(struct lane *lane, const struct member *member, struct hvd_handle **handle,
+hvd_code stand_in_create(struct comm *comm, const struct member *member, struct hvd_handle **handle,
                          hvd_status *status)
 {
     struct wire_reader reader = wire_reader_of(member->signature->bytes, member->signature->length);
@@ -113,9 +113,9 @@ hvd_code stand_in_create(struct lane *lane, const struct member *member, struct 
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch while this rank has joined");
     else if (!read_tensors(&reader, &head, tensors, shapes))
         code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
-    hvd_request request = request_of(lane, member->name, &head, tensors);
+    hvd_request request = request_of(comm, member->name, &head, tensors);
     if (!code)
-        code = create(lane, &request, tensors, handle, status);
+        code = create(comm, &request, tensors, handle, status);
     free(tensors);
     free(shapes);
     return code;

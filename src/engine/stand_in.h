@@ -3,11 +3,11 @@
 #define HVD_ENGINE_STAND_IN_H
 
 #include "coordinate/request.h"
-#include "engine/lane.h"
+#include "engine/comm.h"
 
 /* A handle of the engine's own that asks for what was agreed on: with the reduction's identity as data,
  * no rows to gather, and memory for what comes and is thrown away. */
-hvd_code stand_in_create(struct lane *lane, const struct member *member, struct hvd_handle **handle,
+hvd_code stand_in_create(struct comm *comm, const struct member *member, struct hvd_handle **handle,
                          hvd_status *status);
 
 #endif

@@ -2,10 +2,10 @@
 #include "engine/tuning.h"
 
 #include "base/append.h"
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/held.h"
 #include "base/log.h"
-#include "base/plain.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "tune/sample.h"
@@ -32,7 +32,7 @@ static void write_row(void *owner, enum tuner_stage stage, const struct values *
     if (!log)
         return;
     struct held_signals held = signals_hold();
-    locale_t before = uselocale(plain_locale());
+    locale_t before = uselocale(c_locale());
     for (int i = 0; i < PARAMETERS; i++)
         fprintf(log, "%.15g,", values->of[i]);
     fprintf(log, "%s,%.6g\n", tuner_stage_names[stage], score);
@@ -136,23 +136,23 @@ void tuning_count(struct tuning *tuning, const struct running_batch *running)
         sample_begin(sample, !changed, now);
         note_tensors(sample, running);
     }
-    sample->bytes += (double)running->job.input.length;
+    sample->bytes += (double)running->collective.input.length;
 }
 
-void tuning_apply(struct lane *lane)
+void tuning_apply(struct comm *comm)
 {
-    struct tuning *tuning = lane->tuning;
+    struct tuning *tuning = comm->tuning;
     const struct tuner *tuner = &tuning->tuner;
     if (tuning->changed) {
-        lane->latency_threshold = (uint64_t)tuner->values.of[PARAMETER_latency_threshold];
-        lane->ring_piece_bytes = (uint64_t)tuner->values.of[PARAMETER_ring_piece_bytes];
-        coordinator_tune(lane->coordinator, (uint64_t)tuner->values.of[PARAMETER_fusion_threshold],
+        comm->latency_threshold = (uint64_t)tuner->values.of[PARAMETER_latency_threshold];
+        comm->ring_piece_bytes = (uint64_t)tuner->values.of[PARAMETER_ring_piece_bytes];
+        coordinator_tune(comm->coordinator, (uint64_t)tuner->values.of[PARAMETER_fusion_threshold],
                          (int64_t)(tuner->values.of[PARAMETER_cycle_time_ms] * 1e6));
     }
     tuning->changed = false;
     if (tuner->stage != TUNER_DONE)
         return;
-    tell_end(tuner, lane->context->placement.rank);
-    tuning_close(lane->context);
-    lane->tuning = NULL;
+    tell_end(tuner, comm->context->placement.rank);
+    tuning_close(comm->context);
+    comm->tuning = NULL;
 }

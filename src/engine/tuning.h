@@ -13,7 +13,7 @@ void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
 /* A batch starts. */
 void tuning_count(struct tuning *tuning, const struct running_batch *running);
 
-/* Before the next decisions: values that have changed come into force; when it is over, `lane` forgets it. */
-void tuning_apply(struct lane *lane);
+/* Before the next decisions: values that have changed come into force; when it is over, `comm` forgets it. */
+void tuning_apply(struct comm *comm);
 
 #endif

@@ -17,9 +17,9 @@
 
 /* What an acceptor bears of strangers, who have not finished it: so many at once, for so long; one that is
  * younger than the grace is not dropped in favour of a newer one. */
-#define STRANGER_LIMIT 256
-#define STRANGER_TIME  (10 * CLOCK_SECOND)
-#define STRANGER_GRACE (CLOCK_SECOND / 2)
+#define UNAUTHENTICATED_LIMIT 256
+#define UNAUTHENTICATED_TIME  (10 * CLOCK_SECOND)
+#define UNAUTHENTICATED_GRACE (CLOCK_SECOND / 2)
 
 #define HANDSHAKE_MESSAGE_LIMIT 512
 #define HANDSHAKE_JOB_LIMIT     192

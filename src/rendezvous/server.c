@@ -1,14 +1,14 @@
 /* server.c - the key-value store's server: one thread, which polls all connections. Strangers (connections
  * without a finished handshake) are bounded in number and time, so a flood or a silent one costs little. */
+#include "base/atfork.h"
 #include "base/clock.h"
 #include "base/crypto.h"
-#include "base/forked.h"
 #include "base/log.h"
 #include "base/platform.h"
+#include "base/rate_limit.h"
 #include "base/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "base/throttle.h"
 #include "rendezvous/connection.h"
 
 #include <errno.h>
@@ -27,40 +27,40 @@ struct hvd_rendezvous {
     int port, listener, stop;
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
-    struct forked_watch watch;
+    struct atfork_handler watch;
     /* The thread's own. */
     struct store store;
     struct connection **connections;
     struct pollfd *polls; /* POLL_CONNECTIONS more than connections */
     int count, capacity;
-    int strangers;
+    int unauthenticated;
     int64_t paused_until; /* no new connections before */
-    struct throttle throttle;
+    struct rate_limit rate_limit;
 };
 
 /* ---- connections -------------------------------------------------------------------------------------- */
 
-/* The list changes under forked_lock only, so that a child of fork() finds it whole and closes what is in it.
+/* The list changes under atfork_lock only, so that a child of fork() finds it whole and closes what is in it.
  */
 
 static void log_fault(struct hvd_rendezvous *server, const char *text)
 {
     int held;
-    if (throttle_passes(&server->throttle, &held))
+    if (rate_limit_allows(&server->rate_limit, &held))
         log_warning(-1, "rendezvous at port %d: %s%s", server->port, text,
                     held ? " (and more before it)" : "");
 }
 
 static void drop(struct hvd_rendezvous *server, int index)
 {
-    server->strangers -= !server->connections[index]->proven;
-    forked_lock();
+    server->unauthenticated -= !server->connections[index]->proven;
+    atfork_lock();
     connection_free(server->connections[index]);
     server->connections[index] = server->connections[--server->count];
-    forked_unlock();
+    atfork_unlock();
 }
 
-static int oldest_stranger(const struct hvd_rendezvous *server)
+static int oldest_unauthenticated(const struct hvd_rendezvous *server)
 {
     int oldest = -1;
     for (int i = 0; i < server->count; i++) {
@@ -94,18 +94,18 @@ static bool make_room(struct hvd_rendezvous *server)
 {
     if (server->count < server->capacity)
         return true;
-    forked_lock();
+    atfork_lock();
     bool grown = grow(server);
-    forked_unlock();
+    atfork_unlock();
     return grown;
 }
 
 /* False when the next connection has to wait a little. */
 static bool may_accept(struct hvd_rendezvous *server)
 {
-    if (server->strangers >= STRANGER_LIMIT) {
-        int oldest = oldest_stranger(server);
-        if (clock_now() - server->connections[oldest]->since < STRANGER_GRACE)
+    if (server->unauthenticated >= UNAUTHENTICATED_LIMIT) {
+        int oldest = oldest_unauthenticated(server);
+        if (clock_now() - server->connections[oldest]->since < UNAUTHENTICATED_GRACE)
             return false;
         log_fault(server, "too many connections without a handshake; dropping the oldest");
         drop(server, oldest);
@@ -126,16 +126,16 @@ static int accept_one(struct hvd_rendezvous *server)
     }
     socket_send_at_once(fd);
     server->connections[server->count++] = connection;
-    server->strangers++;
+    server->unauthenticated++;
     return 0;
 }
 
 static void accept_all(struct hvd_rendezvous *server)
 {
     while (may_accept(server)) {
-        forked_lock();
+        atfork_lock();
         int error = accept_one(server);
-        forked_unlock();
+        atfork_unlock();
         if (error == EAGAIN)
             return;
         if (error && error != ECONNABORTED && error != EINTR)
@@ -151,7 +151,7 @@ static void advance(struct hvd_rendezvous *server, int index)
     bool was_proven = connection->proven, put = false;
     hvd_code code = connection_advance(connection, &server->store, &put, &status);
     if (!was_proven && connection->proven)
-        server->strangers--;
+        server->unauthenticated--;
     if (code) {
         if (status.text[0])
             log_fault(server, status.text);
@@ -164,11 +164,11 @@ static void advance(struct hvd_rendezvous *server, int index)
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
 
-static void drop_late_strangers(struct hvd_rendezvous *server)
+static void drop_late_unauthenticated(struct hvd_rendezvous *server)
 {
     int64_t now = clock_now();
     for (int i = server->count - 1; i >= 0; i--) {
-        if (!server->connections[i]->proven && now - server->connections[i]->since >= STRANGER_TIME) {
+        if (!server->connections[i]->proven && now - server->connections[i]->since >= UNAUTHENTICATED_TIME) {
             log_fault(server, "a connection did not finish its handshake in time");
             drop(server, i);
         }
@@ -177,8 +177,8 @@ static void drop_late_strangers(struct hvd_rendezvous *server)
 
 static int64_t next_deadline(const struct hvd_rendezvous *server)
 {
-    int oldest = server->strangers ? oldest_stranger(server) : -1;
-    int64_t deadline = oldest < 0 ? CLOCK_NEVER : server->connections[oldest]->since + STRANGER_TIME;
+    int oldest = server->unauthenticated ? oldest_unauthenticated(server) : -1;
+    int64_t deadline = oldest < 0 ? CLOCK_NEVER : server->connections[oldest]->since + UNAUTHENTICATED_TIME;
     return server->paused_until ? clock_earlier(server->paused_until, deadline) : deadline;
 }
 
@@ -209,7 +209,7 @@ static void *serve(void *argument)
             if (server->polls[POLL_CONNECTIONS + i].revents)
                 advance(server, i);
         }
-        drop_late_strangers(server);
+        drop_late_unauthenticated(server);
         if (server->polls[POLL_LISTENER].revents)
             accept_all(server);
     }
@@ -278,8 +278,8 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
         server_free(server);
         return code;
     }
-    server->watch = (struct forked_watch){close_in_child, server, NULL};
-    forked_watch_add(&server->watch);
+    server->watch = (struct atfork_handler){close_in_child, server, NULL};
+    atfork_add(&server->watch);
     *rendezvous = server;
     return status_ok(status);
 }
@@ -293,7 +293,7 @@ void hvd_rendezvous_stop(hvd_rendezvous *rendezvous)
 {
     if (!rendezvous || rendezvous->forked)
         return; /* a child's copy is left as it is: its memory goes with the child */
-    forked_watch_remove(&rendezvous->watch);
+    atfork_remove(&rendezvous->watch);
     platform_event_set(rendezvous->stop);
     pthread_join(rendezvous->thread, NULL);
     server_free(rendezvous);

@@ -3,7 +3,7 @@
  * not written still follow the parent's. */
 #include "transport/arena.h"
 
-#include "base/forked.h"
+#include "base/atfork.h"
 #include "base/platform.h"
 #include "base/status.h"
 
@@ -22,11 +22,11 @@ struct arena {
     struct segment *segment;
     uint64_t serial;
     bool inherited; /* in a child: what it writes nobody else sees */
-    struct forked_watch watch;
+    struct atfork_handler watch;
     struct arena *next;
 };
 
-/* Ascending by serial, under forked_lock. */
+/* Ascending by serial, under atfork_lock. */
 static struct arena *arenas;
 static uint64_t last_serial;
 static atomic_int count; /* spares whoever has none the lock */
@@ -47,7 +47,7 @@ bool arena_find(const void *data, size_t length, struct ring_reference *referenc
 {
     if (!atomic_load_explicit(&count, memory_order_relaxed))
         return false;
-    forked_lock();
+    atfork_lock();
     const struct arena *at = arenas;
     for (; at; at = at->next) {
         uintptr_t offset = (uintptr_t)data - (uintptr_t)at->segment->memory;
@@ -57,14 +57,14 @@ bool arena_find(const void *data, size_t length, struct ring_reference *referenc
         }
     }
     bool found = at && !at->inherited;
-    forked_unlock();
+    atfork_unlock();
     return found;
 }
 
 int arena_descriptor(uint64_t after, uint64_t *serial)
 {
     int fd = -1;
-    forked_lock();
+    atfork_lock();
     const struct arena *at = arenas;
     while (at && (at->serial <= after || at->inherited))
         at = at->next;
@@ -72,7 +72,7 @@ int arena_descriptor(uint64_t after, uint64_t *serial)
         *serial = at->serial;
         fd = fcntl(at->segment->fd, F_DUPFD_CLOEXEC, 0);
     }
-    forked_unlock();
+    atfork_unlock();
     return fd;
 }
 
@@ -97,7 +97,7 @@ static void inherit_in_child(void *owner)
 
 static void enlist(struct arena *arena)
 {
-    forked_lock();
+    atfork_lock();
     arena->serial = ++last_serial;
     head_of(arena->segment)->serial = arena->serial;
     struct arena **at = &arenas;
@@ -105,7 +105,7 @@ static void enlist(struct arena *arena)
         at = &(*at)->next;
     *at = arena;
     atomic_fetch_add(&count, 1);
-    forked_unlock();
+    atfork_unlock();
 }
 
 hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status)
@@ -122,8 +122,8 @@ hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status)
         return code;
     }
     platform_memory_inherit(arena->segment->memory, arena->segment->bytes);
-    arena->watch = (struct forked_watch){.in_child = inherit_in_child, .owner = arena};
-    forked_watch_add(&arena->watch);
+    arena->watch = (struct atfork_handler){.in_child = inherit_in_child, .owner = arena};
+    atfork_add(&arena->watch);
     enlist(arena);
     *memory = data_of(arena);
     return status_ok(status);
@@ -131,18 +131,18 @@ hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status)
 
 void hvd_shared_free(void *memory)
 {
-    forked_lock();
+    atfork_lock();
     struct arena **at = &arenas;
     while (*at && data_of(*at) != memory)
         at = &(*at)->next;
     struct arena *arena = *at;
     if (arena)
         *at = arena->next;
-    forked_unlock();
+    atfork_unlock();
     if (!arena)
         return;
     atomic_fetch_sub(&count, 1);
-    forked_watch_remove(&arena->watch);
+    atfork_remove(&arena->watch);
     atomic_store(&head_of(arena->segment)->freed, true);
     segment_release(arena->segment);
     free(arena);

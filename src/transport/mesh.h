@@ -1,5 +1,5 @@
 /* mesh.h - this rank's links to its peers: how they come about, how a thread sleeps until one of them has
- * news, and which peer is gone. One mesh per process set (engine/lane.h). The first mesh of a context is the
+ * news, and which peer is gone. One mesh per process set (engine/comm.h). The first mesh of a context is the
  * hub of the others: its pollers, its event and its doorbells serve them all. Threads as in transport.h. */
 #ifndef HVD_TRANSPORT_MESH_H
 #define HVD_TRANSPORT_MESH_H

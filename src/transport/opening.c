@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "transport/gathering.h"
+#include "transport/connector.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct opening {
     const struct mesh_config *config;
     struct record mine;
     struct record *records; /* one per peer */
-    struct gathering gathering;
+    struct connector connector;
 };
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
@@ -40,8 +40,8 @@ static hvd_code listen_locally(struct opening *opening, hvd_status *status)
     hvd_code code = crypto_random_hex(name + sprintf(name, "horovod-"), RECORD_NAME_DIGITS, status);
     if (code)
         return code;
-    opening->gathering.local_listener = platform_local_listen(name);
-    if (opening->gathering.local_listener < 0)
+    opening->connector.local_listener = platform_local_listen(name);
+    if (opening->connector.local_listener < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
     return HVD_OK;
 }
@@ -56,7 +56,7 @@ static hvd_code listen_on_network(struct opening *opening, hvd_status *status)
         snprintf(opening->mine.address, sizeof opening->mine.address, "%s",
                  rendezvous_local_address(opening->config->rendezvous));
     if (!code)
-        code = socket_listen(opening->mine.address, &opening->gathering.tcp_listener, &opening->mine.port,
+        code = socket_listen(opening->mine.address, &opening->connector.tcp_listener, &opening->mine.port,
                              status);
     return code;
 }
@@ -104,7 +104,7 @@ static hvd_code report_unconnected(const struct opening *opening, hvd_status *st
 {
     char who[128];
     int i = 0;
-    while (gathering_peer_is_complete(&opening->mesh->peers[i]))
+    while (connector_peer_is_complete(&opening->mesh->peers[i]))
         i++;
     const struct peer *peer = &opening->mesh->peers[i];
     const struct record *record = &opening->records[i];
@@ -201,12 +201,12 @@ static hvd_code choose(struct opening *opening, hvd_status *status)
 
 static hvd_code connect_all(struct opening *opening, hvd_status *status)
 {
-    struct gathering *gathering = &opening->gathering;
-    gathering->mesh = opening->mesh;
-    gathering->config = opening->config;
-    gathering->mine = &opening->mine;
-    gathering->records = opening->records;
-    hvd_code code = gathering_run(gathering, status);
+    struct connector *connector = &opening->connector;
+    connector->mesh = opening->mesh;
+    connector->config = opening->config;
+    connector->mine = &opening->mine;
+    connector->records = opening->records;
+    hvd_code code = connector_run(connector, status);
     return code == HVD_TIMED_OUT ? report_unconnected(opening, status) : code;
 }
 
@@ -255,7 +255,7 @@ static void tidy(struct mesh *mesh)
 hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
     struct opening opening = {.mesh = mesh, .config = config};
-    opening.gathering.tcp_listener = opening.gathering.local_listener = -1;
+    opening.connector.tcp_listener = opening.connector.local_listener = -1;
     hvd_code code = check_settings(mesh, config, status);
     if (code || !mesh->peer_count)
         return code;
@@ -268,7 +268,7 @@ hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_st
         code = connect_all(&opening, status);
     if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
         code = settle_failure(config, code, status);
-    gathering_free(&opening.gathering);
+    connector_free(&opening.connector);
     free(opening.records);
     tidy(mesh);
     return code;

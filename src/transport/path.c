@@ -130,9 +130,9 @@ void stores_copy(struct stores *stores, void *to, const void *from, size_t lengt
 
 /* ---- ring or direct ----------------------------------------------------------------------------------- */
 
-int path_size(size_t job_bytes)
+int path_size(size_t batch_bytes)
 {
-    return job_bytes < DIRECT_LEAST ? 0 : job_bytes < MIB(8) ? 1 : 2;
+    return batch_bytes < DIRECT_LEAST ? 0 : batch_bytes < MIB(8) ? 1 : 2;
 }
 
 void path_begin(struct path *path, enum path_rule rule)
@@ -145,9 +145,9 @@ void path_begin(struct path *path, enum path_rule rule)
     }
 }
 
-bool path_shares(const struct path *path, size_t job_bytes)
+bool path_shares(const struct path *path, size_t batch_bytes)
 {
-    return path->rule == PATH_AUTO && job_bytes >= SHARED_LEAST;
+    return path->rule == PATH_AUTO && batch_bytes >= SHARED_LEAST;
 }
 
 void path_learn(_Atomic uint64_t *cost, uint64_t ticks, size_t bytes)
@@ -197,12 +197,12 @@ static size_t choose(struct path_choice *choice, const struct path_costs *read, 
     return length < DIRECT_TRIAL ? length : DIRECT_TRIAL;
 }
 
-size_t path_direct_bytes(struct path *path, size_t job_bytes, const struct path_costs *read, size_t length)
+size_t path_direct_bytes(struct path *path, size_t batch_bytes, const struct path_costs *read, size_t length)
 {
-    int size = path_size(job_bytes);
+    int size = path_size(batch_bytes);
     if (path->rule != PATH_AUTO)
         return path->rule == PATH_DIRECT ? length : 0;
-    if (job_bytes < DIRECT_LEAST || length < DIRECT_RANGE)
+    if (batch_bytes < DIRECT_LEAST || length < DIRECT_RANGE)
         return 0;
     return choose(&path->sizes[size], read, size, length);
 }

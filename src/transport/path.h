@@ -65,7 +65,7 @@ void stores_learn(struct stores *stores, enum store_way way, double cost);
 
 #define PATH_SIZES 3 /* of jobs: whose bytes stay in a core's own cache, in a shared one, in memory */
 
-int path_size(size_t job_bytes);
+int path_size(size_t batch_bytes);
 
 /* What the reader has paid, where both see it: ticks for a MiB, smoothed; 0: unknown. */
 struct path_costs {
@@ -90,10 +90,10 @@ struct path {
 void path_begin(struct path *path, enum path_rule rule);
 
 /* Whether memory that the reader has mapped should be read in place. */
-bool path_shares(const struct path *path, size_t job_bytes);
+bool path_shares(const struct path *path, size_t batch_bytes);
 
 /* How many of the next `length` bytes the reader should read directly; 0: the next piece goes through the
  * ring. */
-size_t path_direct_bytes(struct path *path, size_t job_bytes, const struct path_costs *read, size_t length);
+size_t path_direct_bytes(struct path *path, size_t batch_bytes, const struct path_costs *read, size_t length);
 
 #endif

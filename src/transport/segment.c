@@ -1,8 +1,8 @@
 /* segment.c - see segment.h. Layout: the header, then for each local peer its rings, channel by channel. */
 #include "transport/segment.h"
 
+#include "base/atfork.h"
 #include "base/crypto.h"
-#include "base/forked.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
@@ -21,7 +21,7 @@
 
 #define SMALLER_RINGS "HOROVOD_SHM_RING_BYTES makes it smaller"
 
-/* Segments that this process made, under forked_lock. */
+/* Segments that this process made, under atfork_lock. */
 static struct segment *own_segments;
 
 /* ---- layout ------------------------------------------------------------------------------------------- */
@@ -88,11 +88,11 @@ void segment_release(struct segment *segment)
 {
     if (!segment)
         return;
-    forked_lock();
+    atfork_lock();
     bool last = atomic_fetch_sub(&segment->references, 1) == 1;
     if (last)
         unlist(segment);
-    forked_unlock();
+    atfork_unlock();
     if (!last)
         return;
     if (segment->memory)
@@ -148,10 +148,10 @@ hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struc
         segment_release(made);
         return code;
     }
-    forked_lock();
+    atfork_lock();
     made->next = own_segments;
     own_segments = made;
-    forked_unlock();
+    atfork_unlock();
     *segment = made;
     return HVD_OK;
 }
@@ -191,14 +191,14 @@ hvd_code segment_create(int peers, int channels, size_t wanted, bool reserved, s
 /* This process's own mapping of it, or NULL. A child of fork() has not kept its parent's. */
 static struct segment *find_own(const struct segment *mapped)
 {
-    forked_lock();
+    atfork_lock();
     struct segment *at = own_segments;
     while (at && (at->process != getpid() || at->bytes != mapped->bytes ||
                   memcmp(at->memory->id, mapped->memory->id, SEGMENT_ID_BYTES) != 0))
         at = at->next;
     if (at)
         atomic_fetch_add(&at->references, 1);
-    forked_unlock();
+    atfork_unlock();
     return at;
 }
 

@@ -103,12 +103,12 @@ static size_t lend(struct shm_link *shm, const struct iovec *part)
 {
     struct ring_reference reference;
     struct peer *peer = shm->peer, *owner = peer->hub ? peer->hub : peer;
-    size_t job_bytes = shm->link.job_bytes;
+    size_t batch_bytes = shm->link.batch_bytes;
     if (!shm->link.lends)
         return 0;
-    if (part->iov_len < LEND_BYTES || !path_shares(&peer->path, job_bytes) ||
+    if (part->iov_len < LEND_BYTES || !path_shares(&peer->path, batch_bytes) ||
         !lending_refer(&owner->lending, owner->doorbell, part, &reference)) {
-        size_t n = path_direct_bytes(&peer->path, job_bytes, &shm->out.memory->costs, part->iov_len);
+        size_t n = path_direct_bytes(&peer->path, batch_bytes, &shm->out.memory->costs, part->iov_len);
         if (!n || !lending_is_readable(&owner->lending, owner->doorbell, part->iov_base, n))
             return 0;
         reference = (struct ring_reference){0, (uintptr_t)part->iov_base, n};
@@ -127,7 +127,7 @@ static ssize_t copy_piece(struct shm_link *shm, const struct iovec *part)
         peer_lose(shm->peer, ENOSPC);
         return -1;
     }
-    shm->out.stores = &shm->peer->path.sizes[path_size(shm->link.job_bytes)].stores;
+    shm->out.stores = &shm->peer->path.sizes[path_size(shm->link.batch_bytes)].stores;
     return (ssize_t)ring_write(&shm->out, part->iov_base, length);
 }
 
@@ -214,7 +214,7 @@ static ssize_t read_directly(struct shm_link *shm, void *to, size_t length)
         lose_lender(shm, n < 0 ? errno : EFAULT);
         return -1;
     }
-    path_learn(&shm->in.memory->costs.direct[path_size(shm->link.job_bytes)], path_ticks() - begin, wanted);
+    path_learn(&shm->in.memory->costs.direct[path_size(shm->link.batch_bytes)], path_ticks() - begin, wanted);
     return n;
 }
 
@@ -279,7 +279,7 @@ static ssize_t receive_piece(struct shm_link *shm, char *to, size_t length)
         stores_copy(&shm->peer->received, to, from, (size_t)n);
         return n;
     }
-    path_copy(&shm->in.memory->costs.ring[path_size(shm->link.job_bytes)], to, from, (size_t)n);
+    path_copy(&shm->in.memory->costs.ring[path_size(shm->link.batch_bytes)], to, from, (size_t)n);
     return n;
 }
 

@@ -1,7 +1,7 @@
 /* transport.h - what moves bytes between two ranks.
  *
  * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Every
- * process set has links of its own: channel 0 carries the coordination, the others data (engine/lane.h). Both
+ * process set has links of its own: channel 0 carries the coordination, the others data (engine/comm.h). Both
  * ends know from the decisions of the coordinator which bytes come next, so data travel without headers, as
  * messages whose length both sides know.
  *
@@ -68,10 +68,10 @@ struct link {
     const struct link_operations *operations;
     int peer; /* rank */
     int channel;
-    bool want_read;   /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
-    bool want_write;  /* likewise for room to send */
-    bool lends;       /* set before send: the peer may read the parts later, where they lie */
-    size_t job_bytes; /* set before send, receive and view: of the job that the bytes belong to */
+    bool want_read;     /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
+    bool want_write;    /* likewise for room to send */
+    bool lends;         /* set before send: the peer may read the parts later, where they lie */
+    size_t batch_bytes; /* set before send, receive and view: of the job that the bytes belong to */
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
     uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */

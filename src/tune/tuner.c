@@ -39,8 +39,8 @@ hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_st
     if (code)
         return code;
     tuner->values = values_of(settings);
-    tuner->candidates[0] = defaults_of(tuner);
-    tuner->candidate_count = 1;
+    tuner->attempts[0] = defaults_of(tuner);
+    tuner->attempt_count = 1;
     tuner->warmups_left = (int)settings->autotune_warmup_samples;
     tuner->trials_left = (int)settings->autotune_bayes_opt_max_samples;
     for (int i = 0; i < PARAMETERS; i++)
@@ -69,10 +69,10 @@ static int compare_trials(const void *a, const void *b)
     return -compare_doubles(&((const struct trial *)a)->gain, &((const struct trial *)b)->gain);
 }
 
-static bool is_candidate(const struct tuner *tuner, const struct values *values)
+static bool is_attempt(const struct tuner *tuner, const struct values *values)
 {
-    for (int i = 0; i < tuner->candidate_count; i++) {
-        if (equal(&tuner->candidates[i], values))
+    for (int i = 0; i < tuner->attempt_count; i++) {
+        if (equal(&tuner->attempts[i], values))
             return true;
     }
     return false;
@@ -81,21 +81,21 @@ static bool is_candidate(const struct tuner *tuner, const struct values *values)
 static void begin_comparison(struct tuner *tuner)
 {
     qsort(tuner->trials, (size_t)tuner->trial_count, sizeof *tuner->trials, compare_trials);
-    for (int i = 0; i < tuner->trial_count && tuner->candidate_count < TUNER_CANDIDATES; i++) {
-        if (!is_candidate(tuner, &tuner->trials[i].values))
-            tuner->candidates[tuner->candidate_count++] = tuner->trials[i].values;
+    for (int i = 0; i < tuner->trial_count && tuner->attempt_count < TUNER_ATTEMPTS; i++) {
+        if (!is_attempt(tuner, &tuner->trials[i].values))
+            tuner->attempts[tuner->attempt_count++] = tuner->trials[i].values;
     }
     tuner->stage = TUNER_COMPARE;
     tuner->turn = 0;
-    tuner->values = tuner->candidates[0];
+    tuner->values = tuner->attempts[0];
 }
 
 /* Beside the defaults in the same round. Equal values win all rounds but one in 2 % of all cases. */
-static double advantage(const struct tuner *tuner, int candidate)
+static double advantage(const struct tuner *tuner, int attempt)
 {
     double ratios[TUNER_ROUNDS];
     for (int i = 0; i < TUNER_ROUNDS; i++)
-        ratios[i] = tuner->compared[candidate][i] / tuner->compared[0][i];
+        ratios[i] = tuner->compared[attempt][i] / tuner->compared[0][i];
     double middle = median(ratios, TUNER_ROUNDS);
     return ratios[1] > 1 ? middle : 0;
 }
@@ -104,12 +104,12 @@ static void end_comparison(struct tuner *tuner)
 {
     int winner = 0;
     double best = 1;
-    for (int i = 1; i < tuner->candidate_count; i++) {
+    for (int i = 1; i < tuner->attempt_count; i++) {
         double ratio = advantage(tuner, i);
         winner = ratio > best ? i : winner;
         best = fmax(ratio, best);
     }
-    tuner->values = tuner->candidates[winner];
+    tuner->values = tuner->attempts[winner];
     tuner->default_score = median(tuner->compared[0], TUNER_ROUNDS);
     tuner->best = (struct trial){tuner->values, median(tuner->compared[winner], TUNER_ROUNDS), best};
     tuner->stage = TUNER_DONE;
@@ -118,7 +118,7 @@ static void end_comparison(struct tuner *tuner)
 
 static void take_compared(struct tuner *tuner, double score)
 {
-    int count = tuner->candidate_count, round = tuner->turn / count;
+    int count = tuner->attempt_count, round = tuner->turn / count;
     tuner->compared[(tuner->turn + round) % count][round] = score;
     tuner->report(tuner->owner, TUNER_COMPARE, &tuner->values, score);
     tuner->turn++;
@@ -126,7 +126,7 @@ static void take_compared(struct tuner *tuner, double score)
     if (round == TUNER_ROUNDS)
         end_comparison(tuner);
     else
-        tuner->values = tuner->candidates[(tuner->turn + round) % count];
+        tuner->values = tuner->attempts[(tuner->turn + round) % count];
 }
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
@@ -172,8 +172,8 @@ static void next_axis(struct tuner *tuner)
 /* False when no single step leads anywhere new. */
 static bool propose(struct tuner *tuner)
 {
-    if (tuner->trial_count == 1 && !equal(&tuner->best.values, &tuner->candidates[0])) {
-        tuner->tried = tuner->candidates[0];
+    if (tuner->trial_count == 1 && !equal(&tuner->best.values, &tuner->attempts[0])) {
+        tuner->tried = tuner->attempts[0];
         return true;
     }
     for (; tuner->halvings < HALVINGS; next_axis(tuner)) {

@@ -16,12 +16,12 @@ enum tuner_stage { TUNER_WARMUP, TUNER_SEARCH, TUNER_COMPARE, TUNER_DONE };
 
 extern const char *const tuner_stage_names[]; /* of results in the log; that of TUNER_DONE is "best" */
 
-#define TUNER_SCORES     5   /* of which the median is the first result */
-#define TUNER_WINS       3   /* pairs of samples that the better values win */
-#define TUNER_LOSSES     2   /* pairs after which a trial is given up */
-#define TUNER_TRIALS     100 /* at most */
-#define TUNER_ROUNDS     9   /* of the comparison */
-#define TUNER_CANDIDATES 4   /* in the comparison; the first are the defaults */
+#define TUNER_SCORES   5   /* of which the median is the first result */
+#define TUNER_WINS     3   /* pairs of samples that the better values win */
+#define TUNER_LOSSES   2   /* pairs after which a trial is given up */
+#define TUNER_TRIALS   100 /* at most */
+#define TUNER_ROUNDS   9   /* of the comparison */
+#define TUNER_ATTEMPTS 4   /* in the comparison; the first are the defaults */
 
 struct trial {
     struct values values;
@@ -43,9 +43,9 @@ struct tuner {
     struct values tried;      /* alternates with the best */
     int wins, axis, failures; /* an axis is a parameter and a direction; failed since the last success */
     int halvings;             /* of the steps */
-    struct values candidates[TUNER_CANDIDATES];
-    int candidate_count;
-    double compared[TUNER_CANDIDATES][TUNER_ROUNDS];
+    struct values attempts[TUNER_ATTEMPTS];
+    int attempt_count;
+    double compared[TUNER_ATTEMPTS][TUNER_ROUNDS];
     /* Called with every result, those of the warm-up left out. */
     void (*report)(void *owner, enum tuner_stage stage, const struct values *values, double score);
     void *owner;

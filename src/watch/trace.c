@@ -2,7 +2,7 @@
  * does not follow that order closes first what is open. */
 #include "watch/trace.h"
 
-#include "base/plain.h"
+#include "base/c_locale.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -77,7 +77,7 @@ static void put_for(struct trace *trace, struct tensor *tensor, char phase, int6
 static void put_upper(struct wire_writer *text, const char *word)
 {
     for (; *word; word++)
-        text_add(text, "%c", toupper_l((unsigned char)*word, plain_locale()));
+        text_add(text, "%c", toupper_l((unsigned char)*word, c_locale()));
 }
 
 static void begin_operation(struct trace *trace, struct tensor *tensor, int64_t time, const char *prefix,

@@ -41,8 +41,7 @@ static const char *keep_folder;
 static char crash_path[512];
 static struct input current; /* what runs just now, for the report of a crash */
 
-/* ---- what the compiler tells of the code ----------------------------------------------------------------
- */
+/* ---- what the compiler tells of the code --------------------------------------------------------------- */
 
 static uint8_t counts[MAP_SIZE], seen[MAP_SIZE];
 static uintptr_t previous;

@@ -251,8 +251,7 @@ static void add_and_idle(struct member *member)
     CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
 }
 
-/* ---- what a set costs -----------------------------------------------------------------------------------
- */
+/* ---- what a set costs ---------------------------------------------------------------------------------- */
 
 enum { MANY = 20 };
 
@@ -285,7 +284,7 @@ static int count_running(struct member *member)
         expected = 0;
         sched_yield();
     }
-    for (const struct lane *lane = context->world->next_running; lane; lane = lane->next_running)
+    for (const struct comm *comm = context->world->next_running; comm; comm = comm->next_running)
         count++;
     atomic_store(&context->progress_lock, 0);
     mesh_wake(context->world->mesh);
@@ -408,8 +407,7 @@ static void memory_follows_use(struct member *member)
     free(data);
 }
 
-/* ---- out of descriptors ---------------------------------------------------------------------------------
- */
+/* ---- out of descriptors -------------------------------------------------------------------------------- */
 
 #ifndef __SANITIZE_THREAD__ /* which bears no threads in a child of fork() */
 

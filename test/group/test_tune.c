@@ -88,7 +88,7 @@ static void train(struct member *member)
     }
 }
 
-/* One row of ten results each; four candidates in nine rounds; the best. */
+/* One row of ten results each; four attempts in nine rounds; the best. */
 static void check_log(void)
 {
     char line[256], first[256] = "", last[256] = "";

@@ -39,8 +39,7 @@ static hvd_handle *submit(hvd_context *context, const char *name, float *value, 
     return handle;
 }
 
-/* ---- a shutdown while the progress thread goes to sleep --------------------------------------------------
- */
+/* ---- a shutdown while the progress thread goes to sleep ------------------------------------------------ */
 
 enum { HOLD_OFF, HOLD_NEXT, HOLDING };
 static _Atomic(int) hold;
@@ -79,8 +78,7 @@ static void leave_beside_arming(struct member *member)
     check_allreduce_works(member, "end");
 }
 
-/* ---- a deadline that comes up while a `done` function is called -------------------------------------------
- */
+/* ---- a deadline that comes up while a `done` function is called ---------------------------------------- */
 
 static void note_call(void *argument, const hvd_status *status)
 {

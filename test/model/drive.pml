@@ -39,7 +39,7 @@
 #ifndef SECOND_PEER /* what another peer sends */
 #define SECOND_PEER 0
 #endif
-/* IN_SET: operations and messages of a process set, whose lane is suspended when it is idle; all others are of the
+/* IN_SET: operations and messages of a process set, whose communicator is suspended when it is idle; all others are of the
  * world, whose mesh is the hub. Without it there is no such set. */
 
 #define FLUSH_TIME 1 /* of the timed operations */
@@ -110,9 +110,9 @@ byte holders;
 byte answered; /* messages; a mask */
 
 #define wants        ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
-#define runs         (set_suspended -> ~IN_SET : 255) /* of the running lanes */
+#define runs         (set_suspended -> ~IN_SET : 255) /* of the running communicators */
 #define is_quiet     (!waiting && !steps)
-#define set_is_idle  (!((waiting | steps | held) & IN_SET)) /* |lane_suspend: lane_is_quiet(lane)| */
+#define set_is_idle  (!((waiting | steps | held) & IN_SET)) /* |comm_suspend: comm_is_quiet(comm)| */
 #define next_flush   ((waiting & TIMED) -> FLUSH_TIME : NEVER)
 
 #ifdef TCP
@@ -177,7 +177,7 @@ inline resume(for_it) /* in a step */
 {
     if
     :: set_suspended && (for_it) ->
-        set_suspended = false; /* |lane_resume: lane->suspended = false| */
+        set_suspended = false; /* |comm_resume: comm->suspended = false| */
         set_armed = false      /* |mesh_resume: set_sleeping(mesh, 0)| */
     :: else
     fi
@@ -186,7 +186,7 @@ inline resume(for_it) /* in a step */
 inline suspend_if_idle()
 {
     if
-    :: atomic { set_is_idle && !set_suspended -> /* |lane_suspend: mesh_suspend(lane->mesh)| */
+    :: atomic { set_is_idle && !set_suspended -> /* |comm_suspend: mesh_suspend(comm->mesh)| */
         set_armed = true };              /* |mesh_suspend: set_sleeping(mesh, 1)| */
         d_step {
             /* |mesh_suspend: mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh)| */
@@ -251,7 +251,7 @@ inline progress()
         fi;
         looks = false;
         moved = queue != 0; /* |take_submissions: newest = atomic_exchange(&context->queue, NULL)| */
-        resume(queue & IN_SET); /* |lane_take: lane_resume(lane)| */
+        resume(queue & IN_SET); /* |comm_take: comm_resume(comm)| */
         held = held | (queue & HELD_BACK); /* |hand_over: before->held_back = handle| */
         waiting = waiting | (queue & ~HELD_BACK);
         queue = 0;
@@ -337,7 +337,7 @@ inline lock_try()
             holders++;
             assert(holders == 1);
             quiet = is_quiet;
-            disarm_set; /* |disarm: mesh_disarm(lane->mesh)| */
+            disarm_set; /* |disarm: mesh_disarm(comm->mesh)| */
             armed = false /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, 0)| */
         :: else
         fi
@@ -364,7 +364,7 @@ inline lock_release()
     }
     arm_set;
     d_step {
-        news = !periodic && (any_news || steps); /* |arm: mesh_arm(lane->mesh) && !lane_is_ready(lane)| */
+        news = !periodic && (any_news || steps); /* |arm: mesh_arm(comm->mesh) && !comm_is_ready(comm)| */
         left = leave_said; /* |lock_release: bool left = context->leave_said| */
         /* |lock_release: deadline < atomic_exchange(&context->deadline, deadline) && !periodic| */
         sooner = next_flush < deadline && !periodic;

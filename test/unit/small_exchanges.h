@@ -1,4 +1,4 @@
-/* small_exchanges.h - jobs for the small world that give every rank blocks of its own. */
+/* small_exchanges.h - collectives for the small world that give every rank blocks of its own. */
 #ifndef HVD_TEST_SMALL_EXCHANGES_H
 #define HVD_TEST_SMALL_EXCHANGES_H
 
@@ -9,13 +9,13 @@
 static inline void scatter_init(struct work *work, const struct reduce_case *c, int rank, int size)
 {
     reduce_init(work, c, rank, size);
-    work->job.operation = HVD_REDUCESCATTER;
-    work->job.algorithm = algorithm_named(HVD_REDUCESCATTER, c->algorithm);
+    work->collective.operation = HVD_REDUCESCATTER;
+    work->collective.algorithm = algorithm_named(HVD_REDUCESCATTER, c->algorithm);
     size_t element = hvd_dtype_size(c->dtype);
     for (int i = 0; i < size; i++) /* uneven, some empty */
         work->blocks[i + 1] = i == size - 1 ? c->elements * element
                                             : work->blocks[i] + (size_t)i % 3 * (c->elements / 9) * element;
-    work->job.blocks = work->blocks;
+    work->collective.blocks = work->blocks;
 }
 
 /* Only a rank's own block is its result. */
@@ -46,7 +46,7 @@ static inline void scatter_run(const struct reduce_case *c, int size)
     struct work works[WORLD_RANKS];
     for (int rank = 0; rank < size; rank++) {
         scatter_init(&works[rank], c, rank, size);
-        executor_start(world.executors[rank], &works[rank].job);
+        executor_start(world.executors[rank], &works[rank].collective);
     }
     assert_true(world_run(&world));
     scatter_check(works, c, size);
@@ -61,18 +61,18 @@ static inline char exchange_byte(int from, int to, size_t i)
 }
 
 /* As `gathered`, in one piece. */
-static inline hvd_code exchanged(struct job *job, const uint64_t *rows, hvd_status *status)
+static inline hvd_code exchanged(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
-    struct work *work = job->owner;
+    struct work *work = collective->owner;
     size_t total = 0;
     (void)status;
-    for (int rank = 0; rank < job->size; rank++) {
+    for (int rank = 0; rank < collective->size; rank++) {
         work->sizes[rank] = rows[rank];
-        total += rows[rank] * job->row_bytes[0];
+        total += rows[rank] * collective->row_bytes[0];
     }
-    assert_int_equal(job->output.count, 0);
+    assert_int_equal(collective->output.count, 0);
     work->output = vector_make(total, 1, 1);
-    job->output = work->output;
+    collective->output = work->output;
     return HVD_OK;
 }
 
@@ -90,11 +90,11 @@ static inline void exchange_init(struct work *work, const uint64_t *own_rows, in
     for (int to = 0; to < size; to++)
         for (size_t i = 0; i < 3 * own_rows[to]; i++)
             *vector_at(&work->input, offset++) = exchange_byte(rank, to, i);
-    work->job.tensors = 1;
-    work->job.own_rows = work->own_sizes;
-    work->job.row_bytes = row_bytes;
-    work->job.gathered = exchanged;
-    work->job.input = work->input;
+    work->collective.tensors = 1;
+    work->collective.own_rows = work->own_sizes;
+    work->collective.row_bytes = row_bytes;
+    work->collective.gathered = exchanged;
+    work->collective.input = work->input;
 }
 
 static inline void exchange_check(const struct work *works, int size)

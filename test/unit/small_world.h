@@ -1,6 +1,6 @@
-/* small_world.h - up to eight ranks in one thread: their executors, fake links between them, and jobs of
- * every kind with known data and a check of the result. Vectors lie in many pieces of memory of their own, so
- * that a sanitizer sees a step outside. */
+/* small_world.h - up to eight ranks in one thread: their executors, fake links between them, and collectives
+ * of every kind with known data and a check of the result. Vectors lie in many pieces of memory of their own,
+ * so that a sanitizer sees a step outside. */
 #ifndef HVD_TEST_SMALL_WORLD_H
 #define HVD_TEST_SMALL_WORLD_H
 
@@ -71,9 +71,9 @@ struct rank_of_world {
 
 static struct rank_of_world ranks[WORLD_RANKS];
 
-/* A test's own job; the struct stays until the world is done. */
+/* A test's own collective; the struct stays until the world is done. */
 struct work {
-    struct job job;
+    struct collective collective;
     int done;
     hvd_code code;
     char text[HVD_STATUS_TEXT];
@@ -131,9 +131,9 @@ static inline void world_close(struct world *world)
     links_free(world->links);
 }
 
-static inline void work_done(struct job *job, const hvd_status *status)
+static inline void work_done(struct collective *collective, const hvd_status *status)
 {
-    struct work *work = job->owner;
+    struct work *work = collective->owner;
     work->done++;
     work->code = status->code;
     memcpy(work->text, status->text, sizeof work->text);
@@ -149,18 +149,18 @@ static inline void work_init(struct work *work, hvd_operation operation, const c
                              int size)
 {
     *work = (struct work){0};
-    work->job = (struct job){.operation = operation,
-                             .reduction = HVD_SUM,
-                             .dtype = HVD_UINT8,
-                             .prescale = 1,
-                             .postscale = 1,
-                             .rank = rank,
-                             .size = size,
-                             .channel = 1,
-                             .piece_bytes = 4096,
-                             .algorithm = algorithm_named(operation, algorithm),
-                             .done = work_done,
-                             .owner = work};
+    work->collective = (struct collective){.operation = operation,
+                                           .reduction = HVD_SUM,
+                                           .dtype = HVD_UINT8,
+                                           .prescale = 1,
+                                           .postscale = 1,
+                                           .rank = rank,
+                                           .size = size,
+                                           .channel = 1,
+                                           .piece_bytes = 4096,
+                                           .algorithm = algorithm_named(operation, algorithm),
+                                           .done = work_done,
+                                           .owner = work};
 }
 
 static inline void work_assert_done(const struct work *work)
@@ -169,7 +169,7 @@ static inline void work_assert_done(const struct work *work)
         print_error("%s\n", work->text);
     assert_int_equal(work->done, 1);
     assert_int_equal(work->code, HVD_OK);
-    assert_null(work->job.scratch);
+    assert_null(work->collective.scratch);
 }
 
 static inline void work_drop(struct work *work)
@@ -179,7 +179,7 @@ static inline void work_drop(struct work *work)
     vector_drop(&work->input);
 }
 
-/* Behind a run that went well; each rank had one job. */
+/* Behind a run that went well; each rank had one collective. */
 static inline void world_finish(struct world *world, struct work *works)
 {
     links_assert_empty(world->links);
@@ -242,12 +242,12 @@ static inline void reduce_init(struct work *work, const struct reduce_case *c, i
     work->output = c->in_place ? work->input : vector_like(&work->input);
     for (size_t i = 0; i < c->elements; i++)
         number_put(c->dtype, vector_at(&work->input, i * element), contribution(c, rank, i));
-    work->job.dtype = c->dtype;
-    work->job.reduction = c->reduction;
-    work->job.prescale = c->prescale;
-    work->job.postscale = c->postscale;
-    work->job.input = work->input;
-    work->job.output = work->output;
+    work->collective.dtype = c->dtype;
+    work->collective.reduction = c->reduction;
+    work->collective.prescale = c->prescale;
+    work->collective.postscale = c->postscale;
+    work->collective.input = work->input;
+    work->collective.output = work->output;
 }
 
 static inline void assert_close(const struct reduce_case *c, double is, double should)
@@ -285,33 +285,32 @@ static inline void reduce_run(const struct reduce_case *c, int size)
     struct work works[WORLD_RANKS];
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
-        executor_start(world.executors[rank], &works[rank].job);
+        executor_start(world.executors[rank], &works[rank].collective);
     }
     assert_true(world_run(&world));
     reduce_check(works, c, size);
     world_finish(&world, works);
 }
 
-/* ---- allgather, alltoall, broadcast
- * ------------------------------------------------------------------------ */
+/* ---- allgather, alltoall, broadcast ------------------------------------------------------------------- */
 
 static inline char gather_byte(int rank, int tensor, size_t i)
 {
     return (char)(rank * 37 + tensor * 11 + (int)(i % 101));
 }
 
-static inline hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *status)
+static inline hvd_code gathered(struct collective *collective, const uint64_t *sizes, hvd_status *status)
 {
-    struct work *work = job->owner;
+    struct work *work = collective->owner;
     size_t total = 0;
     (void)status;
-    for (int i = 0; i < job->size * job->tensors; i++) {
+    for (int i = 0; i < collective->size * collective->tensors; i++) {
         work->sizes[i] = sizes[i];
         total += sizes[i];
     }
-    assert_int_equal(job->output.count, 0); /* as it was left at the start */
+    assert_int_equal(collective->output.count, 0); /* as it was left at the start */
     work->output = vector_make(total, 1, 3);
-    job->output = work->output;
+    collective->output = work->output;
     return HVD_OK;
 }
 
@@ -328,12 +327,12 @@ static inline void gather_init(struct work *work, int tensors, int rank, int siz
     for (int tensor = 0; tensor < tensors; tensor++)
         for (size_t i = 0; i < work->own_sizes[tensor]; i++)
             *vector_at(&work->input, offset++) = gather_byte(rank, tensor, i);
-    work->job.tensors = tensors;
+    work->collective.tensors = tensors;
     static const uint64_t row_bytes[] = {1, 1, 1, 1};
-    work->job.own_rows = work->own_sizes;
-    work->job.row_bytes = row_bytes;
-    work->job.gathered = gathered;
-    work->job.input = work->input;
+    work->collective.own_rows = work->own_sizes;
+    work->collective.row_bytes = row_bytes;
+    work->collective.gathered = gathered;
+    work->collective.input = work->input;
 }
 
 static inline void gather_check(const struct work *works, int tensors, int size)
@@ -359,9 +358,9 @@ static inline void broadcast_init(struct work *work, int root, size_t bytes, boo
     work->output = in_place ? work->input : vector_like(&work->input);
     for (size_t i = 0; i < bytes; i++)
         *vector_at(&work->input, i) = gather_byte(rank, 0, i);
-    work->job.root = root;
-    work->job.input = work->input;
-    work->job.output = work->output;
+    work->collective.root = root;
+    work->collective.input = work->input;
+    work->collective.output = work->output;
 }
 
 static inline void broadcast_check(const struct work *works, int root, int size)

@@ -107,14 +107,14 @@ static void run(const struct adasum_case *c, value_fn value)
         fill(c, rank, value);
         int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 0, c->size, 0,
                                    &(struct settings){.allreduce_algorithm = "auto"});
-        work->job.algorithm = algorithm_table[row];
-        work->job.reduction = HVD_ADASUM;
-        work->job.dtype = floats[c->type];
-        work->job.prescale = c->prescale;
-        work->job.postscale = c->postscale;
-        work->job.input = work->input;
-        work->job.output = work->output;
-        executor_start(world.executors[rank], &work->job);
+        work->collective.algorithm = algorithm_table[row];
+        work->collective.reduction = HVD_ADASUM;
+        work->collective.dtype = floats[c->type];
+        work->collective.prescale = c->prescale;
+        work->collective.postscale = c->postscale;
+        work->collective.input = work->input;
+        work->collective.output = work->output;
+        executor_start(world.executors[rank], &work->collective);
     }
     assert_true(world_run(&world));
     links_assert_empty(world.links);

@@ -97,40 +97,41 @@ static void fill_with_bits(const struct vector *vector)
 /* What one rank after the other makes of element i, worked on alone. */
 static void fold(const struct work *works, int size, size_t offset, void *result)
 {
-    const struct job *job = &works[0].job;
-    size_t element = hvd_dtype_size(job->dtype);
-    combine_fn combine = reduce_combine(job->dtype, job->reduction);
-    scale_fn scale = reduce_scale(job->dtype);
-    scaled_sum_fn scaled_sum = reduce_scaled_sum(job->dtype, job->reduction);
-    int64_t divisor = job->reduction == HVD_AVERAGE ? size : 1;
-    bool scales = job->postscale != 1 || divisor != 1;
+    const struct collective *collective = &works[0].collective;
+    size_t element = hvd_dtype_size(collective->dtype);
+    combine_fn combine = reduce_combine(collective->dtype, collective->reduction);
+    scale_fn scale = reduce_scale(collective->dtype);
+    scaled_sum_fn scaled_sum = reduce_scaled_sum(collective->dtype, collective->reduction);
+    int64_t divisor = collective->reduction == HVD_AVERAGE ? size : 1;
+    bool scales = collective->postscale != 1 || divisor != 1;
     for (int rank = 0; rank < size; rank++) {
         _Alignas(16) char own[16];
         memcpy(own, vector_at(&works[rank].input, offset), element);
-        if (job->prescale != 1)
-            scale(own, own, 1, job->prescale, 1);
+        if (collective->prescale != 1)
+            scale(own, own, 1, collective->prescale, 1);
         if (rank == 0)
             memcpy(result, own, element);
         else if (rank == size - 1 && scales && scaled_sum)
-            scaled_sum(result, result, own, 1, job->postscale, divisor);
+            scaled_sum(result, result, own, 1, collective->postscale, divisor);
         else
             combine(result, result, own, 1);
     }
     if (scales && (size == 1 || !scaled_sum))
-        scale(result, result, 1, job->postscale, divisor);
+        scale(result, result, 1, collective->postscale, divisor);
 }
 
 static void check_order(const struct work *works, int size)
 {
-    const struct job *job = &works[0].job;
-    size_t element = hvd_dtype_size(job->dtype);
-    for (size_t at = 0; at < works[0].output.length && size <= job->algorithm->ordered_ranks; at += element) {
+    const struct collective *collective = &works[0].collective;
+    size_t element = hvd_dtype_size(collective->dtype);
+    for (size_t at = 0; at < works[0].output.length && size <= collective->algorithm->ordered_ranks;
+         at += element) {
         _Alignas(16) char should[16];
         fold(works, size, at, should);
         if (memcmp(vector_at(&works[0].output, at), should, element))
             fail_msg("%s, %s of %s on %d ranks: element %zu is not added up in the order of ranks",
-                     job->algorithm->name, reduction_name(job->reduction), hvd_dtype_name(job->dtype), size,
-                     at / element);
+                     collective->algorithm->name, reduction_name(collective->reduction),
+                     hvd_dtype_name(collective->dtype), size, at / element);
     }
 }
 
@@ -141,7 +142,7 @@ static void check_equal_bits(const struct reduce_case *c, int size)
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
         fill_with_bits(&works[rank].input);
-        executor_start(world.executors[rank], &works[rank].job);
+        executor_start(world.executors[rank], &works[rank].collective);
     }
     assert_true(world_run(&world));
     for (int rank = 1; rank < size; rank++)
@@ -202,7 +203,7 @@ TEST(test_allgather)
             struct work works[WORLD_RANKS];
             for (int rank = 0; rank < size; rank++) {
                 gather_init(&works[rank], tensors, rank, size);
-                executor_start(world.executors[rank], &works[rank].job);
+                executor_start(world.executors[rank], &works[rank].collective);
             }
             assert_true(world_run(&world));
             gather_check(works, tensors, size);
@@ -222,7 +223,7 @@ TEST(test_alltoall)
                 for (int to = 0; to < size; to++)
                     own_rows[to] = turn < 4 ? choices[turn] : choices[random_below(4)];
                 exchange_init(&works[rank], own_rows, rank, size);
-                executor_start(world.executors[rank], &works[rank].job);
+                executor_start(world.executors[rank], &works[rank].collective);
             }
             assert_true(world_run(&world));
             exchange_check(works, size);
@@ -240,7 +241,7 @@ TEST(test_broadcast)
                 struct work works[WORLD_RANKS];
                 for (int rank = 0; rank < size; rank++) {
                     broadcast_init(&works[rank], root, sizes[variant / 2], variant & 1, rank, size);
-                    executor_start(world.executors[rank], &works[rank].job);
+                    executor_start(world.executors[rank], &works[rank].collective);
                 }
                 assert_true(world_run(&world));
                 broadcast_check(works, root, size);
@@ -257,12 +258,12 @@ TEST(test_barrier)
             for (int rank = 0; rank < size; rank++) {
                 work_init(&works[rank], HVD_BARRIER, "auto", rank, size);
                 if (rank != late)
-                    executor_start(world.executors[rank], &works[rank].job);
+                    executor_start(world.executors[rank], &works[rank].collective);
             }
             assert_int_equal(world_run(&world), size == 1); /* all the others wait */
             for (int rank = 0; rank < size; rank++)
                 assert_int_equal(works[rank].done, 0);
-            executor_start(world.executors[late], &works[late].job);
+            executor_start(world.executors[late], &works[late].collective);
             assert_true(world_run(&world));
             for (int rank = 0; rank < size; rank++)
                 work_assert_done(&works[rank]);

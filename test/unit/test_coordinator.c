@@ -36,8 +36,7 @@ static bool submits_apart;
 static int request_count;
 static int64_t now;
 
-/* ---- outputs --------------------------------------------------------------------------------------------
- */
+/* ---- outputs ------------------------------------------------------------------------------------------- */
 
 static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
 {
@@ -117,8 +116,7 @@ static void on_closed(void *owner)
     ((struct rank *)owner)->closed++;
 }
 
-/* ---- the world -------------------------------------------------------------------------------------------
- */
+/* ---- the world ----------------------------------------------------------------------------------------- */
 
 static const struct coordinator_config usual = {.fusion_threshold = 1000, .cache_capacity = 100};
 static struct coordinator_config config;
@@ -285,8 +283,7 @@ static void check_log(const char *expected)
     }
 }
 
-/* ---- readiness and order --------------------------------------------------------------------------------
- */
+/* ---- readiness and order ------------------------------------------------------------------------------- */
 
 TEST(nothing_runs_before_all_asked)
 {
@@ -370,8 +367,7 @@ TEST(long_messages_are_split)
     assert_in_range(longest_message, 16 << 10, 64 << 10);
 }
 
-/* ---- batches ---------------------------------------------------------------------------------------------
- */
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 /* Two long batches and a short one occupy the root, so that what follows piles up. */
 static void occupy(void)
@@ -574,8 +570,7 @@ TEST(the_root_waits_for_the_cycle_time)
     assert_int_equal(coordinator_next_flush(ranks[0].coordinator), INT64_MAX);
 }
 
-/* ---- the cache --------------------------------------------------------------------------------------------
- */
+/* ---- the cache ----------------------------------------------------------------------------------------- */
 
 TEST(a_change_of_shape_on_all_ranks_runs)
 {
@@ -640,8 +635,7 @@ TEST(an_id_meets_another_form)
     check_text(ranks[1].end.text, "ranks 0-1 have [1], rank 2 has [2]");
 }
 
-/* ---- mismatches
- * -------------------------------------------------------------------------------------------- */
+/* ---- mismatches --------------------------------------------------------------------------------------- */
 
 TEST(a_mismatch_ends_one_round_everywhere)
 {
@@ -713,8 +707,7 @@ TEST(impossible_requests_are_refused)
     assert_int_equal(coordinator_pending_count(ranks[0].coordinator), 0);
 }
 
-/* ---- leaving
- * ------------------------------------------------------------------------------------------------ */
+/* ---- leaving ------------------------------------------------------------------------------------------ */
 
 TEST(a_leave_ends_what_is_not_decided)
 {
@@ -780,8 +773,7 @@ TEST(after_the_goodbye_a_lost_parent_is_no_fault)
     assert_int_equal(ranks[3].closed, 1);
 }
 
-/* ---- faults
- * ------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------- */
 
 TEST(a_lost_peer_ends_everything_everywhere)
 {
@@ -915,8 +907,7 @@ TEST(garbage_names_its_sender)
         check_garbage(cases[i].to, cases[i].from, cases[i].bytes, cases[i].length, cases[i].why);
 }
 
-/* ---- ranks that join ------------------------------------------------------------------------------------
- */
+/* ---- ranks that join ----------------------------------------------------------------------------------- */
 
 static void join_rank(int rank)
 {
@@ -1156,8 +1147,7 @@ TEST(many_joins_at_once_come_in_parts)
     assert_in_range(longest_message, 16 << 10, 17 << 10);
 }
 
-/* ---- stalls ----------------------------------------------------------------------------------------------
- */
+/* ---- stalls -------------------------------------------------------------------------------------------- */
 
 TEST(the_root_hears_who_is_missing)
 {

@@ -1,4 +1,4 @@
-/* test_execute.c - the executor with several jobs at once, and when something breaks. */
+/* test_execute.c - the executor with several collectives at once, and when something breaks. */
 #include "small_world.h"
 
 #include "coll/task.h"
@@ -44,7 +44,7 @@ static void flight_check(const struct work *works, int number, int size)
         work_assert_done(&works[0]);
 }
 
-/* All kinds under way at once on two channels, whose jobs the ranks start at different times. */
+/* All kinds under way at once on two channels, whose collectives the ranks start at different times. */
 TEST(test_jobs_in_flight)
 {
     static struct work works[WORLD_CHANNEL][JOBS][WORLD_RANKS];
@@ -55,12 +55,13 @@ TEST(test_jobs_in_flight)
             for (int number = 0; number < JOBS; number++)
                 for (int rank = 0; rank < size; rank++) {
                     flight_init(&works[channel][number][rank], number, rank, size);
-                    works[channel][number][rank].job.channel = channel;
+                    works[channel][number][rank].collective.channel = channel;
                 }
         for (int left = 2 * JOBS * size; left > 0;) {
             int channel = 1 + (int)random_below(2), rank = (int)random_below((size_t)size);
             if (started[channel][rank] < JOBS) {
-                executor_start(world.executors[rank], &works[channel][started[channel][rank]++][rank].job);
+                executor_start(world.executors[rank],
+                               &works[channel][started[channel][rank]++][rank].collective);
                 left--;
             }
             executor_progress(world.executors[random_below((size_t)size)]);
@@ -88,7 +89,7 @@ TEST(test_abort)
         for (int number = 0; number < JOBS; number++)
             for (int rank = 0; rank < 4; rank++) {
                 flight_init(&works[number][rank], number, rank, 4);
-                executor_start(world.executors[rank], &works[number][rank].job);
+                executor_start(world.executors[rank], &works[number][rank].collective);
             }
         for (int turn = 0; turn < 4 * turns; turn++)
             executor_progress(world.executors[random_below(4)]);
@@ -113,7 +114,7 @@ TEST(test_abort)
     }
 }
 
-/* A broken link is left alone: its jobs wait for the abort, those of other channels go on. */
+/* A broken link is left alone: its collectives wait for the abort, those of other channels go on. */
 TEST(test_broken_link)
 {
     struct world world = world_open(2);
@@ -124,9 +125,9 @@ TEST(test_broken_link)
     for (int rank = 0; rank < 2; rank++) {
         reduce_init(&broken[rank], &flight_cases[0], rank, 2);
         reduce_init(&other[rank], &flight_cases[1], rank, 2);
-        other[rank].job.channel = 2;
-        executor_start(world.executors[rank], &broken[rank].job);
-        executor_start(world.executors[rank], &other[rank].job);
+        other[rank].collective.channel = 2;
+        executor_start(world.executors[rank], &broken[rank].collective);
+        executor_start(world.executors[rank], &other[rank].collective);
     }
     assert_false(world_run(&world));
     long calls = world.links->links[0][1][1].calls;
@@ -152,7 +153,7 @@ static struct link *lookup_nothing(void *owner, int peer, int channel)
     return NULL;
 }
 
-/* A job that cannot be planned ends with a text, and the one behind it waits for the abort. */
+/* A collective that cannot be planned ends with a text, and the one behind it waits for the abort. */
 TEST(test_no_link)
 {
     struct executor *executor;
@@ -162,7 +163,7 @@ TEST(test_no_link)
     ASSERT_OK(executor_create(lookup_nothing, NULL, &executor, &check_status));
     for (int i = 0; i < 2; i++) {
         reduce_init(&works[i], &flight_cases[0], 1, 3);
-        executor_start(executor, &works[i].job);
+        executor_start(executor, &works[i].collective);
     }
     assert_true(executor_progress(executor));
     assert_int_equal(works[0].code, HVD_SYSTEM);

@@ -54,7 +54,7 @@ static int make(void **state)
         struct ring in = segment_ring(pair->mesh[1 - rank].segment, 0, 0);
         ASSERT_OK(shm_open_links(peer, &in, &check_status));
         pair->links[rank]->lends = true;
-        pair->links[rank]->job_bytes = (size_t)1 << 20;
+        pair->links[rank]->batch_bytes = (size_t)1 << 20;
     }
     ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)

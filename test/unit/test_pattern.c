@@ -1,7 +1,7 @@
 /* test_pattern.c - the arithmetic of who talks to whom, and that every algorithm keeps to it: each step of
  * every plan goes to a listed peer, and what one rank sends the other expects. */
 #include "base/types.h"
-#include "coll/job.h"
+#include "coll/collective.h"
 #include "coll/pattern.h"
 #include "test.h"
 
@@ -116,10 +116,10 @@ TEST(test_peers)
 /* What goes from one rank to another and what is expected there: a running hash of the lengths in order. */
 static uint64_t sent[SIZES][SIZES], expected[SIZES][SIZES];
 
-static hvd_code gathered(struct job *job, const uint64_t *sizes, hvd_status *status)
+static hvd_code gathered(struct collective *collective, const uint64_t *sizes, hvd_status *status)
 {
     (void)sizes, (void)status;
-    job->output = (struct vector){0};
+    collective->output = (struct vector){0};
     return HVD_OK;
 }
 
@@ -132,8 +132,8 @@ static const size_t *blocks_of(int size)
     return blocks;
 }
 
-static struct job job_of(const struct algorithm *algorithm, int root, int rank, int size,
-                         const struct vector *vector, double prescale)
+static struct collective collective_of(const struct algorithm *algorithm, int root, int rank, int size,
+                                       const struct vector *vector, double prescale)
 {
     static uint64_t own_rows[SIZES];
     static const uint64_t row_bytes[] = {1, 1};
@@ -141,23 +141,23 @@ static struct job job_of(const struct algorithm *algorithm, int root, int rank, 
     own_rows[1] = rank % 3 ? 4 : 0;
     for (int i = 0; algorithm->operation == HVD_ALLTOALL && i < size; i++)
         own_rows[i] = 3;
-    return (struct job){.operation = algorithm->operation,
-                        .algorithm = algorithm,
-                        .piece_bytes = 512 << 10,
-                        .reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM,
-                        .dtype = HVD_FLOAT32,
-                        .prescale = prescale,
-                        .postscale = 1,
-                        .root = root,
-                        .rank = rank,
-                        .size = size,
-                        .input = *vector,
-                        .output = *vector,
-                        .tensors = 2,
-                        .own_rows = own_rows,
-                        .row_bytes = row_bytes,
-                        .gathered = gathered,
-                        .blocks = blocks_of(size)};
+    return (struct collective){.operation = algorithm->operation,
+                               .algorithm = algorithm,
+                               .piece_bytes = 512 << 10,
+                               .reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM,
+                               .dtype = HVD_FLOAT32,
+                               .prescale = prescale,
+                               .postscale = 1,
+                               .root = root,
+                               .rank = rank,
+                               .size = size,
+                               .input = *vector,
+                               .output = *vector,
+                               .tensors = 2,
+                               .own_rows = own_rows,
+                               .row_bytes = row_bytes,
+                               .gathered = gathered,
+                               .blocks = blocks_of(size)};
 }
 
 /* Gates are earlier steps of the same range. */
@@ -186,14 +186,15 @@ static void record(const struct schedule *schedule, int rank, int size)
 
 /* Later phases of allgather and alltoall need the lengths of all ranks, as the earlier ones would have
  * brought them; alltoall's are equal. */
-static void fill_lengths(const struct job *job)
+static void fill_lengths(const struct collective *collective)
 {
-    uint64_t *lengths = (uint64_t *)(void *)job->output.spans[0].data;
-    for (int rank = 0; job->operation == HVD_ALLGATHER && rank < job->size; rank++) {
+    uint64_t *lengths = (uint64_t *)(void *)collective->output.spans[0].data;
+    for (int rank = 0; collective->operation == HVD_ALLGATHER && rank < collective->size; rank++) {
         lengths[2 * rank] = (uint64_t)rank * 3 + 1;
         lengths[2 * rank + 1] = rank % 3 ? 4 : 0;
     }
-    for (size_t i = 0; job->operation == HVD_ALLTOALL && i < job->output.length / sizeof *lengths; i++)
+    for (size_t i = 0;
+         collective->operation == HVD_ALLTOALL && i < collective->output.length / sizeof *lengths; i++)
         lengths[i] = 3;
 }
 
@@ -208,17 +209,17 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
     memset(sent, 0, sizeof sent);
     memset(expected, 0, sizeof expected);
     for (int rank = 0; rank < size; rank++) {
-        struct job job = job_of(algorithm, root, rank, size, &vector, prescale);
+        struct collective collective = collective_of(algorithm, root, rank, size, &vector, prescale);
         bool more = true;
         for (int phase = 0; more; phase++) {
             schedule_clear(&schedule);
-            assert_int_equal(algorithm_plan(&job, phase, &schedule, &more, NULL), HVD_OK);
+            assert_int_equal(algorithm_plan(&collective, phase, &schedule, &more, NULL), HVD_OK);
             assert_false(schedule.failed);
             record(&schedule, rank, size);
             if (more)
-                fill_lengths(&job);
+                fill_lengths(&collective);
         }
-        free(job.scratch);
+        free(collective.scratch);
     }
     schedule_free(&schedule);
     assert_memory_equal(sent, expected, sizeof sent);

@@ -247,8 +247,7 @@ TEST(cut_signatures_are_malformed)
     free(signature.bytes);
 }
 
-/* ---- differences ----------------------------------------------------------------------------------------
- */
+/* ---- differences --------------------------------------------------------------------------------------- */
 
 static void check_difference(const struct example *a, const struct example *b, const char *what,
                              const char *says_a, const char *says_b)

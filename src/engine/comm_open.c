@@ -1,6 +1,6 @@
-/* lane_open.c - how the members of a process set connect, and how a lane ends. lane_open runs in the thread
- * of a user, beside the driver, and touches only the lane in the making. */
-#include "engine/lane.h"
+/* comm_open.c - how the members of a process set connect, and how a communicator ends. comm_open runs in the
+ * thread of a user, beside the driver, and touches only the communicator in the making. */
+#include "engine/comm.h"
 
 #include "base/clock.h"
 #include "base/platform.h"
@@ -31,19 +31,19 @@ static int count_members(const int *ranks, int size, const int *host_sizes, int 
     return used;
 }
 
-static hvd_code plan_tree(const struct lane *lane, struct tree_node *tree, hvd_status *status)
+static hvd_code plan_tree(const struct comm *comm, struct tree_node *tree, hvd_status *status)
 {
-    const struct settings *settings = &lane->context->settings;
+    const struct settings *settings = &comm->context->settings;
     int *host_sizes;
     int hosts;
     hvd_code code =
-        host_sizes_parse(settings->host_sizes, lane->context->placement.size, &host_sizes, &hosts, status);
+        host_sizes_parse(settings->host_sizes, comm->context->placement.size, &host_sizes, &hosts, status);
     if (code)
         return code;
     int *members = malloc((size_t)hosts * sizeof *members);
     if (members) {
-        hosts = count_members(lane->ranks, lane->size, host_sizes, hosts, members);
-        code = tree_node_init(tree, lane->rank, members, hosts, (int)settings->tree_fanout, status);
+        hosts = count_members(comm->ranks, comm->size, host_sizes, hosts, members);
+        code = tree_node_init(tree, comm->rank, members, hosts, (int)settings->tree_fanout, status);
     } else {
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the sizes of %d hosts", hosts);
     }
@@ -54,12 +54,12 @@ static hvd_code plan_tree(const struct lane *lane, struct tree_node *tree, hvd_s
 
 /* Those that algorithms talk to, and the neighbours in the tree: ranks of the job, ascending, each once. NULL
  * when memory is out. */
-static int *list_peers(const struct lane *lane, const struct tree_node *tree, int *count)
+static int *list_peers(const struct comm *comm, const struct tree_node *tree, int *count)
 {
     int *peers = malloc((PATTERN_PEER_LIMIT + (size_t)tree->child_count + 1) * sizeof *peers);
     if (!peers)
         return NULL;
-    int n = pattern_peers(lane->rank, lane->size, peers);
+    int n = pattern_peers(comm->rank, comm->size, peers);
     if (tree->parent >= 0)
         peers[n++] = tree->parent;
     for (int i = 0; i < tree->child_count; i++)
@@ -68,7 +68,7 @@ static int *list_peers(const struct lane *lane, const struct tree_node *tree, in
     *count = 0;
     for (int i = 0; i < n; i++) {
         /* In place: never more are written than were read. Ranks of a set ascend as those of the job do. */
-        int rank = lane->ranks[peers[i]];
+        int rank = comm->ranks[peers[i]];
         if (!*count || peers[*count - 1] != rank)
             peers[(*count)++] = rank;
     }
@@ -78,17 +78,17 @@ static int *list_peers(const struct lane *lane, const struct tree_node *tree, in
 /* ---- connecting ------------------------------------------------------------------------------------ */
 
 /* The job's settings under a name of the set's own, so that its connections never meet those of another. */
-static hvd_code name_set(const struct lane *lane, struct settings *settings, hvd_status *status)
+static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd_status *status)
 {
-    const struct settings *job = &lane->context->settings;
+    const struct settings *job = &comm->context->settings;
     hvd_code code = settings_copy(settings, job, status);
-    if (code || lane->id == 0)
+    if (code || comm->id == 0)
         return code;
     size_t capacity = strlen(job->job) + 32;
     char *name = malloc(capacity);
     if (!name)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", lane->id);
-    snprintf(name, capacity, "%s#%u.%d", job->job, lane->context->generation, lane->id);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", comm->id);
+    snprintf(name, capacity, "%s#%u.%d", job->job, comm->context->generation, comm->id);
     code = settings_set(settings, setting_by_key("job"), name, "the process set", status);
     free(name);
     return code;
@@ -102,86 +102,86 @@ static hvd_code connect_to_rendezvous(struct mesh_config *config, hvd_status *st
 }
 
 /* Without a descriptor for it: the spare one serves to say so to the other members, who would wait. */
-static void report_failure(struct lane *lane, struct mesh_config *config, const hvd_status *cause)
+static void report_failure(struct comm *comm, struct mesh_config *config, const hvd_status *cause)
 {
     hvd_status unused;
-    int spare = atomic_exchange(&lane->context->spare, -1);
+    int spare = atomic_exchange(&comm->context->spare, -1);
     socket_close(&spare);
     if (!connect_to_rendezvous(config, &unused))
         mesh_open_failed(config, cause);
     rendezvous_close(config->rendezvous);
     config->rendezvous = NULL;
-    atomic_store(&lane->context->spare, platform_event_create());
+    atomic_store(&comm->context->spare, platform_event_create());
 }
 
-static hvd_code meet(struct lane *lane, struct mesh_config *config, hvd_status *status)
+static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *status)
 {
     const struct settings *settings = config->settings;
-    if (lane->size == 1)
+    if (comm->size == 1)
         return HVD_OK;
     hvd_code code = connect_to_rendezvous(config, status);
-    if (code == HVD_SYSTEM && lane->id)
-        report_failure(lane, config, status);
-    if (code || lane->id) /* the name of a set is used once */
+    if (code == HVD_SYSTEM && comm->id)
+        report_failure(comm, config, status);
+    if (code || comm->id) /* the name of a set is used once */
         return code;
     code =
         rendezvous_join(config->rendezvous, settings->job, (int)settings->rank, &config->generation, status);
-    lane->context->generation = config->generation;
+    comm->context->generation = config->generation;
     return code;
 }
 
-static hvd_code open_mesh(struct lane *lane, const struct tree_node *tree, int64_t deadline,
+static hvd_code open_mesh(struct comm *comm, const struct tree_node *tree, int64_t deadline,
                           const struct interrupt *interrupt, hvd_status *status)
 {
     struct settings settings = {0};
-    struct mesh_config config = {.hub = lane->id ? lane->context->world->mesh : NULL,
-                                 .number = (unsigned)lane->id,
-                                 .owner = lane,
+    struct mesh_config config = {.hub = comm->id ? comm->context->world->mesh : NULL,
+                                 .number = (unsigned)comm->id,
+                                 .owner = comm,
                                  .settings = &settings,
                                  .channels = CHANNELS,
                                  .deadline = deadline,
                                  .interrupt = interrupt};
-    int *peers = list_peers(lane, tree, &config.peer_count);
+    int *peers = list_peers(comm, tree, &config.peer_count);
     if (!peers)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
     config.peers = peers;
-    hvd_code code = name_set(lane, &settings, status);
+    hvd_code code = name_set(comm, &settings, status);
     if (!code)
-        code = meet(lane, &config, status);
+        code = meet(comm, &config, status);
     if (!code)
-        code = mesh_open(&config, &lane->mesh, status);
+        code = mesh_open(&config, &comm->mesh, status);
     rendezvous_close(config.rendezvous);
     settings_free(&settings);
     free(peers);
     return code;
 }
 
-/* ---- the parts of a lane --------------------------------------------------------------------------- */
+/* ---- the parts of a communicator ---------------------------------------------------------------------- */
 
-static hvd_code open_edges(struct lane *lane, hvd_status *status)
+static hvd_code open_edges(struct comm *comm, hvd_status *status)
 {
-    struct mesh *mesh = lane->mesh;
+    struct mesh *mesh = comm->mesh;
     int peers = 0;
     for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
         peers++;
-    lane->edges = calloc((size_t)peers + 1, sizeof *lane->edges);
-    if (!lane->edges)
+    comm->edges = calloc((size_t)peers + 1, sizeof *comm->edges);
+    if (!comm->edges)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
     for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        edge_init(&lane->edges[lane->edge_count++], ranks_find(lane->ranks, lane->size, peer),
+        edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer),
                   mesh_link(mesh, peer, CHANNEL_CONTROL));
     return HVD_OK;
 }
 
 /* Takes the tree over when it succeeds. */
-static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_status *status)
+static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_status *status)
 {
-    const struct settings *settings = &lane->context->settings;
+    const struct settings *settings = &comm->context->settings;
     struct coordinator_config config = {
-        .rank = lane->rank,
-        .size = lane->size,
-        .process_set = lane->id,
-        .names = lane->ranks,
+        .rank = comm->rank,
+        .size = comm->size,
+        .process_set = comm->id,
+        .names = comm->ranks,
         .tree = *tree,
         .fusion_threshold = (uint64_t)settings->fusion_threshold,
         .groups_alone = settings->disable_group_fusion,
@@ -191,9 +191,9 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
         .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
         .stall_shutdown_time = (int64_t)(settings->stall_shutdown_seconds * CLOCK_SECOND),
         .join_all = strcmp(settings->join, "all") == 0,
-        .output = lane_output(lane),
+        .output = comm_output(comm),
     };
-    hvd_code code = coordinator_create(&config, &lane->coordinator, status);
+    hvd_code code = coordinator_create(&config, &comm->coordinator, status);
     if (!code)
         *tree = (struct tree_node){0};
     return code;
@@ -201,41 +201,41 @@ static hvd_code open_coordinator(struct lane *lane, struct tree_node *tree, hvd_
 
 static struct link *find_link(void *owner, int rank, int channel)
 {
-    const struct lane *lane = owner;
-    return mesh_link(lane->mesh, lane->ranks[rank], channel);
+    const struct comm *comm = owner;
+    return mesh_link(comm->mesh, comm->ranks[rank], channel);
 }
 
 static void let_go_in_child(void *owner)
 {
-    const struct lane *lane = owner;
-    mesh_abandon(lane->mesh);
+    const struct comm *comm = owner;
+    mesh_abandon(comm->mesh);
 }
 
-static hvd_code open_parts(struct lane *lane, int64_t deadline, const struct interrupt *interrupt,
+static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct interrupt *interrupt,
                            hvd_status *status)
 {
     struct tree_node tree = {0};
-    hvd_code code = plan_tree(lane, &tree, status);
+    hvd_code code = plan_tree(comm, &tree, status);
     if (!code)
-        code = open_mesh(lane, &tree, deadline, interrupt, status);
+        code = open_mesh(comm, &tree, deadline, interrupt, status);
     if (!code) {
         /* First thing: from here on a child of fork() would keep these connections open. */
-        lane->watch = (struct forked_watch){.in_child = let_go_in_child, .owner = lane};
-        forked_watch_add(&lane->watch);
-        code = open_edges(lane, status);
+        comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
+        atfork_add(&comm->watch);
+        code = open_edges(comm, status);
     }
     if (!code)
-        code = executor_create(find_link, lane, &lane->executor, status);
+        code = executor_create(find_link, comm, &comm->executor, status);
     if (!code)
-        code = open_coordinator(lane, &tree, status);
+        code = open_coordinator(comm, &tree, status);
     tree_node_free(&tree);
     return code;
 }
 
-hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
-                   const struct interrupt *interrupt, struct lane **lane, hvd_status *status)
+hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
+                   const struct interrupt *interrupt, struct comm **comm, hvd_status *status)
 {
-    struct lane *opened = calloc(1, sizeof *opened);
+    struct comm *opened = calloc(1, sizeof *opened);
     int *own_ranks = malloc((size_t)size * sizeof *own_ranks);
     if (!opened || !own_ranks) {
         free(opened);
@@ -243,7 +243,7 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
     }
     memcpy(own_ranks, ranks, (size_t)size * sizeof *own_ranks);
-    *opened = (struct lane){.context = context,
+    *opened = (struct comm){.context = context,
                             .id = id,
                             .rank = ranks_find(ranks, size, context->placement.rank),
                             .size = size,
@@ -259,24 +259,24 @@ hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int si
     else
         code = open_parts(opened, deadline, interrupt, status);
     if (code)
-        lane_close(opened);
+        comm_close(opened);
     else
-        *lane = opened;
+        *comm = opened;
     return code;
 }
 
-void lane_close(struct lane *lane)
+void comm_close(struct comm *comm)
 {
-    if (!lane)
+    if (!comm)
         return;
     /* First, since a child looks at the mesh; then users before what they use. */
-    forked_watch_remove(&lane->watch);
-    coordinator_destroy(lane->coordinator);
-    for (int i = 0; i < lane->edge_count; i++)
-        edge_fini(&lane->edges[i]);
-    free(lane->edges);
-    executor_destroy(lane->executor);
-    mesh_close(lane->mesh);
-    free(lane->ranks);
-    free(lane);
+    atfork_remove(&comm->watch);
+    coordinator_destroy(comm->coordinator);
+    for (int i = 0; i < comm->edge_count; i++)
+        edge_fini(&comm->edges[i]);
+    free(comm->edges);
+    executor_destroy(comm->executor);
+    mesh_close(comm->mesh);
+    free(comm->ranks);
+    free(comm);
 }

@@ -1,21 +1,22 @@
-/* job.h - one batch on its way through the data path, and the interface of an algorithm. */
-#ifndef HVD_COLL_JOB_H
-#define HVD_COLL_JOB_H
+/* collective.h - one batch on its way through the data path, and the interface of an algorithm. */
+#ifndef HVD_COLL_COLLECTIVE_H
+#define HVD_COLL_COLLECTIVE_H
 
 #include "base/settings.h"
 #include "coll/schedule.h"
 #include "coll/vector.h"
 #include "horovod.h"
 
-/* The engine fills everything up to `input` and `output`; all of it stays put until the job is done. */
-struct job {
+/* The engine fills everything up to `input` and `output`; all of it stays put until the collective is done.
+ */
+struct collective {
     hvd_operation operation;
     hvd_reduction reduction;
     hvd_dtype dtype;            /* of all elements; bytes for operations that don't reduce */
     double prescale, postscale; /* 1 when there is nothing to scale */
     int root;
     int rank, size;              /* in the process set */
-    int channel;                 /* the lane's */
+    int channel;                 /* the communicator's */
     bool apart;                  /* starts when all before it have ended, and those behind it when it has */
     size_t piece_bytes;          /* of the ring allreduce, per rank, about */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
@@ -26,7 +27,7 @@ struct job {
      * tensor]. It sets `output`: tensor 0 of rank 0, 1, ..., then tensor 1 of rank 0, 1, ... */
     int tensors;
     const uint64_t *own_rows, *row_bytes;
-    hvd_code (*gathered)(struct job *job, const uint64_t *rows, hvd_status *status);
+    hvd_code (*gathered)(struct collective *collective, const uint64_t *rows, hvd_status *status);
 
     /* Alltoall: the same with one tensor; own_rows[rank] go to that rank, rows[rank] come from it, in the
      * order of ranks in both vectors; the output is one span. */
@@ -36,15 +37,15 @@ struct job {
     const size_t *blocks;
 
     /* NULL, or called when a phase of the algorithm begins. */
-    void (*phased)(const struct job *job, int phase);
+    void (*phased)(const struct collective *collective, int phase);
 
-    /* Called by the executor once no step touches the job's memory any more. */
-    void (*done)(struct job *job, const hvd_status *status);
+    /* Called by the executor once no step touches the collective's memory any more. */
+    void (*done)(struct collective *collective, const hvd_status *status);
     void *owner;
 
-    void *scratch;     /* the algorithm's, freed with free() at the end */
-    struct job *next;  /* the executor's */
-    hvd_status status; /* the executor's: how the job ended */
+    void *scratch;           /* the algorithm's, freed with free() at the end */
+    struct collective *next; /* the executor's */
+    hvd_status status;       /* the executor's: how the collective ended */
 };
 
 /* One algorithm: a constant of this type in a file of its own, and a row in algorithms.def. */
@@ -55,9 +56,10 @@ struct algorithm {
      * always. */
     bool (*fits)(uint64_t bytes, int size, uint64_t latency_threshold);
     /* See algorithm_plan. *more is false before; reductions have two ranks at least. */
-    hvd_code (*plan)(struct job *job, int phase, struct schedule *schedule, bool *more, hvd_status *status);
+    hvd_code (*plan)(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status);
     /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
-    void (*compute)(struct job *job, const struct step *step, size_t done, size_t length);
+    void (*compute)(struct collective *collective, const struct step *step, size_t done, size_t length);
     int ordered_ranks; /* on so many ranks at most it adds up every element in the order of ranks */
     bool adasum;       /* does this reduction and no other; the others do all but this one */
 };
@@ -77,7 +79,7 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
 
 /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more tells
  * whether another phase follows. */
-hvd_code algorithm_plan(struct job *job, int phase, struct schedule *schedule, bool *more,
+hvd_code algorithm_plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                         hvd_status *status);
 
 /* HVD_INVALID_ARGUMENT, listing the names, when the settings force what there is not, or what the

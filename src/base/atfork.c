@@ -1,12 +1,12 @@
-/* forked.c - see forked.h. The handlers are installed with the first use and stay. Any thread. */
-#include "base/forked.h"
+/* atfork.c - see atfork.h. The handlers are installed with the first use and stay. Any thread. */
+#include "base/atfork.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
-static struct forked_watch *watches;
+static struct atfork_handler *watches;
 
 /* The thread that forks takes the lock, and both sides of the fork give it back: the child finds the list
  * whole. */
@@ -22,7 +22,7 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-    for (struct forked_watch *watch = watches; watch; watch = watch->next)
+    for (struct atfork_handler *watch = watches; watch; watch = watch->next)
         watch->in_child(watch->owner);
     watches = NULL;
     pthread_mutex_unlock(&lock);
@@ -33,32 +33,32 @@ static void install(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-void forked_lock(void)
+void atfork_lock(void)
 {
     pthread_once(&install_once, install);
     pthread_mutex_lock(&lock);
 }
 
-void forked_unlock(void)
+void atfork_unlock(void)
 {
     pthread_mutex_unlock(&lock);
 }
 
-void forked_watch_add(struct forked_watch *watch)
+void atfork_add(struct atfork_handler *watch)
 {
-    forked_lock();
+    atfork_lock();
     watch->next = watches;
     watches = watch;
-    forked_unlock();
+    atfork_unlock();
 }
 
-void forked_watch_remove(struct forked_watch *watch)
+void atfork_remove(struct atfork_handler *watch)
 {
-    forked_lock();
-    struct forked_watch **at = &watches;
+    atfork_lock();
+    struct atfork_handler **at = &watches;
     while (*at && *at != watch)
         at = &(*at)->next;
     if (*at)
         *at = watch->next;
-    forked_unlock();
+    atfork_unlock();
 }

@@ -1,9 +1,10 @@
-/* lane.h - one process set at work: its coordinator, its own connections, and the batches under way. Lanes
- * share nothing, so an operation of one set never waits for another set. Driver only, except lane_open. */
-#ifndef HVD_ENGINE_LANE_H
-#define HVD_ENGINE_LANE_H
+/* comm.h - one process set at work: its coordinator, its own connections, and the batches under way.
+ * Communicators share nothing, so an operation of one set never waits for another set. Driver only, except
+ * comm_open. */
+#ifndef HVD_ENGINE_COMM_H
+#define HVD_ENGINE_COMM_H
 
-#include "base/forked.h"
+#include "base/atfork.h"
 #include "coll/execute.h"
 #include "coordinate/coordinator.h"
 #include "engine/edge.h"
@@ -14,9 +15,9 @@
 struct hvd_context;
 
 /* Links to each peer: messages of the coordinator, long batches, short batches. */
-enum lane_channel { CHANNEL_CONTROL, CHANNEL_LONG, CHANNEL_SHORT, CHANNELS };
+enum comm_channel { CHANNEL_CONTROL, CHANNEL_LONG, CHANNEL_SHORT, CHANNELS };
 
-struct lane {
+struct comm {
     struct hvd_context *context;
     int id;         /* of the process set; 0: all ranks of the job */
     int rank, size; /* in the set */
@@ -28,7 +29,7 @@ struct lane {
     int edge_count;
     uint64_t latency_threshold; /* the root's choice of algorithms */
     uint64_t ring_piece_bytes;
-    struct tuning *tuning;      /* of the first lane at its root, while values are looked for */
+    struct tuning *tuning;      /* of the first communicator at its root, while values are looked for */
     struct stall_report stalls; /* of the present flush */
     bool active;                /* inputs since the last flush */
     bool suspended;             /* nothing to do until a request or a peer's news resumes it */
@@ -43,57 +44,57 @@ struct lane {
     struct set_counters *counters;
     int held; /* requests that were named and held back, and how many of each operation */
     uint64_t held_unnamed[UNNAMED_KINDS]; /* have a number for a name */
-    struct forked_watch
+    struct atfork_handler
         watch;         /* a child must let go of the connections, which would hide this process's death */
-    struct lane *next; /* in the context's list */
-    struct lane *next_running; /* likewise, of those that are not suspended */
-    struct lane *next_shrinking;
+    struct comm *next; /* in the context's list */
+    struct comm *next_running; /* likewise, of those that are not suspended */
+    struct comm *next_shrinking;
 };
 
 /* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
  * nothing that the driver uses. */
-hvd_code lane_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
-                   const struct interrupt *interrupt, struct lane **lane, hvd_status *status);
+hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
+                   const struct interrupt *interrupt, struct comm **comm, hvd_status *status);
 
-/* lane.c: what the coordinator is given. */
-struct coordinator_output lane_output(struct lane *lane);
+/* comm.c: what the coordinator is given. */
+struct coordinator_output comm_output(struct comm *comm);
 
 /* After its batches have ended; NULL is fine. */
-void lane_close(struct lane *lane);
+void comm_close(struct comm *comm);
 
-/* Names the request if it has no name, so that later ones have later numbers, and leaves it to lane_take. */
-void lane_hold(struct lane *lane, struct hvd_handle *handle);
+/* Names the request if it has no name, so that later ones have later numbers, and leaves it to comm_take. */
+void comm_hold(struct comm *comm, struct hvd_handle *handle);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
-void lane_take(struct lane *lane, struct hvd_handle *handle);
+void comm_take(struct comm *comm, struct hvd_handle *handle);
 
-/* An idle lane is left out of progress, arming and heartbeats, so it costs nothing. False when it is not
- * idle. */
-bool lane_suspend(struct lane *lane);
-void lane_resume(struct lane *lane);
+/* An idle communicator is left out of progress, arming and heartbeats, so it costs nothing. False when it is
+ * not idle. */
+bool comm_suspend(struct comm *comm);
+void comm_resume(struct comm *comm);
 
 /* This rank leaves the set: the coordinator ends it in order. */
-void lane_leave(struct lane *lane);
+void comm_leave(struct comm *comm);
 
 /* The coordinator hears of a fault. `lost_rank`, of the job: who is to blame; -1: nobody. */
-void lane_abort(struct lane *lane, int lost_rank, const hvd_status *cause);
+void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause);
 
 /* Ends everything in it with this cause. */
-void lane_end(struct lane *lane, const hvd_status *cause);
+void comm_end(struct comm *comm, const hvd_status *cause);
 
 /* Sends what waits on the edges; true when any byte moved. */
-bool lane_flush(struct lane *lane);
+bool comm_flush(struct comm *comm);
 
 /* Whether all that was said has left this process. */
-bool lane_is_flushed(const struct lane *lane);
+bool comm_is_flushed(const struct comm *comm);
 
 /* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */
-bool lane_is_quiet(const struct lane *lane);
+bool comm_is_quiet(const struct comm *comm);
 
 /* Whether the next turn has something to do that no peer rings for. Who stops driving must not sleep then. */
-bool lane_is_ready(const struct lane *lane);
+bool comm_is_ready(const struct comm *comm);
 
 /* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
-bool lane_progress(struct lane *lane);
+bool comm_progress(struct comm *comm);
 
 #endif

@@ -1,0 +1,308 @@
+/* comm.c - see comm.h. */
+#include "engine/comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "engine/batch.h"
+#include "engine/context.h"
+#include "engine/observe.h"
+#include "engine/parts.h"
+#include "engine/progress.h"
+#include "engine/sets.h"
+#include "engine/tuning.h"
+
+#include <stdio.h>
+
+/* ---- what the coordinator asks for ----------------------------------------------------------------- */
+
+static struct edge *find_edge(const struct comm *comm, int rank)
+{
+    for (int i = 0; i < comm->edge_count; i++) {
+        if (comm->edges[i].peer == rank)
+            return &comm->edges[i];
+    }
+    return NULL; /* not reached: the mesh connects to all neighbours in the tree */
+}
+
+static void send_message(void *owner, int rank, const uint8_t *bytes, size_t length)
+{
+    edge_put(find_edge(owner, rank), bytes, length);
+}
+
+static void flood_message(void *owner, int except, const uint8_t *bytes, size_t length)
+{
+    struct comm *comm = owner;
+    for (int i = 0; i < comm->edge_count; i++) {
+        if (comm->edges[i].peer != except)
+            edge_put(&comm->edges[i], bytes, length);
+    }
+}
+
+static void run_batch(void *owner, const struct batch *batch)
+{
+    batch_start(owner, batch);
+}
+
+static void finish_request(void *owner, struct pending *request, const hvd_status *status)
+{
+    (void)owner;
+    handle_finish(request->owner, status);
+}
+
+static void note_ready(void *owner, const char *name, const struct signature_summary *what, int first,
+                       int last)
+{
+    for (int rank = first; rank <= last; rank++)
+        observe_ready(owner, name, what, rank);
+}
+
+/* Collected until the flush is over, then told in one warning: report_stalls. */
+static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+{
+    struct comm *comm = owner;
+    char ranks[sizeof comm->stalls.groups[0].ranks];
+    stall_add(&comm->stalls, rank_set_text(missing, ranks, sizeof ranks), name,
+              (double)waited / CLOCK_SECOND);
+}
+
+static void report_stalls(struct comm *comm)
+{
+    const struct settings *settings = &comm->context->settings;
+    char text[STALL_TEXT];
+    stall_text(&comm->stalls, comm->id,
+               &(struct stall_limits){settings->stall_warning_seconds, settings->stall_shutdown_seconds},
+               text, sizeof text);
+    log_warning(comm->context->placement.rank, "%s", text);
+}
+
+static void end_join(void *owner, struct pending *request, int last_rank)
+{
+    (void)owner;
+    struct hvd_handle *handle = request->owner;
+    handle->value = last_rank;
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
+
+static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
+                                 uint64_t bytes)
+{
+    struct comm *comm = owner;
+    /* The first batch of this flush: the timeline marks the cycle. */
+    if (observed(comm->context) && !comm->decides)
+        observe_deciding(comm);
+    comm->decides = true;
+    uint16_t row = algorithm_choose(operation, reduction, bytes, comm->size, comm->latency_threshold,
+                                    &comm->context->settings);
+    return method_of(row, comm->ring_piece_bytes);
+}
+
+static void all_said_goodbye(void *owner)
+{
+    struct comm *comm = owner;
+    for (int peer = mesh_next_peer(comm->mesh, -1); peer >= 0; peer = mesh_next_peer(comm->mesh, peer))
+        mesh_expect_end(comm->mesh, peer);
+    comm->closed = true;
+    progress_closed(comm->context);
+}
+
+struct coordinator_output comm_output(struct comm *comm)
+{
+    return (struct coordinator_output){
+        .owner = comm,
+        .send = send_message,
+        .flood = flood_message,
+        .run = run_batch,
+        .finish = finish_request,
+        .joined = end_join,
+        .choose_algorithm = choose_algorithm,
+        .closed = all_said_goodbye,
+        .stalled = note_stall,
+        .ready = observed(comm->context) ? note_ready : NULL,
+    };
+}
+
+/* ---- work ------------------------------------------------------------------------------------------ */
+
+static void name_request(struct comm *comm, struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    handle->counters = &comm->counters->operations[request->operation];
+    counter_add(&handle->counters->submitted, 1);
+    handle->pending.unnamed = !request->name && !handle->part;
+    /* handle_create has left room for a name. */
+    if (handle->pending.unnamed)
+        snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
+                 hvd_operation_name(request->operation),
+                 (unsigned long long)(coordinator_unnamed(comm->coordinator, request->operation) +
+                                      comm->held_unnamed[request->operation]));
+    if (handle->whole)
+        parts_name(handle);
+}
+
+void comm_hold(struct comm *comm, struct hvd_handle *handle)
+{
+    if (handle->touched.held)
+        return;
+    name_request(comm, handle);
+    handle->touched.held = true;
+    comm->held++;
+    comm->held_unnamed[handle->request.operation] += handle->pending.unnamed;
+}
+
+void comm_take(struct comm *comm, struct hvd_handle *handle)
+{
+    comm_resume(comm);
+    comm->active = true;
+    if (handle->touched.held) {
+        handle->touched.held = false;
+        comm->held--;
+        comm->held_unnamed[handle->request.operation] -= handle->pending.unnamed;
+    } else {
+        name_request(comm, handle);
+    }
+    /* The later one of two is enough: it shares its batch with none. */
+    handle->pending.apart = overlaps_any(&comm->context->overlaps, &handle->touched);
+    hvd_status refusal;
+    if (parts_check(handle, &refusal) || coordinator_submit(comm->coordinator, &handle->pending, &refusal)) {
+        handle_finish(handle, &refusal);
+        return;
+    }
+    observe_submitted(handle);
+}
+
+bool comm_suspend(struct comm *comm)
+{
+    comm->suspended = comm->id && !comm->remover && comm->next_flush == CLOCK_NEVER && comm_is_quiet(comm) &&
+                      !comm_is_ready(comm) && mesh_suspend(comm->mesh);
+    return comm->suspended;
+}
+
+void comm_resume(struct comm *comm)
+{
+    struct comm *world = comm->context->world;
+    if (!comm->suspended)
+        return;
+    comm->suspended = false;
+    comm->idle_turns = 0;
+    comm->next_running = world->next_running;
+    world->next_running = comm;
+    mesh_resume(comm->mesh);
+    for (int i = 0; i < comm->edge_count; i++)
+        comm->edges[i].heard = true; /* silence before was no silence */
+}
+
+void comm_leave(struct comm *comm)
+{
+    comm_resume(comm);
+    coordinator_leave(comm->coordinator);
+    comm->active = true;
+}
+
+void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause)
+{
+    comm_resume(comm);
+    coordinator_abort(comm->coordinator, lost_rank < 0 ? -1 : ranks_find(comm->ranks, comm->size, lost_rank),
+                      cause);
+}
+
+void comm_end(struct comm *comm, const hvd_status *cause)
+{
+    comm_abort(comm, -1, cause);
+    /* Acted on already: check_health must not begin again. */
+    comm->health = coordinator_health(comm->coordinator, NULL);
+    comm_flush(comm); /* peers learn the cause before they miss the data */
+    executor_abort(comm->executor, cause);
+    if (comm->remover)
+        handle_finish(comm->remover, cause);
+    comm->remover = NULL;
+}
+
+bool comm_flush(struct comm *comm)
+{
+    bool moved = false;
+    for (int i = 0; i < comm->edge_count; i++)
+        moved |= edge_flush(&comm->edges[i]);
+    return moved;
+}
+
+bool comm_is_flushed(const struct comm *comm)
+{
+    for (int i = 0; i < comm->edge_count; i++) {
+        if (!edge_is_flushed(&comm->edges[i]))
+            return false;
+    }
+    return true;
+}
+
+bool comm_is_quiet(const struct comm *comm)
+{
+    return !coordinator_pending_count(comm->coordinator) && executor_idle(comm->executor) &&
+           comm_is_flushed(comm);
+}
+
+bool comm_is_ready(const struct comm *comm)
+{
+    /* Without requests of this rank there is nothing to report or to decide until the set closes. */
+    bool open = coordinator_health(comm->coordinator, NULL) == HVD_OK;
+    return (comm->active && !(open && comm_is_quiet(comm))) || executor_is_ready(comm->executor);
+}
+
+static bool receive_messages(struct comm *comm, struct edge *edge)
+{
+    const uint8_t *bytes;
+    size_t length;
+    bool any = false;
+    for (;;) {
+        enum edge_event event = edge_next(edge, &bytes, &length);
+        if (event == EDGE_NOTHING)
+            return any;
+        any = true;
+        if (event == EDGE_MESSAGE) {
+            coordinator_receive(comm->coordinator, edge->peer, bytes, length);
+            continue;
+        }
+        hvd_status cause;
+        status_set(&cause, HVD_REFUSED,
+                   "rank %d sent rank %d bytes that are no message; is it another program or version?",
+                   comm->ranks[edge->peer], comm->context->placement.rank);
+        progress_fail(comm, comm->ranks[edge->peer], &cause);
+        return true;
+    }
+}
+
+/* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
+static void check_memory(struct comm *comm)
+{
+    for (int i = 0; i < comm->edge_count; i++) {
+        hvd_status cause;
+        if (!edge_starved(&comm->edges[i]))
+            continue;
+        status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
+                   comm->context->placement.rank, comm->ranks[comm->edges[i].peer]);
+        progress_fail(comm, -1, &cause);
+    }
+}
+
+bool comm_progress(struct comm *comm)
+{
+    bool moved = false;
+    for (int i = 0; i < comm->edge_count; i++)
+        moved |= receive_messages(comm, &comm->edges[i]);
+    /* Most turns wait for no time: they do without the clock. */
+    int64_t now = comm->next_flush == CLOCK_NEVER ? 0 : clock_now();
+    if (moved || comm->active || now >= comm->next_flush) {
+        comm->active = comm->decides = false;
+        if (comm->tuning)
+            tuning_apply(comm);
+        coordinator_flush(comm->coordinator, now ? now : clock_now());
+        comm->next_flush = coordinator_next_flush(comm->coordinator);
+        if (comm->stalls.count)
+            report_stalls(comm);
+    }
+    check_memory(comm);
+    moved |= comm_flush(comm);
+    /* Last, so that a batch that was decided in this turn starts in it. */
+    return executor_progress(comm->executor) || moved;
+}
