@@ -297,7 +297,8 @@ typedef struct hvd_counters {
     uint64_t succeeded, failed;
     uint64_t batches;    /* started: requests that are ready together share one */
     uint64_t bytes;      /* of this rank's inputs in these batches */
-    double wait_seconds; /* that callers spent in hvd_wait and hvd_run, added up over threads */
+    double wait_seconds; /* that callers spent in hvd_wait and hvd_run, added up over threads; without a limit
+                            from when there was first nothing to do but wait */
 } hvd_counters;
 
 /* The number of rows, one per process set and operation that was used, ordered by process set; rows[0 ...

@@ -73,6 +73,7 @@ struct backoff {
     int64_t spin, yield, start; /* 0: not yet */
     bool shares_core;           /* with a peer: polling would delay it */
     int *same_core_waits;       /* waits in a row that began so; NULL: this thread stays on its core */
+    int64_t *idle_since;        /* as of drive_until */
 };
 
 static void backoff_reset(struct backoff *backoff)
@@ -83,6 +84,8 @@ static void backoff_reset(struct backoff *backoff)
 static void backoff_start(struct backoff *backoff, int64_t now)
 {
     backoff->start = now;
+    if (backoff->idle_since && !*backoff->idle_since)
+        *backoff->idle_since = now;
     /* Without polling no peer on this core is delayed. */
     int core = backoff->spin ? sched_getcpu() : -1;
     backoff->shares_core = core >= 0 && mesh_shares_core(backoff->mesh, core);
@@ -217,12 +220,13 @@ void drive_notify(struct hvd_context *context)
 
 /* Makes progress until the word has its value, or it is time to sleep or to give up; releases the lock. */
 static void progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
-                               int64_t deadline)
+                               int64_t deadline, int64_t *idle_since)
 {
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = context->caller_spin,
                               .yield = CALLER_YIELD,
-                              .same_core_waits = &context->same_core_waits};
+                              .same_core_waits = &context->same_core_waits,
+                              .idle_since = idle_since};
     backoff_reset(&backoff);
     context->caller_active = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
@@ -246,10 +250,10 @@ static void progress_as_caller(struct hvd_context *context, atomic_uint *word, u
 }
 
 /* Yields for a while until the word has its value or the lock is free; true when it has the lock. */
-static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value)
+static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t *idle_since)
 {
     /* without polling: the holder may need this core */
-    struct backoff backoff = {.mesh = context->world->mesh, .yield = CALLER_YIELD};
+    struct backoff backoff = {.mesh = context->world->mesh, .yield = CALLER_YIELD, .idle_since = idle_since};
     backoff_reset(&backoff);
     bool mine = false;
     atomic_fetch_add(&context->waiters, 1);
@@ -262,11 +266,12 @@ static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsign
     return mine;
 }
 
-bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
+bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
+                 int64_t *idle_since)
 {
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
-        if (lock_try(context) || wait_for_lock(context, word, value))
-            progress_as_caller(context, word, value, deadline);
+        if (lock_try(context) || wait_for_lock(context, word, value, idle_since))
+            progress_as_caller(context, word, value, deadline, idle_since);
         unsigned seen = atomic_load_explicit(word, memory_order_acquire);
         if (seen == value)
             break;
@@ -275,6 +280,8 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
         /* Sleep until the holder changes the word: invariant 6. */
         if (seen != HANDLE_AWAITED && !atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED))
             continue;
+        if (idle_since && !*idle_since) /* there was no backoff: another thread took the lock */
+            *idle_since = clock_now();
         futex_wait(word, HANDLE_AWAITED, deadline);
     }
     return true;
@@ -298,15 +305,17 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 {
     if (!handle)
         return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
-    hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
-    if (code)
-        return code;
     if (handle_is_done(handle))
         return hvd_test(handle, status);
-    int64_t start = clock_now();
-    bool done = drive_until(handle->context, &handle->state, HANDLE_DONE,
-                            seconds < 0 ? CLOCK_NEVER : clock_after(seconds));
-    count_wait(handle, done, clock_now() - start);
+    hvd_code code = context_check_process(handle->context, status);
+    if (code)
+        return code;
+    int64_t deadline = clock_after(seconds);
+    /* Reading the clock takes time, so counting begins at the first reading: the deadline's, if any. */
+    int64_t start = deadline == CLOCK_NEVER ? 0 : deadline - (int64_t)(seconds * CLOCK_SECOND);
+    bool done = drive_until(handle->context, &handle->state, HANDLE_DONE, deadline, &start);
+    if (start)
+        count_wait(handle, done, clock_now() - start);
     return hvd_test(handle, status);
 }
 

@@ -276,7 +276,7 @@ void hvd_shutdown(hvd_context *context)
         return; /* a child's copy is left as it is: its memory goes with the child */
     atomic_store(&context->leaving, true);
     drive_notify(context);
-    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(SHUTDOWN_SECONDS)))
+    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(SHUTDOWN_SECONDS), NULL))
         log_warning(context->placement.rank,
                     "the other ranks did not say goodbye within %d s; leaving without it", SHUTDOWN_SECONDS);
     atfork_remove(&context->watch);

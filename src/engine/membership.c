@@ -127,7 +127,7 @@ static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
 {
     struct hvd_context *context = handle->context;
     while (!drive_until(context, &handle->state, HANDLE_DONE,
-                        interrupt_slice(&context->interrupt, CLOCK_NEVER))) {
+                        interrupt_slice(&context->interrupt, CLOCK_NEVER), NULL)) {
         if (interrupt_asked(&context->interrupt))
             return status_set(status, HVD_INTERRUPTED,
                               "interrupted while waiting for the other ranks to add or remove a process set");
