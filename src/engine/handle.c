@@ -13,9 +13,9 @@
 
 #define GROUPED "grouped_"
 
-/* Handle, name, tensors, shapes, splits and signature lie in one block, laid out in this order. */
+/* Handle, name, ranges, tensors, shapes, splits and signature lie in one block, laid out in this order. */
 struct handle_block {
-    size_t tensors, shapes, splits, signature, total;
+    size_t ranges, tensors, shapes, splits, signature, total;
 };
 
 /* The length of the coordinator's name, which begins with the operation. */
@@ -35,15 +35,16 @@ static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_sta
 static struct handle_block measure(const hvd_request *request, int size, size_t signature_length,
                                    size_t name_length)
 {
-    const size_t align = _Alignof(hvd_tensor);
+    const size_t align = _Alignof(struct memory_range);
     size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* comm_take numbers it */
     struct handle_block block;
-    size_t lists = request->outputs ? 2 : 1;
+    size_t tensors = (size_t)request->count * (request->outputs ? 2 : 1);
     size_t extents = 0;
     for (int i = 0; i < request->count; i++)
         extents += (size_t)request->inputs[i].ndim;
-    block.tensors = (offsetof(struct hvd_handle, name) + name + align - 1) / align * align;
-    block.shapes = block.tensors + lists * (size_t)request->count * sizeof(hvd_tensor);
+    block.ranges = (offsetof(struct hvd_handle, name) + name + align - 1) / align * align;
+    block.tensors = block.ranges + tensors * sizeof(struct memory_range);
+    block.shapes = block.tensors + tensors * sizeof(hvd_tensor);
     block.splits = block.shapes + extents * sizeof(int64_t);
     block.signature =
         block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
@@ -130,7 +131,7 @@ static size_t key_length(const struct hvd_handle *handle)
 }
 
 /* Under the lock. A handle that is done keeps its place until it is released or another one takes it, so that
- * who finishes operations needs no lock. */
+ * finishing operations needs no lock. */
 static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handle, hvd_status *status)
 {
     void **place = map_place(&context->names, &handle->process_set, key_length(handle), handle);
@@ -206,6 +207,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         .signature = signature_encode(request, (uint8_t *)base + block.signature, signature_length),
         .owner = created};
     created->request.name = request->name ? created->name : NULL;
+    created->touched.ranges = (struct memory_range *)(base + block.ranges);
     copy_tensors(created, request, &block);
     copy_splits(created, request, (int64_t *)(base + block.splits), size);
     context_retain(context);

@@ -14,7 +14,7 @@ struct hvd_handle {
     struct hvd_context *context;
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */
-    bool observed;     /* the timeline was told of its submission */
+    bool observed;     /* its submission is in the timeline */
     bool claims;       /* its name is in the context's map; under that lock */
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
@@ -24,12 +24,12 @@ struct hvd_handle {
     int result_count;
     int value;                /* join: the last rank; adding a process set: its id */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
-    struct touched touched;   /* its memory; driver only */
+    struct touched touched;   /* its memory; under the progress lock */
     struct hvd_handle *parts; /* of a group that shares memory, see parts.h; until they are taken */
     struct hvd_handle *whole; /* that this is a part of */
     struct hvd_handle *following; /* the next part */
     int part;                     /* its number, from 0 on */
-    int parts_done;               /* of the whole; driver only */
+    int parts_done;               /* of the whole; under the progress lock */
     struct hvd_handle *held_back; /* those that wait for the end of this one */
     struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */
@@ -45,11 +45,11 @@ enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status);
 
-/* Driver only: those held back for it are looked at again, in progress_resume. */
+/* Under the progress lock: those held back for it are looked at again, in progress_resume. */
 void handle_let_go(struct hvd_handle *handle);
 
-/* Driver only: records the outcome, wakes who waits, and puts it on the list of finished calls or drops the
- * engine's reference. */
+/* Under the progress lock: records the outcome, wakes waiting threads, and puts it on the list of finished
+ * calls or drops the engine's reference. */
 void handle_finish(struct hvd_handle *handle, const hvd_status *status);
 
 void handle_release(struct hvd_handle *handle);

@@ -205,7 +205,6 @@ static void close_context(struct hvd_context *context)
     drive_stop_thread(context);
     membership_close(context);
     observe_close(context);
-    overlaps_fini(&context->overlaps);
     tuning_close(context);
     int spare = atomic_exchange(&context->spare, -1);
     socket_close(&spare);

@@ -4,28 +4,9 @@
 
 #include "base/types.h"
 
-#define CHUNK ((size_t)32 << 10)
-
-enum { ALL, WRITTEN, REACHES };
-
-struct memory_range {
-    uintptr_t start, end;
-    uintptr_t reach[REACHES]; /* the largest end in the subtree, of all and of those that are written */
-    struct memory_range *left, *right;
-    const struct touched *touched;
-    uint32_t weight; /* no node has more than its parent */
-    bool written;
-};
-
 void overlaps_init(struct overlaps *overlaps)
 {
     *overlaps = (struct overlaps){.weight = 1};
-    pool_init(&overlaps->pool, CHUNK, CHUNK);
-}
-
-void overlaps_fini(struct overlaps *overlaps)
-{
-    pool_fini(&overlaps->pool);
 }
 
 /* ---- the tree --------------------------------------------------------------------------------------- */
@@ -37,7 +18,7 @@ static bool comes_before(const struct memory_range *a, const struct memory_range
 
 static void extend(struct memory_range *node, const struct memory_range *child)
 {
-    for (int kind = 0; kind < REACHES; kind++) {
+    for (int kind = 0; kind < RANGE_KINDS; kind++) {
         if (child->reach[kind] > node->reach[kind])
             node->reach[kind] = child->reach[kind];
     }
@@ -45,8 +26,8 @@ static void extend(struct memory_range *node, const struct memory_range *child)
 
 static void measure(struct memory_range *node)
 {
-    node->reach[ALL] = node->end;
-    node->reach[WRITTEN] = node->written ? node->end : 0;
+    node->reach[ALL_RANGES] = node->end;
+    node->reach[WRITTEN_RANGES] = node->written ? node->end : 0;
     if (node->left)
         extend(node, node->left);
     if (node->right)
@@ -123,7 +104,7 @@ static bool holds_back(const struct touched *other, const struct touched *touche
 static const struct memory_range *find(const struct memory_range *tree, const struct memory_range *range,
                                        relation related)
 {
-    if (!tree || tree->reach[range->written ? ALL : WRITTEN] <= range->start)
+    if (!tree || tree->reach[range->written ? ALL_RANGES : WRITTEN_RANGES] <= range->start)
         return NULL;
     const struct memory_range *found = find(tree->left, range, related);
     if (found || tree->start >= range->end)
@@ -154,38 +135,25 @@ static void add(struct overlaps *overlaps, struct touched *touched, const hvd_te
     touched->count++;
 }
 
-static size_t room(const hvd_request *request)
-{
-    return (size_t)request->count * (request->outputs ? 2 : 1) * sizeof(struct memory_range);
-}
-
-bool overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
+void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner)
 {
-    *touched = (struct touched){.place = ++overlaps->entered,
-                                .process_set = request->process_set,
-                                .owner = owner,
-                                .bytes = room(request)};
-    if (!touched->bytes)
-        return true;
-    touched->ranges = pool_take(&overlaps->pool, touched->bytes);
-    if (!touched->ranges)
-        return false;
+    touched->place = ++overlaps->entered;
+    touched->process_set = request->process_set;
+    touched->owner = owner;
     bool in_place = !request->outputs && !operation_makes_results(request->operation);
     for (int i = 0; i < request->count; i++) {
         add(overlaps, touched, &request->inputs[i], in_place);
         if (request->outputs)
             add(overlaps, touched, &request->outputs[i], true);
     }
-    return true;
 }
 
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
 {
     for (int i = 0; i < touched->count; i++)
         overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
-    pool_give(&overlaps->pool, touched->ranges, touched->bytes);
-    *touched = (struct touched){0};
+    *touched = (struct touched){.ranges = touched->ranges};
 }
 
 static const struct touched *find_any(const struct overlaps *overlaps, const struct touched *touched,

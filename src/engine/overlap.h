@@ -1,19 +1,27 @@
 /* overlap.h - the memory that this rank's operations read and write from the moment they are taken until they
  * end. Two of them overlap where one writes what the other one reads or writes: they have to run one after
- * the other. A treap of address ranges: a few steps for each tensor. Driver only. */
+ * the other. A treap of address ranges: a few steps for each tensor. Under the progress lock. */
 #ifndef HVD_ENGINE_OVERLAP_H
 #define HVD_ENGINE_OVERLAP_H
 
-#include "base/pool.h"
 #include "horovod.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct memory_range;
+enum { ALL_RANGES, WRITTEN_RANGES, RANGE_KINDS };
+
+/* What one tensor touches: a node of the treap. */
+struct memory_range {
+    uintptr_t start, end;
+    uintptr_t reach[RANGE_KINDS]; /* the largest end in the subtree */
+    struct memory_range *left, *right;
+    const struct touched *touched;
+    uint32_t weight; /* no node has more than its parent */
+    bool written;
+};
 
 struct overlaps {
-    struct pool pool; /* of ranges */
     struct memory_range *root;
     uint64_t entered; /* operations so far */
     uint32_t weight;  /* of the last range */
@@ -21,20 +29,18 @@ struct overlaps {
 
 /* What one operation touches. */
 struct touched {
-    struct memory_range *ranges;
-    int count;
-    size_t bytes;   /* of the list */
-    uint64_t place; /* among all that entered */
+    struct memory_range *ranges; /* the owner's, room for one per input and output */
+    int count;                   /* of those that have entered */
+    uint64_t place;              /* among all that entered */
     int process_set;
     bool held; /* named, but not yet given to the coordinator: see progress.c */
     void *owner;
 };
 
 void overlaps_init(struct overlaps *overlaps);
-void overlaps_fini(struct overlaps *overlaps);
 
-/* From here on it counts; false when memory is out. `touched` stays put until it leaves. */
-bool overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
+/* From here on it counts. `touched`, of which `ranges` is set, stays put until it leaves. */
+void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner);
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched); /* fine if it never entered */
 
