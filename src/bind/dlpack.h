@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
     uint8_t code, bits;
-    uint16_t comms;
+    uint16_t lanes;
 } DLDataType;
 
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };

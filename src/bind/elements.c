@@ -36,7 +36,7 @@ bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t s
                                         [DL_BFLOAT] = "bfloat",
                                         [DL_COMPLEX] = "complex"};
     for (int i = 0; i < ELEMENTS; i++) {
-        if (type.comms == 1 && elements[i].code == type.code && elements[i].bits == type.bits) {
+        if (type.lanes == 1 && elements[i].code == type.code && elements[i].bits == type.bits) {
             *dtype = elements[i].dtype;
             return true;
         }

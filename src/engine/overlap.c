@@ -133,6 +133,7 @@ static void add(struct overlaps *overlaps, struct touched *touched, const hvd_te
                                    .written = written};
     insert(&overlaps->root, range);
     touched->count++;
+    overlaps->count++;
 }
 
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
@@ -153,12 +154,15 @@ void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
 {
     for (int i = 0; i < touched->count; i++)
         overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
+    overlaps->count -= touched->count;
     *touched = (struct touched){.ranges = touched->ranges};
 }
 
 static const struct touched *find_any(const struct overlaps *overlaps, const struct touched *touched,
                                       relation related)
 {
+    if (overlaps->count == touched->count) /* there is no other operation */
+        return NULL;
     const struct memory_range *found = NULL;
     for (int i = 0; !found && i < touched->count; i++)
         found = find(overlaps->root, &touched->ranges[i], related);

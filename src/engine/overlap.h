@@ -23,6 +23,7 @@ struct memory_range {
 
 struct overlaps {
     struct memory_range *root;
+    int count;        /* of the ranges in the treap */
     uint64_t entered; /* operations so far */
     uint32_t weight;  /* of the last range */
 };
