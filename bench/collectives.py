@@ -31,6 +31,17 @@ def case_text(case: str) -> str:
     return " ".join([what, publish.byte_text(int(count)), *dtype, how]).strip()
 
 
+def all_cases(effort: str) -> list[str]:
+    """As bench/protocol.c reads them: operation, bytes or elements, type."""
+    largest, other_size = SIZES[effort][-1], 1 << 16 if effort == "tiny" else MIDDLE
+    return [
+        *(f"allreduce:{size}" for size in SIZES[effort]),
+        f"allreduce-shared:{largest}",
+        *(f"allreduce:{largest // 2}:{dtype}" for dtype in HALVES),
+        *(f"{what}:{other_size}" for what in OTHERS),
+    ]
+
+
 def draw(
     comparison: compare.Comparison, peers: list[compare.Peer], ranks: list[int], sizes: list[int], path: str
 ) -> None:
@@ -50,14 +61,7 @@ def draw(
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=170)
-    sizes = SIZES[args.effort]
-    other_size = 1 << 16 if args.effort == "tiny" else MIDDLE
-    cases = [
-        *(f"allreduce:{size}" for size in sizes),
-        f"allreduce-shared:{sizes[-1]}",
-        *(f"allreduce:{sizes[-1] // 2}:{dtype}" for dtype in HALVES),
-        *(f"{what}:{other_size}" for what in OTHERS),
-    ]
+    cases = all_cases(args.effort)
     ranks = [2] if args.effort == "tiny" else [2, 4]
     peers = compare.all_peers(args.output, original=args.effort != "tiny")
     machine = bound.machine_of(args.output)
@@ -75,7 +79,7 @@ def main() -> int:
             cells = [publish.cell(comparison, count, peer, case) for peer in peers]
             rows.append([case_text(case), least, *cells])
         parts.append(publish.table(head, rows))
-    draw(comparison, peers, ranks, sizes, str(args.output / "collectives.png"))
+    draw(comparison, peers, ranks, SIZES[args.effort], str(args.output / "collectives.png"))
     return publish.write(comparison, args.output, "\n\n".join(parts))
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 
@@ -255,11 +255,13 @@ def all_peers(folder: Path, original: bool) -> list[Peer]:
     return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *originals]
 
 
-def arguments(description: str | None, seconds: float) -> argparse.Namespace:
-    """The command line that all benchmarks share; the folder of results is made."""
+def arguments(description: str | None, seconds: float, more: Sequence[str] = ()) -> argparse.Namespace:
+    """The command line that all benchmarks share, behind `more` paths; the folder of results is made."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    for name in more:
+        parser.add_argument(name, type=Path)
     text = "tiny: only whether it works; quick: a first look; full (default)"
     parser.add_argument("--effort", choices=EFFORTS, default="full", help=text)
     text = f"rounds go on for about so long (default {seconds:.0f})"

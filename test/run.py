@@ -118,7 +118,7 @@ def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, p
 
 
 def pytest_words(folder: str, path: Path | str) -> list[str]:
-    options = ["-q", "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread"]
+    options = ["-q", "-p", "no:cacheprovider", "--timeout=300", "--timeout-method=thread"]
     return ["python", "-m", "pytest", folder, *options, f"--junitxml={path}"]
 
 

@@ -16,7 +16,7 @@ from conftest import Launcher
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PNG = b"\x89PNG"
-DEADLINE = 110.0
+DEADLINE = 280.0
 
 
 def run(launcher: Launcher, ranks: int, *words: str | Path) -> list[str]:

@@ -1,0 +1,73 @@
+"""This tree beside another build of it, say of the last release: what has become slower?
+
+    python bench/before.py ../horovod-before    needs `make install` in both checkouts
+
+All rows of collectives.py and gradients.py that are ours, the two builds in turns. Prints for every row the
+time before and now and the median of the rounds' ratios; 1 if one of them is below 0.9.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import collectives
+import compare
+import gradients
+import publish
+
+LEAST = 0.9
+NAMES = ("before", "now")
+
+
+def build_of(name: str, checkout: Path) -> list[compare.Peer]:
+    """The programs of one checkout, from C and from PyTorch."""
+    commands = checkout / ".venv" / "bin"
+    launcher = (str(commands / "horovodrun"),)
+    worker = str(checkout / "build" / "bench" / "bench_peer_horovod")
+    python = (str(commands / "python"), str(checkout / "bench" / "peer_torch.py"), "horovod")
+    return [compare.Peer(f"C, {name}", launcher, (worker,)), compare.Peer(f"torch, {name}", launcher, python)]
+
+
+def gradient_starts(effort: str, folder: Path) -> list[tuple[int, list[str]]]:
+    """Ranks and cases that one start of a peer measures."""
+    starts = []
+    for network, all_ranks in gradients.NETWORKS[effort].items():
+        path, _, elements = gradients.write_counts(folder, network, effort == "tiny")
+        cases = [f"{way}:{path}" for way in ("async", "grouped")]
+        starts += [(ranks, cases) for ranks in all_ranks if gradients.fits(network, ranks, elements)]
+    return starts
+
+
+def main() -> int:
+    """Measures and prints; 1 if a row is slower or a build failed."""
+    args = compare.arguments(__doc__, seconds=900, more=["checkout"])
+    before, now = build_of(NAMES[0], args.checkout.absolute()), build_of(NAMES[1], compare.ROOT)
+    pairs = list(zip(before, now, strict=True))
+    counts = [2] if args.effort == "tiny" else [2, 4]
+    parts = [
+        [(ranks, collectives.all_cases(args.effort)) for ranks in counts],
+        gradient_starts(args.effort, args.output),
+    ]
+    comparison = compare.Comparison("before", compare.EFFORTS[args.effort], args.seconds / len(parts))
+    for starts in parts:
+        comparison.run([(peer, ranks, cases) for ranks, cases in starts for pair in pairs for peer in pair])
+
+    rows, slower = [], 0
+    for ranks, cases in [start for part in parts for start in part]:
+        for old, new in pairs:
+            for case in cases:
+                times = [comparison.median(ranks, peer.name, case) for peer in (old, new)]
+                ratio = comparison.ratio(ranks, old.name, case, new.name, case)
+                slower += ratio is not None and ratio < LEAST
+                way, _, what = case.partition(":")
+                text = f"{old.name.split(',')[0]}, {ranks} ranks, {way} {Path(what).stem}"
+                rows.append([text, *map(publish.number, times), publish.number(ratio)])
+    print(publish.table(["row", *(f"{name}, µs" for name in NAMES), "before / now"], rows))
+    print(f"{slower} of {len(rows)} rows are below {LEAST}. {comparison.conditions()}")
+    comparison.write_csv(args.output / "before.csv")
+    return 1 if slower or comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
