@@ -1,4 +1,5 @@
-/* apply.c - every rank carries out the decisions of the root, in their order. Driver only. */
+/* apply.c - every rank carries out the decisions of the root, in their order. Called with the progress lock
+ * held. */
 #include "coordinate/join.h"
 
 #include "base/pages.h"
@@ -33,7 +34,7 @@ static hvd_code apply_evict(struct coordinator *c, uint64_t id, hvd_status *stat
     if (!agreement || agreement->evicted)
         return refuse(status, "an eviction of the unknown id", id);
     table_evict(&c->table, agreement, c->seen);
-    /* Counted until a report tells the parent how far this rank has come. */
+    /* Counted until the next report, which carries `seen` to the parent. */
     c->evictions_unseen += !is_root(c);
     return HVD_OK;
 }
@@ -56,7 +57,7 @@ static bool reserve_members(struct coordinator *c, size_t count)
     return true;
 }
 
-static bool has_asked(const struct entry *entry)
+static bool has_request(const struct entry *entry)
 {
     return entry->round && entry->round->mine;
 }
@@ -65,8 +66,8 @@ static bool has_asked(const struct entry *entry)
 static bool is_due(const struct coordinator *c, const struct entry *entry)
 {
     const struct round *round = entry->round;
-    bool known_to_root = !round || !round->noted || round->told;
-    return (has_asked(entry) || c->join) && !join_missing(c, entry) && known_to_root;
+    bool root_may_know = !round || round->phase != ROUND_COMPLETE;
+    return (has_request(entry) || c->join) && !join_missing(c, entry) && root_may_know;
 }
 
 /* Members taken before a fault stay in `members`, where fail() finds them. The root puts no more short
@@ -88,7 +89,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
             return refuse(status, "a batch that not every rank asked for, with id", id);
         *all_short &= is_short(agreement->form->summary.bytes);
         c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
-        c->members[c->member_count++] = has_asked(entry) ? entry_take_request(c, entry) : NULL;
+        c->members[c->member_count++] = has_request(entry) ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
         end_round(c, entry);
     }
@@ -119,14 +120,14 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
 static hvd_code apply_fail(struct coordinator *c, const struct decision *decision, hvd_status *status)
 {
     struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
-    /* Without an entry nobody below this rank has asked: then all of them must have joined. */
+    /* Without an entry no rank of this subtree has submitted the name: then all of them must have joined. */
     if (entry ? !is_due(c, entry) : c->absent != c->table.reporters)
         return refuse(status, "a failure that not every rank asked for, as decision", c->seen);
     if (!entry)
-        return HVD_OK; /* nobody here has asked */
+        return HVD_OK;
     hvd_status mismatch;
     status_set(&mismatch, HVD_MISMATCH, "%s", decision->text);
-    struct pending *request = has_asked(entry) ? entry_take_request(c, entry) : NULL;
+    struct pending *request = has_request(entry) ? entry_take_request(c, entry) : NULL;
     end_round(c, entry);
     if (request)
         c->config.output.finish(c->config.output.owner, request, &mismatch);

@@ -1,5 +1,5 @@
 /* close.c - how a coordinator ends: in order, when a rank leaves, or by a fault (docs/coordination.md,
- * "Leaving", "Faults"). Driver only. */
+ * "Leaving", "Faults"). Called with the progress lock held. */
 #include "coordinate/state.h"
 
 #include "base/status.h"
@@ -21,7 +21,7 @@ static void end_requests(struct coordinator *c)
     while (c->oldest)
         output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
     entry_list_clear(&c->complete);
-    decide_forget(c);
+    decide_clear(c);
 }
 
 void close_begin(struct coordinator *c, int leaver)
@@ -45,8 +45,8 @@ void close_begin(struct coordinator *c, int leaver)
 
 void close_end(struct coordinator *c)
 {
-    const uint8_t farewell = MESSAGE_SHUTDOWN_ACK;
-    send_to_children(c, &farewell, sizeof farewell);
+    const uint8_t acknowledgement = MESSAGE_SHUTDOWN_ACK;
+    send_to_children(c, &acknowledgement, sizeof acknowledgement);
     c->state = STATE_CLOSED;
     c->config.output.closed(c->config.output.owner);
 }
@@ -54,7 +54,7 @@ void close_end(struct coordinator *c)
 static bool subtree_is_done(const struct coordinator *c)
 {
     for (int i = 0; i < c->config.tree.child_count; i++) {
-        if (!c->children[i].goodbye)
+        if (!c->children[i].done)
             return false;
     }
     return c->running == 0;
@@ -85,8 +85,8 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
 
 /* ---- faults ------------------------------------------------------------------------------------------ */
 
-/* A rank that shuts down without a farewell, as it may when it had not taken up this set yet, ends the set in
- * order where nothing runs. */
+/* A rank that shuts down without the handshake, as it may before its side of this set is open, ends the set
+ * in order where nothing runs. */
 void fail(struct coordinator *c, int except, const hvd_status *cause)
 {
     const struct coordinator_output *output = &c->config.output;
@@ -95,7 +95,7 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         return;
     c->state = leaves && !c->running ? STATE_CLOSED : STATE_FAILED;
     status_copy(&c->cause, cause);
-    /* Batches that run miss that rank, so for those who wait for them it is a fault. */
+    /* Running batches lack that rank, so for the requests in them it is a fault. */
     if (leaves && c->running)
         c->cause.code = HVD_PEER_LOST;
     struct wire_writer message = {0}; /* `out` may be in use further up */
@@ -110,14 +110,14 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         output->closed(output->owner);
 }
 
-/* Who has said goodbye needs nobody but its parent, which brings the farewell; without one it is free to go.
+/* After SHUTDOWN_DONE only the parent's link matters, which delivers SHUTDOWN_ACK; losing it ends the wait.
  */
-static bool is_past_goodbye(struct coordinator *c, int lost_rank)
+static bool is_shut_down(struct coordinator *c, int lost_rank)
 {
     const struct tree_node *tree = &c->config.tree;
     bool harmless = c->state == STATE_SHUTDOWN;
     for (int i = 0; i < tree->child_count; i++) {
-        if (tree->children[i] == lost_rank && c->children[i].goodbye)
+        if (tree->children[i] == lost_rank && c->children[i].done)
             harmless = c->children[i].lost = true;
     }
     if (harmless && c->state == STATE_SHUTDOWN && lost_rank == tree->parent)
@@ -127,8 +127,8 @@ static bool is_past_goodbye(struct coordinator *c, int lost_rank)
 
 void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
 {
-    /* Below 0 nobody is to blame: this rank itself gives up. */
-    if (lost_rank < 0 || !is_past_goodbye(c, lost_rank))
+    /* Below 0: no peer is lost, this rank itself gives up. */
+    if (lost_rank < 0 || !is_shut_down(c, lost_rank))
         fail(c, lost_rank, cause);
 }
 

@@ -1,4 +1,5 @@
-/* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Driver only. */
+/* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Called with the progress
+ * lock held. */
 #include "coordinate/join.h"
 #include "coordinate/stall.h"
 
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A silent child keeps evicted agreements alive at its parent; after so many it speaks up. */
+/* A child without reports keeps evicted agreements alive at its parent; after so many it sends an empty one.
+ */
 #define EVICTIONS_UNSEEN_LIMIT 64
 
 #define TABLE_CHUNK ((size_t)32 << 10)
@@ -44,7 +46,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
     c->leaver = -1;
-    decide_forget(c);
+    decide_clear(c);
     *coordinator = c;
     return HVD_OK;
 }
@@ -178,7 +180,7 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
         return code;
     }
     c->unnamed[operation_of(request)] += request->unnamed;
-    note_if_complete(c, entry);
+    check_complete(c, entry);
     return status_ok(status);
 }
 
@@ -226,7 +228,7 @@ static void begin_report(struct coordinator *c)
 
 static void put_report(struct coordinator *c, const struct entry *entry)
 {
-    entry->round->told = true;
+    entry->round->phase = ROUND_REPORTED;
     const struct agreement *agreed = entry->agreed;
     if (entry->round->variants)
         report_put_variants(&c->out, entry);
@@ -246,8 +248,8 @@ static hvd_code cut_report(struct coordinator *c, hvd_status *status)
     return code;
 }
 
-/* Tells the parent what the whole subtree has asked for since the last time, and who has joined: with the
- * largest counters of the subtree so far, since the root looks for the maximum only. */
+/* Sends the parent the names that the whole subtree has submitted since the last report, and the ranks that
+ * have joined: with the largest counters of the subtree so far, since the root needs the maximum only. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
     if (!c->complete.count && !c->join_count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
@@ -259,7 +261,7 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
         put_report(c, entry);
     }
     entry_list_clear(&c->complete);
-    for (int i = 0; !code && i < c->join_count; i++) { /* behind what was asked before */
+    for (int i = 0; !code && i < c->join_count; i++) { /* behind what was submitted before */
         code = cut_report(c, status);
         report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
     }
@@ -280,7 +282,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     hvd_status problem;
     hvd_code code = HVD_OK;
     if (c->state == STATE_OPEN)
-        /* The root has nobody to report to: what is complete there is judged at once. */
+        /* The root has no parent: what is complete there is judged at once. */
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
         code = stall_check(c, now, &problem);

@@ -2,9 +2,9 @@
  * order the set runs them. A pure state machine: no socket, thread, clock or randomness. The engine, the unit
  * tests, the fuzzer and the simulator drive the same code.
  *
- * One coordinator per rank and process set. Ranks here are ranks of the set. Not thread-safe: whoever drives
- * progress calls it. Output functions must not call back into the coordinator; only `run` may say that its
- * batch is done.
+ * One coordinator per rank and process set. Ranks here are ranks of the set. Not thread-safe: called with the
+ * progress lock held. Output functions must not call back into the coordinator; only `run` may call
+ * coordinator_batch_done for its batch.
  *
  * docs/coordination.md has the protocol: tree, decisions, `seen`, cache, mismatch, close. */
 #ifndef HVD_COORDINATE_COORDINATOR_H
@@ -42,7 +42,7 @@ struct batch {
     struct pending *const *requests; /* NULL: this rank has joined and takes part without data */
     const struct member *members;
     int count;
-    uint16_t algorithm; /* what the root's choose_algorithm said */
+    uint16_t algorithm; /* the choice of the root's choose_algorithm */
     bool is_short;      /* may run beside the long ones before it, on all ranks alike */
 };
 
@@ -51,7 +51,7 @@ struct coordinator_output {
     /* Sends one message to the parent or a child; messages of one edge arrive in order. */
     void (*send)(void *owner, int rank, const uint8_t *bytes, size_t length);
     /* Sends one message to every rank that this one has a connection to, neighbours in the tree and others,
-     * but not to `except` (-1: to all): the last one, which says why everything ends. */
+     * but not to `except` (-1: to all): the last one, with the cause of the abort. */
     void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
     void (*run)(void *owner, const struct batch *batch);
@@ -60,17 +60,16 @@ struct coordinator_output {
     /* A request to join ends: all ranks have, this one (of the job) as the last. It leaves the coordinator.
      */
     void (*joined)(void *owner, struct pending *request, int last_rank);
-    /* At the root, during a flush: some ranks have asked for it about `waited` ns ago, `missing`, ranks of
-     * the job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
+    /* At the root, during a flush: some ranks submitted it about `waited` ns ago, `missing`, ranks of the
+     * job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
     void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
     /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
     uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
                                  uint64_t bytes);
-    /* Every member has run its batches and said goodbye: nobody needs this rank any more. Last call of all.
-     */
+    /* The shutdown handshake is done: every member has run its batches. Last call of all. */
     void (*closed)(void *owner);
-    /* At the root, NULL is fine: the ranks `first` ... `last` have asked for it; of this rank
-     * coordinator_submit tells. */
+    /* At the root, NULL is fine: the ranks `first` ... `last`, all others than this one, have submitted it.
+     */
     void (*ready)(void *owner, const char *name, const struct signature_summary *what, int first, int last);
 };
 
@@ -84,7 +83,7 @@ struct coordinator_config {
     bool adasum_alone;         /* nor does an Adasum, whose rounding depends on the whole batch */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
-    int64_t stall_time;        /* ns after which a name that waits is told of; 0: never */
+    int64_t stall_time;        /* ns after which a waiting name is reported as stalled; 0: never */
     int64_t stall_shutdown_time; /* ns after which the root gives up; 0: never */
     bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
@@ -125,8 +124,8 @@ void coordinator_tune(struct coordinator *coordinator, uint64_t fusion_threshold
 void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);
 
 /* The connection to `rank` (a neighbour in the tree, or any other peer of the data path) is lost, or the data
- * path failed: ends every request with `cause`, tells all live neighbours once, refuses everything from now
- * on. The first cause wins; later calls do nothing. */
+ * path failed: ends every request with `cause`, sends an abort to all live neighbours once, refuses
+ * everything from now on. The first cause wins; later calls do nothing. */
 void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause);
 
 /* This rank leaves: its requests not yet decided end with HVD_SHUT_DOWN, and so will those of all ranks.

@@ -1,6 +1,6 @@
 /* decide.c - the root's part: judges requests that every rank has submitted, composes batches, keeps the
  * cache within its capacity. Decisions are written as a message, sent, and then carried out from it here as
- * everywhere else (docs/coordination.md, "Batches"). Driver only. */
+ * everywhere else (docs/coordination.md, "Batches"). Called with the progress lock held. */
 #include "coordinate/join.h"
 
 #include "base/pages.h"
@@ -52,7 +52,7 @@ static int32_t priority_of(const struct entry *entry)
 
 /* ---- what is ready ----------------------------------------------------------------------------------- */
 
-void decide_forget(struct coordinator *c)
+void decide_clear(struct coordinator *c)
 {
     struct root *root = &c->root;
     for (int i = 0; i < READY_QUEUES; i++)
@@ -190,9 +190,9 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
 {
     uint64_t number;
     char text[HVD_STATUS_TEXT];
-    entry->round->told = true;
+    entry->round->phase = ROUND_REPORTED;
     if (entry->round->variants) {
-        join_leave_out(c, entry);
+        join_exclude(c, entry);
         mismatch_text(entry, c->config.names, text, sizeof text);
     }
     if (entry->round->variants || !join_permits(c, entry, text, sizeof text)) {

@@ -1,4 +1,5 @@
-/* difference.c - in what two signatures differ, in words; see request.h. No state; any thread. */
+/* difference.c - the text of the first field in which two signatures differ; see request.h. No state; any
+ * thread. */
 #include "coordinate/signature.h"
 
 #include "base/append.h"
@@ -7,14 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the words go. */
-struct words {
+struct diff_out {
     char *what, *a, *b;
     size_t capacity;
 };
 
-/* All of these: false when the two say the same, and nothing is written. */
-static bool say_text(struct words *to, const char *what, const char *a, const char *b)
+/* All of these: false when the two are equal, and nothing is written. */
+static bool diff_text(struct diff_out *to, const char *what, const char *a, const char *b)
 {
     if (strcmp(a, b) == 0)
         return false;
@@ -24,45 +24,45 @@ static bool say_text(struct words *to, const char *what, const char *a, const ch
     return true;
 }
 
-static bool say_integer(struct words *to, const char *what, int a, int b)
+static bool diff_integer(struct diff_out *to, const char *what, int a, int b)
 {
     char texts[2][16];
     snprintf(texts[0], sizeof texts[0], "%d", a);
     snprintf(texts[1], sizeof texts[1], "%d", b);
-    return say_text(to, what, texts[0], texts[1]);
+    return diff_text(to, what, texts[0], texts[1]);
 }
 
-static bool say_real(struct words *to, const char *what, double a, double b)
+static bool diff_real(struct diff_out *to, const char *what, double a, double b)
 {
     char texts[2][32];
     snprintf(texts[0], sizeof texts[0], "%.17g", a);
     snprintf(texts[1], sizeof texts[1], "%.17g", b);
-    return say_text(to, what, texts[0], texts[1]);
+    return diff_text(to, what, texts[0], texts[1]);
 }
 
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
-                         struct words *to)
+                         struct diff_out *to)
 {
     /* `root` serves a broadcast and, as the id of a set, its removal; else it is 0 on both sides. */
     if (a->operation == HVD_BROADCAST && names)
-        return say_integer(to, "the root rank", names[a->root], names[b->root]);
-    return say_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
-                       b->root);
+        return diff_integer(to, "the root rank", names[a->root], names[b->root]);
+    return diff_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
+                        b->root);
 }
 
 static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
-                         struct words *to)
+                         struct diff_out *to)
 {
-    return say_text(to, "the operation", hvd_operation_name(a->operation),
-                    hvd_operation_name(b->operation)) ||
-           say_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
-           say_real(to, "the prescale factor", a->prescale, b->prescale) ||
-           say_real(to, "the postscale factor", a->postscale, b->postscale) ||
-           roots_differ(a, b, names, to) || say_integer(to, "the priority", a->priority, b->priority) ||
-           say_integer(to, "the type of device", a->device_type, b->device_type) ||
-           say_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
-                    b->grouped ? "a group" : "a single tensor") ||
-           say_integer(to, "the number of tensors", a->count, b->count);
+    return diff_text(to, "the operation", hvd_operation_name(a->operation),
+                     hvd_operation_name(b->operation)) ||
+           diff_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
+           diff_real(to, "the prescale factor", a->prescale, b->prescale) ||
+           diff_real(to, "the postscale factor", a->postscale, b->postscale) ||
+           roots_differ(a, b, names, to) || diff_integer(to, "the priority", a->priority, b->priority) ||
+           diff_integer(to, "the type of device", a->device_type, b->device_type) ||
+           diff_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
+                     b->grouped ? "a group" : "a single tensor") ||
+           diff_integer(to, "the number of tensors", a->count, b->count);
 }
 
 /* "[2, 3]", or "[*, 3]" where the first extent is the rank's own. */
@@ -80,17 +80,17 @@ static void write_shape(const struct signature_head *head, const struct signatur
 }
 
 static bool tensors_differ(const struct signature_head *head, const struct signature_tensor *a,
-                           const struct signature_tensor *b, int index, struct words *to)
+                           const struct signature_tensor *b, int index, struct diff_out *to)
 {
     char what[48];
     char texts[2][160];
     snprintf(what, sizeof what, "the type of tensor %d", index);
-    if (say_text(to, what, hvd_dtype_name(a->dtype), hvd_dtype_name(b->dtype)))
+    if (diff_text(to, what, hvd_dtype_name(a->dtype), hvd_dtype_name(b->dtype)))
         return true;
     snprintf(what, sizeof what, "the shape of tensor %d", index);
     write_shape(head, a, texts[0], sizeof texts[0]);
     write_shape(head, b, texts[1], sizeof texts[1]);
-    return say_text(to, what, texts[0], texts[1]);
+    return diff_text(to, what, texts[0], texts[1]);
 }
 
 /* "[0, 1, 5]", of many only the first. */
@@ -102,7 +102,7 @@ static void write_ranks(struct wire_reader *ranks, char *text, size_t capacity)
     append_text(text, capacity, wire_done(ranks) ? "]" : ", ...]");
 }
 
-static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct words *to)
+static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct diff_out *to)
 {
     struct wire_reader ranks[2];
     char texts[2][160];
@@ -110,17 +110,17 @@ static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct wor
         return false;
     write_ranks(&ranks[0], texts[0], sizeof texts[0]);
     write_ranks(&ranks[1], texts[1], sizeof texts[1]);
-    return say_text(to, "the ranks of the process set", texts[0], texts[1]);
+    return diff_text(to, "the ranks of the process set", texts[0], texts[1]);
 }
 
 void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
-                          char *says_a, char *says_b, size_t capacity)
+                          char *value_a, char *value_b, size_t capacity)
 {
-    struct words to = {what, says_a, says_b, capacity};
+    struct diff_out to = {what, value_a, value_b, capacity};
     struct wire_reader readers[] = {wire_reader_of(a->bytes, a->length), wire_reader_of(b->bytes, b->length)};
     struct signature_head heads[2];
     if (!signature_read_head(&readers[0], &heads[0]) || !signature_read_head(&readers[1], &heads[1])) {
-        say_text(&to, "the request", "one form", "another");
+        diff_text(&to, "the request", "one form", "another");
         return;
     }
     if (heads_differ(&heads[0], &heads[1], names, &to))
@@ -135,5 +135,5 @@ void signature_difference(const struct signature *a, const struct signature *b, 
         if (tensors_differ(&heads[0], &tensors[0], &tensors[1], i, &to))
             return;
     }
-    say_text(&to, "the request", "one form", "another");
+    diff_text(&to, "the request", "one form", "another");
 }

@@ -1,4 +1,4 @@
-/* form.c - see form.h. Driver only. */
+/* form.c - see form.h. Called with the progress lock held. */
 #include "coordinate/form.h"
 
 #include "base/status.h"
@@ -28,8 +28,7 @@ static hvd_code create(struct form_store *store, const struct signature *signatu
     struct form *created = pool_take(&store->pool, bytes);
     hvd_code code = created ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (created) {
-        /* The bytes move into the form itself: those given may lie in a message or in a request that ends
-         * first. */
+        /* A copy: the given bytes may lie in a message or in a request that ends first. */
         *created = (struct form){1, store, {created->bytes, signature->length}, {0}};
         memcpy(created->bytes, signature->bytes, signature->length);
         code = check(created, size, status);

@@ -1,5 +1,5 @@
-/* form.h - one well-formed signature in memory, shared by all who mean it: counts, cached agreements. A
- * coordinator has each but once, whatever the number of names, so equal forms are one. */
+/* form.h - interned signatures, reference-counted: shared by rounds and cached agreements of any number of
+ * names. A coordinator has each only once, so equal forms have equal addresses. */
 #ifndef HVD_COORDINATE_FORM_H
 #define HVD_COORDINATE_FORM_H
 

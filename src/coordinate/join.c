@@ -1,4 +1,4 @@
-/* join.c - see join.h. As long as nobody has joined, all this costs one comparison. */
+/* join.c - see join.h. Until the first join this costs one comparison per name. */
 #include "coordinate/join.h"
 
 #include "base/status.h"
@@ -10,7 +10,7 @@
 
 #define BITS 64
 
-/* ---- who has joined -------------------------------------------------------------------------------- */
+/* ---- joined ranks ---------------------------------------------------------------------------------- */
 
 bool child_is_absent(const struct coordinator *c, int child)
 {
@@ -28,15 +28,16 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
     int missing = entry->round ? entry->round->missing : c->table.reporters;
     if (!missing || !c->absent)
         return missing;
-    /* Who asked in this round and joined then has been counted already. */
+    /* A rank that submitted in this round and joined afterwards has been counted already. */
     missing -= c->join && !has_own(entry);
     for (int i = 0; i < c->config.tree.child_count; i++)
         missing -= child_is_absent(c, i) && !round_has_child(entry, i);
     return missing;
 }
 
-/* Whether a rank of this subtree is left out; one further down told so itself. */
-static bool is_left_out(const struct coordinator *c, const struct entry *entry, int rank)
+/* Whether a rank of this subtree is excluded from the round, as far as this node decides it: a subtree below
+ * has set the flag in its report. */
+static bool is_excluded(const struct coordinator *c, const struct entry *entry, int rank)
 {
     const struct tree_node *tree = &c->config.tree;
     if (rank == tree->rank)
@@ -48,26 +49,26 @@ static bool is_left_out(const struct coordinator *c, const struct entry *entry, 
     return false;
 }
 
-void join_note_absent(const struct coordinator *c, struct entry *entry)
+void join_mark_partial(const struct coordinator *c, struct entry *entry)
 {
     struct round *round = entry->round;
     const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
     round->partial = true;
     if (summary && summary->operation == HVD_BROADCAST)
-        round->rootless |= is_left_out(c, entry, summary->root);
+        round->rootless |= is_excluded(c, entry, summary->root);
 }
 
 /* Rounds that waited for this reporter only are complete now. */
-static void note_absent(struct coordinator *c)
+static void count_absent(struct coordinator *c)
 {
     size_t cursor = 0;
     struct entry *entry;
     c->absent++;
     while ((entry = map_next(&c->table.names, &cursor)))
-        note_if_complete(c, entry);
+        check_complete(c, entry);
 }
 
-/* At the root, which names the joined ones. */
+/* At the root, whose texts list the joined ranks. */
 static bool mark_joined(struct coordinator *c, int rank)
 {
     struct root *root = &c->root;
@@ -85,8 +86,8 @@ bool join_has(const struct coordinator *c, int rank)
     return c->root.joined && (c->root.joined[rank / BITS] >> (rank % BITS) & 1);
 }
 
-/* To be told to the parent; the root keeps it. */
-static hvd_code pass_on(struct coordinator *c, int rank, hvd_status *status)
+/* For the next report to the parent; the root keeps it. */
+static hvd_code report_joined(struct coordinator *c, int rank, hvd_status *status)
 {
     if (is_root(c))
         return mark_joined(c, rank) ? HVD_OK
@@ -111,28 +112,28 @@ static void raise(uint64_t *counters, const uint64_t *to)
 
 hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status)
 {
-    hvd_code code = pass_on(c, c->config.rank, status);
+    hvd_code code = report_joined(c, c->config.rank, status);
     if (code)
         return code;
     c->join = request;
     c->pending++;
     raise(c->joined_unnamed, c->unnamed);
-    note_absent(c);
+    count_absent(c);
     return HVD_OK;
 }
 
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed, hvd_status *status)
 {
-    /* The root alone knows ranks; the others notice one too many. */
+    /* Only the root has a bit per rank; the others detect one too many. */
     if (child_is_absent(c, child) || join_has(c, rank))
         return status_set(status, HVD_REFUSED, "a second join");
-    hvd_code code = pass_on(c, rank, status);
+    hvd_code code = report_joined(c, rank, status);
     if (code)
         return code;
     raise(c->joined_unnamed, unnamed);
     c->children[child].joined++;
     if (child_is_absent(c, child))
-        note_absent(c);
+        count_absent(c);
     return HVD_OK;
 }
 
@@ -166,20 +167,20 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
     return false;
 }
 
-void join_leave_out(const struct coordinator *c, struct entry *entry)
+void join_exclude(const struct coordinator *c, struct entry *entry)
 {
     struct variants *variants = entry->round->variants;
     for (int i = 0; entry->round->partial && i < variants->count; i++) {
         const struct rank_set *counted = &variants->list[i].ranks;
-        struct rank_set asked = {.others = counted->others};
+        struct rank_set submitters = {.others = counted->others};
         for (int r = 0; r < counted->count; r++) {
             for (int rank = counted->ranges[r].first; rank <= counted->ranges[r].last; rank++) {
                 if (!join_has(c, rank))
-                    rank_set_add(&asked, rank, rank);
+                    rank_set_add(&submitters, rank, rank);
             }
         }
-        if (asked.count) /* else one of them asked, and joined then */
-            variants->list[i].ranks = asked;
+        if (submitters.count) /* else one of them submitted it and joined afterwards */
+            variants->list[i].ranks = submitters;
     }
 }
 

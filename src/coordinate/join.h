@@ -1,5 +1,5 @@
 /* join.h - ranks that have no more data: they count as ready for every name until all ranks have joined
- * (docs/coordination.md, "Join"). Inside of a coordinator. Driver only. */
+ * (docs/coordination.md, "Join"). Inside of a coordinator; called with the progress lock held. */
 #ifndef HVD_COORDINATE_JOIN_H
 #define HVD_COORDINATE_JOIN_H
 
@@ -12,11 +12,12 @@ hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *
 hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed,
                       hvd_status *status);
 
-/* Reporters that have neither asked in this round nor joined with their whole subtree. */
+/* Reporters that have neither reported in this round nor joined with their whole subtree. */
 int join_missing(const struct coordinator *c, const struct entry *entry);
 
-/* Some of the reporters of a round that is complete are left out: is its root among them? */
-void join_note_absent(const struct coordinator *c, struct entry *entry);
+/* A round has completed without some of its reporters, which have joined: sets `partial`, and `rootless` if
+ * the root of the broadcast is among them. */
+void join_mark_partial(const struct coordinator *c, struct entry *entry);
 
 /* At the root: the rank has joined. */
 bool join_has(const struct coordinator *c, int rank);
@@ -24,17 +25,17 @@ bool join_has(const struct coordinator *c, int rank);
 /* The whole subtree of a child has joined. */
 bool child_is_absent(const struct coordinator *c, int child);
 
-/* At the root: false when ranks that have joined make this round impossible; `text` says why. */
+/* At the root: false, with the reason in `text`, when ranks that have joined make this round impossible. */
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
 
-/* At the root, before it tells of a mismatch: a subtree is counted as a whole, but those of its ranks that
- * have joined are not among those who asked. */
-void join_leave_out(const struct coordinator *c, struct entry *entry);
+/* At the root, before the text of a mismatch is made: removes joined ranks from the variants, in which a
+ * subtree is counted as a whole. */
+void join_exclude(const struct coordinator *c, struct entry *entry);
 
 /* At the root: all ranks have joined and nothing is left to run. */
 bool join_is_over(const struct coordinator *c);
 
-/* The decision that ends it: everybody is back. */
+/* Applies the decision that ends it: all ranks submit again. */
 void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
 
 #endif

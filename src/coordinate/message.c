@@ -11,7 +11,7 @@ static bool get_name(struct wire_reader *reader, const char **name, uint32_t *le
 
 static bool get_signature(struct wire_reader *reader, struct signature *signature)
 {
-    /* Never written through: the bytes are the message's. */
+    /* Never written through: the bytes belong to the message. */
     signature->bytes = (uint8_t *)wire_get_blob(reader, REQUEST_SIGNATURE_LIMIT, &signature->length);
     return signature->bytes;
 }

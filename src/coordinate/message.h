@@ -1,5 +1,5 @@
-/* message.h - what coordinators say to each other, as bytes (docs/coordination.md has the table). Decoders
- * check every bound; what they hand out points into the message. Numbers in little-endian, see base/wire.h.
+/* message.h - encoding of the messages between coordinators (docs/coordination.md has the table). Decoders
+ * check every bound; decoded pointers point into the message. Numbers are little-endian, see base/wire.h.
  *
  * A message ends once it has passed MESSAGE_SOFT_LIMIT, and one item is at most 8 signatures of 1 MiB, so no
  * message reaches MESSAGE_LIMIT. */
@@ -21,13 +21,13 @@ enum message_kind {
     MESSAGE_SHUTDOWN_DONE, /* up: after a close, this subtree has run all its batches */
     MESSAGE_STALLED,       /* up: name, since how long (u64, ns), ranges of the missing ranks */
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
-    MESSAGE_SHUTDOWN_ACK,  /* down: all have said goodbye */
+    MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
     MESSAGE_ABORT          /* any way: code (u8), text */
 };
 
-/* ---- reports: a whole subtree asks for a name -------------------------------------------------------- */
+/* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */
 
-/* Added to the kind: ranks that have joined are left out; a broadcast's root among them; for some rank it
+/* Added to the kind: ranks that have joined are excluded; a broadcast's root among them; for some rank it
  * must share no batch. */
 #define REPORT_PARTIAL  0x80
 #define REPORT_ROOTLESS 0x40

@@ -1,4 +1,4 @@
-/* mismatch.c - the text of a round that failed because the ranks asked for different things. No state. */
+/* mismatch.c - the error text of a round that failed because requests of one name differ. No state. */
 #include "coordinate/state.h"
 
 #include "base/append.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS 256
+#define TEXT_LIMIT 256
 
 struct text {
     const int *names; /* of the ranks */
@@ -15,7 +15,7 @@ struct text {
     size_t capacity;
 };
 
-/* The name as the user gave it: "grouped_allreduce.grad" is what goes over the wire. */
+/* The name as the user gave it, from the wire name ("grouped_allreduce.grad"). */
 static const char *plain_name(const struct entry *entry, const char *operation)
 {
     const char *name = entry->name;
@@ -36,53 +36,55 @@ static int compare_variants(const void *a, const void *b)
     return (first > second) - (first < second);
 }
 
-static void add_says(struct text *text, char separator, const struct variant *variant, const char *says)
+static void append_variant(struct text *text, char separator, const struct variant *variant,
+                           const char *value)
 {
-    char ranks[WORDS];
+    char ranks[TEXT_LIMIT];
     struct rank_set named = rank_set_named(&variant->ranks, text->names);
     rank_set_text(&named, ranks, sizeof ranks);
     bool one = named.count == 1 && !named.others && named.ranges[0].first == named.ranges[0].last;
-    append_text(text->bytes, text->capacity, "%c %s %s %s", separator, ranks, one ? "has" : "have", says);
+    append_text(text->bytes, text->capacity, "%c %s %s %s", separator, ranks, one ? "has" : "have", value);
 }
 
-/* One respect: how variant `first` differs from variant 0, and all later ones that differ in the same.
- * Bits of `told`: variants that the text has; returns them with the new ones. */
-static unsigned add_respect(struct text *text, const struct variants *variants, int first, unsigned told)
+/* One field: how variant `first` differs from variant 0, and all later ones that differ in the same field.
+ * Bits of `covered`: variants that the text has; returns them with the new ones. */
+static unsigned append_difference(struct text *text, const struct variants *variants, int first,
+                                  unsigned covered)
 {
-    char what[2][WORDS], base_says[WORDS], says[WORDS];
+    char what[2][TEXT_LIMIT], base_value[TEXT_LIMIT], value[TEXT_LIMIT];
     const struct signature *form = &variants->list[0].form->signature;
-    signature_difference(form, &variants->list[first].form->signature, text->names, what[0], base_says, says,
-                         WORDS);
-    append_text(text->bytes, text->capacity, "%s on %s", told == 1 ? "" : "; and", what[0]);
-    add_says(text, ':', &variants->list[0], base_says);
+    signature_difference(form, &variants->list[first].form->signature, text->names, what[0], base_value,
+                         value, TEXT_LIMIT);
+    append_text(text->bytes, text->capacity, "%s on %s", covered == 1 ? "" : "; and", what[0]);
+    append_variant(text, ':', &variants->list[0], base_value);
     for (int i = first; i < variants->count; i++) {
-        if (told >> i & 1)
+        if (covered >> i & 1)
             continue;
-        signature_difference(form, &variants->list[i].form->signature, text->names, what[1], base_says, says,
-                             WORDS);
+        signature_difference(form, &variants->list[i].form->signature, text->names, what[1], base_value,
+                             value, TEXT_LIMIT);
         if (strcmp(what[0], what[1]) != 0)
             continue;
-        add_says(text, ',', &variants->list[i], says);
-        told |= 1u << i;
+        append_variant(text, ',', &variants->list[i], value);
+        covered |= 1u << i;
     }
-    return told;
+    return covered;
 }
 
 void mismatch_text(const struct entry *entry, const int *names, char *bytes, size_t capacity)
 {
     struct variants *variants = entry->round->variants;
-    /* The lowest ranks first, so that the text does not depend on who was quick. */
+    /* The lowest ranks first, so that the text does not depend on the order of arrival. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = hvd_operation_name(variants->list[0].form->summary.operation);
     struct text text = {names, bytes, capacity};
     /* Variant 0 is what all others are compared with. */
-    unsigned told = 1;
+    unsigned covered = 1;
     *bytes = '\0';
     append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation,
                 plain_name(entry, operation));
     for (int i = 1; i < variants->count; i++) {
-        if (!(told >> i & 1))
-            told = add_respect(&text, variants, i, told);
+        if (!(covered >> i & 1))
+            covered = append_difference(&text, variants, i, covered);
     }
     append_text(bytes, capacity, "%s. This round ran nowhere; the job can go on",
                 variants->others ? ", and so on" : "");

@@ -1,5 +1,5 @@
 /* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
- * apply.c. Driver only. */
+ * apply.c. Called with the progress lock held. */
 #include "coordinate/join.h"
 #include "coordinate/stall.h"
 
@@ -7,15 +7,16 @@
 
 #include <string.h>
 
-/* Once per round; a round that nobody has begun is none, even if all have joined. */
-void note_if_complete(struct coordinator *c, struct entry *entry)
+/* Once per round. A round without any report is not complete, even if all ranks have joined. */
+void check_complete(struct coordinator *c, struct entry *entry)
 {
     struct round *round = entry->round;
-    if (!round || round->noted || round->missing == c->table.reporters || join_missing(c, entry))
+    if (!round || round->phase != ROUND_COUNTING || round->missing == c->table.reporters ||
+        join_missing(c, entry))
         return;
-    round->noted = true;
+    round->phase = ROUND_COMPLETE;
     if (round->missing)
-        join_note_absent(c, entry);
+        join_mark_partial(c, entry);
     entry_list_push(&c->complete, entry);
 }
 
@@ -25,14 +26,14 @@ void end_round(struct coordinator *c, struct entry *entry)
     table_tidy(&c->table, entry);
 }
 
-static void tell_ready(const struct coordinator *c, int child, const struct entry *entry)
+static void emit_ready(const struct coordinator *c, int child, const struct entry *entry)
 {
     const struct coordinator_output *output = &c->config.output;
     const struct tree_node *tree = &c->config.tree;
     const struct round *round = entry->round;
     if (!output->ready || !is_root(c))
         return;
-    /* Observers want operation and reduction: where ranks differ, those of the first variant. */
+    /* The event has one operation and reduction: where ranks differ, those of the first variant. */
     const struct form *form = round->common ? round->common : round->variants->list[0].form;
     output->ready(output->owner, entry->name, &form->summary, tree->children[child],
                   tree_child_last(tree, child));
@@ -56,7 +57,8 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
                              hvd_status *status)
 {
     struct agreement *agreement = table_agreement(&c->table, report->id);
-    /* The `seen` of this very message counts: a child that knows of the end does not use the id. */
+    /* Compared with the `seen` of this very message: a child that has seen the eviction must not use the id.
+     */
     if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
         return status_set(status, HVD_REFUSED, "an unknown id");
     struct entry *entry = agreement->entry;
@@ -64,13 +66,13 @@ static hvd_code count_agreed(struct coordinator *c, int child, const struct repo
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     if (!table_open_round(&c->table, entry))
         return no_memory(status);
-    stall_forget(entry, child);
+    stall_drop(entry, child);
     hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
     if (code)
         return code;
     count_flags(entry, report);
-    tell_ready(c, child, entry);
-    note_if_complete(c, entry);
+    emit_ready(c, child, entry);
+    check_complete(c, entry);
     return HVD_OK;
 }
 
@@ -121,7 +123,7 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
     if (!entry || !table_open_round(&c->table, entry))
         return no_memory(status);
     hvd_code code;
-    stall_forget(entry, child);
+    stall_drop(entry, child);
     if (round_has_child(entry, child))
         code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     else if (report->kind == REPORT_COMMON)
@@ -131,16 +133,16 @@ static hvd_code count_named(struct coordinator *c, int child, const struct repor
     if (code)
         return code;
     count_flags(entry, report);
-    tell_ready(c, child, entry);
-    note_if_complete(c, entry);
+    emit_ready(c, child, entry);
+    check_complete(c, entry);
     return HVD_OK;
 }
 
-/* What all children have seen to be ended can be forgotten. */
-static void note_seen(struct coordinator *c, int child, uint64_t seen)
+/* Evicted agreements whose eviction all children have seen are freed. */
+static void update_seen(struct coordinator *c, int child, uint64_t seen)
 {
     const struct agreement *retired = c->table.retired.head;
-    /* Only a child that was behind the oldest ended id, and is no more, can make anything forgotten. */
+    /* Only a child that was behind the oldest evicted id, and no longer is, can release anything. */
     bool held_up = retired && c->children[child].seen < retired->evicted && retired->evicted <= seen;
     c->children[child].seen = seen;
     if (!held_up)
@@ -166,11 +168,11 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
 {
     struct report report;
     uint64_t seen = wire_get_u64(reader);
-    if (reader->failed || seen < c->children[child].seen || seen > c->seen || c->children[child].goodbye)
+    if (reader->failed || seen < c->children[child].seen || seen > c->seen || c->children[child].done)
         return status_set(status, HVD_REFUSED, "a report out of order");
-    note_seen(c, child, seen);
+    update_seen(c, child, seen);
     if (c->state != STATE_OPEN)
-        return HVD_OK; /* sent before it knew of the close; its requests have ended there, too */
+        return HVD_OK; /* sent before the child received the close; its requests have ended there, too */
     int first = c->config.tree.children[child];
     int last = tree_child_last(&c->config.tree, child);
     hvd_code code = HVD_OK;
@@ -206,8 +208,8 @@ static hvd_code receive_from_child(struct coordinator *c, int child, uint8_t kin
     if (kind == MESSAGE_STALLED)
         return c->state == STATE_OPEN ? stall_receive(c, child, reader, status) : HVD_OK;
     if (kind == MESSAGE_SHUTDOWN_DONE && wire_done(reader) && c->state == STATE_CLOSING &&
-        !c->children[child].goodbye) {
-        c->children[child].goodbye = true;
+        !c->children[child].done) {
+        c->children[child].done = true;
         return HVD_OK;
     }
     return status_set(status, HVD_REFUSED, "a message that no child sends then");
@@ -218,7 +220,7 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
 {
     struct wire_reader reader = wire_reader_of(bytes + 1, length - 1);
     if (kind == MESSAGE_DECISIONS && c->state == STATE_OPEN) {
-        /* What fails here is not passed on: the fault that follows tells the children why. */
+        /* What fails here is not forwarded: the abort that follows carries the cause to the children. */
         hvd_code code = apply_decisions(c, &reader, status);
         if (!code)
             send_to_children(c, bytes, length);

@@ -1,4 +1,4 @@
-/* request.h - what a rank asks, in the form in which ranks compare it.
+/* request.h - validation and canonical encoding of a request, by which ranks compare requests of one name.
  *
  * A signature is the canonical encoding of all that the ranks must agree on: operation, reduction, factors,
  * root, device, priority, and per tensor the type and shape (the first dimension is left out where it may
@@ -22,7 +22,7 @@ struct signature {
     uint32_t length;
 };
 
-/* What the coordinator itself must know of a signature. */
+/* The fields of a signature that the coordinator uses. */
 struct signature_summary {
     hvd_operation operation;
     hvd_reduction reduction;
@@ -47,10 +47,10 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
 
 bool signature_equal(const struct signature *a, const struct signature *b);
 
-/* The first respect in which two signatures differ, such as "the shape of tensor 0", and what each says
- * there, "[2, 3]" and "[2, 4]"; for the text of mismatch errors. names[rank]: what a rank of the set is
- * called; NULL: its number. */
+/* The first field in which two signatures differ, such as "the shape of tensor 0", and its two values,
+ * "[2, 3]" and "[2, 4]"; for the text of mismatch errors. names[rank]: the number of a rank of the set in the
+ * job; NULL: the same. */
 void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
-                          char *says_a, char *says_b, size_t capacity);
+                          char *value_a, char *value_b, size_t capacity);
 
 #endif

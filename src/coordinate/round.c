@@ -1,5 +1,5 @@
-/* round.c - see round.h. As long as all reports agree, one form and a bit per child are all there is; ranks
- * are written down only once they differ. */
+/* round.c - see round.h. As long as all reports agree, a round is one form and a bit per child; ranks are
+ * stored only once they differ. */
 #include "coordinate/round.h"
 
 #include "base/status.h"
@@ -55,7 +55,7 @@ static void add_variant(struct variants *variants, struct form *form, const stru
     variants->list[variants->count++] = (struct variant){form_share(form), *ranks};
 }
 
-/* From here on the round tells who asked for what. */
+/* From here on the round stores which ranks submitted which form. */
 static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_status *status)
 {
     struct round *round = entry->round;

@@ -1,6 +1,6 @@
-/* stall.c - see stall.h. Every node looks at its open rounds some times per period. One that waits tells its
- * parent after a quarter of it, and every quarter again, so that the root knows the details when it tells the
- * owner. */
+/* stall.c - see stall.h. Every node checks its open rounds some times per period. A round that waits is
+ * reported to the parent after a quarter of the period and every quarter again, so that the root has the
+ * details when it warns. */
 #include "coordinate/stall.h"
 
 #include "base/status.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define LOOKS_PER_PERIOD 8
+#define CHECKS_PER_PERIOD 8
 
 /* The shorter of the two times that are given; 0: none. */
 static int64_t period(const struct coordinator *c)
@@ -17,8 +17,8 @@ static int64_t period(const struct coordinator *c)
     return !end || (warning && warning < end) ? warning : end;
 }
 
-/* How long a name waits before it is told of, and again. */
-static int64_t patience(const struct coordinator *c)
+/* How long a name waits before its first report, and between reports. */
+static int64_t report_interval(const struct coordinator *c)
 {
     if (is_root(c))
         return c->config.stall_time ? c->config.stall_time : INT64_MAX;
@@ -27,60 +27,60 @@ static int64_t patience(const struct coordinator *c)
 
 int64_t stall_next(const struct coordinator *c)
 {
-    return c->table.open && period(c) ? c->stall_looked + period(c) / LOOKS_PER_PERIOD : INT64_MAX;
+    return c->table.open && period(c) ? c->stall_checked + period(c) / CHECKS_PER_PERIOD : INT64_MAX;
 }
 
-void stall_forget(struct entry *entry, int child)
+void stall_drop(struct entry *entry, int child)
 {
-    struct stall_note **at = entry->round ? &entry->round->notes : NULL;
+    struct stall_report **at = entry->round ? &entry->round->stalls : NULL;
     while (at && *at) {
-        struct stall_note *note = *at;
-        if (child >= 0 && note->child != child) {
-            at = &note->next;
+        struct stall_report *stall = *at;
+        if (child >= 0 && stall->child != child) {
+            at = &stall->next;
             continue;
         }
-        *at = note->next;
-        free(note);
+        *at = stall->next;
+        free(stall);
     }
 }
 
-/* ---- what children tell ---------------------------------------------------------------------------- */
+/* ---- reports of children --------------------------------------------------------------------------- */
 
 hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status)
 {
-    struct stall_note *note = calloc(1, sizeof *note);
+    struct stall_report *stall = calloc(1, sizeof *stall);
     const char *name;
     uint32_t length;
-    if (!note)
+    if (!stall)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request");
-    note->child = child;
+    stall->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
-    bool good = stall_get(reader, first, last, &name, &length, &note->waited, &note->missing);
-    /* Of the present round, which waits for what the child says behind this. */
+    bool good = stall_get(reader, first, last, &name, &length, &stall->waited, &stall->missing);
+    /* Belongs to the present round: the child's own report comes later on the same link. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
     if (!entry || !table_open_round(&c->table, entry)) {
-        free(note);
+        free(stall);
         return good ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request")
                     : status_set(status, HVD_REFUSED, "a malformed stall");
     }
-    stall_forget(entry, child);
-    note->next = entry->round->notes;
-    entry->round->notes = note;
-    if (!is_root(c)) { /* passed on at once, or each level would add its own delay */
+    stall_drop(entry, child);
+    stall->next = entry->round->stalls;
+    entry->round->stalls = stall;
+    if (!is_root(c)) { /* forwarded at once, or each level would add its own delay */
         entry->round->warned = 0;
-        c->stall_news = true;
+        c->stall_received = true;
     }
     return HVD_OK;
 }
 
-/* ---- who is missing -------------------------------------------------------------------------------- */
+/* ---- missing ranks --------------------------------------------------------------------------------- */
 
-static const struct stall_note *note_of(const struct entry *entry, int child)
+static const struct stall_report *stall_of(const struct entry *entry, int child)
 {
-    const struct stall_note *note = entry->round->notes;
-    while (note && note->child != child)
-        note = note->next;
-    return note;
+    const struct stall_report *stall = entry->round->stalls;
+    while (stall && stall->child != child)
+        stall = stall->next;
+    return stall;
 }
 
 static struct rank_set missing_ranks(const struct coordinator *c, const struct entry *entry)
@@ -90,18 +90,18 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
     if (!entry->round->own && !c->join)
         rank_set_add(&missing, tree->rank, tree->rank);
     for (int i = 0; i < tree->child_count; i++) {
-        const struct stall_note *note = note_of(entry, i);
+        const struct stall_report *stall = stall_of(entry, i);
         if (round_has_child(entry, i) || child_is_absent(c, i))
             continue;
-        if (note)
-            rank_set_merge(&missing, &note->missing);
+        if (stall)
+            rank_set_merge(&missing, &stall->missing);
         else
             rank_set_add(&missing, tree->children[i], tree_child_last(tree, i));
     }
     return missing;
 }
 
-/* At the root, in the words of the user: a child that is silent may have ranks that have joined. */
+/* At the root, as ranks of the job, without the joined ones that a subtree may contain. */
 static struct rank_set name_missing(const struct coordinator *c, const struct rank_set *missing)
 {
     struct rank_set named = {.others = missing->others};
@@ -117,12 +117,12 @@ static struct rank_set name_missing(const struct coordinator *c, const struct ra
 static int64_t waited_for(const struct entry *entry, int64_t now)
 {
     int64_t waited = now - entry->round->since;
-    for (const struct stall_note *note = entry->round->notes; note; note = note->next)
-        waited = note->waited > waited ? note->waited : waited;
+    for (const struct stall_report *stall = entry->round->stalls; stall; stall = stall->next)
+        waited = stall->waited > waited ? stall->waited : waited;
     return waited;
 }
 
-/* ---- telling --------------------------------------------------------------------------------------- */
+/* ---- reports and warnings -------------------------------------------------------------------------- */
 
 static void give_up(struct coordinator *c, const struct entry *entry, int64_t waited,
                     const struct rank_set *missing)
@@ -136,7 +136,7 @@ static void give_up(struct coordinator *c, const struct entry *entry, int64_t wa
     fail(c, -1, &cause);
 }
 
-static hvd_code tell(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
+static hvd_code report_or_warn(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
     struct rank_set missing = missing_ranks(c, entry);
     int64_t waited = waited_for(entry, now);
@@ -162,29 +162,30 @@ static bool is_due(const struct coordinator *c, const struct entry *entry, int64
     int64_t waited = waited_for(entry, now), end = c->config.stall_shutdown_time;
     if (is_root(c) && end && waited >= end)
         return true;
-    return waited >= patience(c) && (!round->warned || now - round->warned >= patience(c));
+    int64_t interval = report_interval(c);
+    return waited >= interval && (!round->warned || now - round->warned >= interval);
 }
 
-static hvd_code look_at(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
+static hvd_code check_round(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
-    /* Noted: the whole subtree has asked, so who is missing sits above or beside it. */
-    if (!entry->round || entry->round->noted)
+    /* Once the whole subtree has submitted it, the missing ranks are elsewhere in the tree. */
+    if (!entry->round || entry->round->phase != ROUND_COUNTING)
         return HVD_OK;
     if (!entry->round->since)
         entry->round->since = now;
-    return is_due(c, entry, now) ? tell(c, entry, now, status) : HVD_OK;
+    return is_due(c, entry, now) ? report_or_warn(c, entry, now, status) : HVD_OK;
 }
 
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
 {
-    if ((now < stall_next(c) && !c->stall_news) || c->state != STATE_OPEN)
+    if ((now < stall_next(c) && !c->stall_received) || c->state != STATE_OPEN)
         return HVD_OK;
-    c->stall_news = false;
+    c->stall_received = false;
     size_t cursor = 0;
     struct entry *entry;
     hvd_code code = HVD_OK;
-    c->stall_looked = now;
+    c->stall_checked = now;
     while (!code && c->state == STATE_OPEN && (entry = map_next(&c->table.names, &cursor)))
-        code = look_at(c, entry, now, status);
+        code = check_round(c, entry, now, status);
     return code;
 }

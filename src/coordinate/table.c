@@ -53,7 +53,7 @@ void table_close_round(struct table *table, struct entry *entry)
 {
     if (!entry->round)
         return;
-    stall_forget(entry, -1);
+    stall_drop(entry, -1);
     round_clear(entry->round);
     pool_give(&table->pool, entry->round, round_bytes(table));
     entry->round = NULL;

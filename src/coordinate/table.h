@@ -1,5 +1,5 @@
-/* table.h - what one coordinator knows of each name: the agreed form with its id, this rank's own request,
- * and the count of who asked for it in the present round. Driver only.
+/* table.h - the names of one coordinator: the agreed form with its id, this rank's own request, and the count
+ * of reporters in the present round. Called with the progress lock held.
  *
  * An agreement that was evicted stays readable until all children have seen the eviction, because ids that
  * they sent before may still be on their way (docs/coordination.md, "Crossing"). */
@@ -34,30 +34,35 @@ struct variant {
     struct rank_set ranks;
 };
 
-/* What the ranks asked for, when it is not one and the same. */
+/* The forms that the ranks submitted, where they differ. */
 struct variants {
     int count;
     bool others; /* there are more kinds */
     struct variant list[VARIANT_LIMIT];
 };
 
-/* Who has asked for a name since it last ran: this rank and its children with their whole subtrees. It is
- * there from the first who asks, or is said to wait, until the round ends. */
+enum round_phase {
+    ROUND_COUNTING,
+    ROUND_COMPLETE, /* no reporter is missing: in the coordinator's list of those */
+    ROUND_REPORTED  /* the parent has it, or the root has judged it */
+};
+
+/* The reporters of a name since it last ran: this rank, and its children with their whole subtrees. Exists
+ * from the first submission, report or stall report until the round ends. */
 struct round {
     struct pending *mine; /* this rank's request */
     struct entry *next;   /* in the list of those complete, later of those ready, then of a batch */
     int missing;          /* of the reporters */
-    bool own;             /* this rank is not missing */
-    bool partial;         /* some rank is left out because it has joined */
-    bool rootless;        /* the root of this broadcast is one of them */
-    bool apart;           /* for some rank that asked it must share no batch */
-    bool noted;           /* the whole subtree has asked: it is in the list of those, */
-    bool told;            /* and was taken from there: the parent knows, or the root has judged */
+    enum round_phase phase;
+    bool own;      /* this rank is not missing */
+    bool partial;  /* some rank is excluded because it has joined */
+    bool rootless; /* the root of this broadcast is one of them */
+    bool apart;    /* some rank demands that it shares no batch */
     union {
-        struct { /* until it is noted; stall.c: when first seen to wait, and last warned of; 0: not yet */
+        struct { /* ROUND_COUNTING, stall.c: when first seen waiting, and last warned of; 0: not yet */
             int64_t since, warned;
         };
-        struct { /* afterwards, at the root: when it became ready everywhere; */
+        struct { /* later, at the root: when it became ready everywhere; */
             int64_t ready_since;
             union {
                 uint64_t place; /* among all that are ready, first come first, */
@@ -65,16 +70,16 @@ struct round {
             };
         };
     };
-    struct stall_note *notes;  /* what children told of their part */
-    struct form *common;       /* all that reported mean this; NULL: nobody did, or they differ */
-    struct variants *variants; /* they differ */
-    uint64_t reported[];       /* a bit per child */
+    struct stall_report *stalls; /* of children */
+    struct form *common;         /* what all reporters submitted; NULL: none yet, or they differ */
+    struct variants *variants;   /* where they differ */
+    uint64_t reported[];         /* a bit per child */
 };
 
 /* All that stays of a name between its rounds, so it is small. */
 struct entry {
     struct agreement *agreed;
-    struct round *round; /* NULL: nobody asks */
+    struct round *round; /* NULL: none is open */
     int agreements;      /* that point here */
     uint32_t name_length;
     char name[];
@@ -96,7 +101,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
 /* Begins a round unless one is open; false when memory is out. */
 bool table_open_round(struct table *table, struct entry *entry);
 void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
-/* Frees an entry that says nothing any more. */
+/* Frees an entry without a round or agreement. */
 void table_tidy(struct table *table, struct entry *entry);
 
 /* Also one that is retired; NULL when there is none of this id. */

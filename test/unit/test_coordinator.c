@@ -751,7 +751,7 @@ TEST(all_may_leave_at_once)
         assert_int_equal(ranks[r].closed, 1);
 }
 
-TEST(after_the_goodbye_a_lost_parent_is_no_fault)
+TEST(after_shutdown_done_a_lost_parent_is_no_fault)
 {
     hvd_status lost = {HVD_PEER_LOST, "rank 0 is gone"};
     open_ranks("1,1,1,1", 4); /* 0 <- 1, 2; 2 <- 3 */
@@ -764,7 +764,7 @@ TEST(after_the_goodbye_a_lost_parent_is_no_fault)
     flush(3);
     deliver(find_message(3, 2));
     flush(2);
-    find_message(2, 0); /* the goodbye */
+    find_message(2, 0); /* SHUTDOWN_DONE */
     coordinator_abort(ranks[2].coordinator, 1, &lost);
     assert_int_equal(ranks[2].closed, 0);
     coordinator_abort(ranks[2].coordinator, 0, &lost);
@@ -885,7 +885,7 @@ TEST(garbage_names_its_sender)
         GARBAGE(0, 1, BEGIN_REPORT "\3\1\0\0\0" COUNTERS "\3\1\0\0\0" COUNTERS, "a second join"),
         GARBAGE(0, 2, BEGIN_REPORT "\3\2\0\0\0" COUNTERS "\3\2\0\0\0" COUNTERS, "a second join"),
         GARBAGE(0, 1, "\2\2\0\0\0", "a malformed leave"),          /* of another subtree */
-        GARBAGE(0, 1, "\3", "a message that no child sends then"), /* a goodbye out of the blue */
+        GARBAGE(0, 1, "\3", "a message that no child sends then"), /* SHUTDOWN_DONE without a close */
         GARBAGE(0, 1, "\4", "a malformed"),
         GARBAGE(0, 1, BEGIN_DECISIONS, "a message that no child sends then"),
         GARBAGE(2, 0, "\4", "a message that no parent sends then"),
@@ -898,7 +898,7 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0" COUNTERS, "the end of a join before every rank has"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\6\4\0\0\0", "the leaving of a rank that is not in the set"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\7", "a malformed decision"),
-        GARBAGE(2, 0, "\6", "a message that no parent sends then"), /* a farewell before the goodbye */
+        GARBAGE(2, 0, "\6", "a message that no parent sends then"), /* SHUTDOWN_ACK before SHUTDOWN_DONE */
         GARBAGE(2, 0, "\7\0\0\0\0\0", "a malformed abort"),         /* for no reason */
         GARBAGE(2, 0, "\7\143\0\0\0\0", "a malformed abort"),       /* of no known code */
     };
