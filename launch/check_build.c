@@ -3,7 +3,7 @@
  * asked. */
 #include "check_build.h"
 
-#include "base/append.h"
+#include "base/status.h"
 #include "horovod.h"
 
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /* output.c - see output.h. */
 #include "output.h"
 
-#include "base/append.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* report.c - see report.h. */
 #include "report.h"
 
-#include "base/append.h"
 #include "base/clock.h"
+#include "base/status.h"
 
 #include <signal.h>
 #include <stdio.h>

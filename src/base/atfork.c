@@ -6,10 +6,10 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
-static struct atfork_handler *watches;
+static struct atfork_handler *handlers;
 
-/* The thread that forks takes the lock, and both sides of the fork give it back: the child finds the list
- * whole. */
+/* The forking thread holds the lock across the fork, and both sides release it: the child's list is
+ * consistent. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
@@ -22,9 +22,9 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-    for (struct atfork_handler *watch = watches; watch; watch = watch->next)
-        watch->in_child(watch->owner);
-    watches = NULL;
+    for (struct atfork_handler *handler = handlers; handler; handler = handler->next)
+        handler->in_child(handler->owner);
+    handlers = NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -44,21 +44,21 @@ void atfork_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-void atfork_add(struct atfork_handler *watch)
+void atfork_add(struct atfork_handler *handler)
 {
     atfork_lock();
-    watch->next = watches;
-    watches = watch;
+    handler->next = handlers;
+    handlers = handler;
     atfork_unlock();
 }
 
-void atfork_remove(struct atfork_handler *watch)
+void atfork_remove(struct atfork_handler *handler)
 {
     atfork_lock();
-    struct atfork_handler **at = &watches;
-    while (*at && *at != watch)
+    struct atfork_handler **at = &handlers;
+    while (*at && *at != handler)
         at = &(*at)->next;
     if (*at)
-        *at = watch->next;
+        *at = handler->next;
     atfork_unlock();
 }

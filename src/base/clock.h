@@ -1,7 +1,10 @@
-/* clock.h - monotonic time in nanoseconds. */
+/* clock.h - monotonic time in nanoseconds, and long waits that the caller may interrupt. */
 #ifndef HVD_BASE_CLOCK_H
 #define HVD_BASE_CLOCK_H
 
+#include "horovod.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -24,6 +27,26 @@ static inline int64_t clock_earlier(int64_t a, int64_t b)
 static inline int64_t clock_after(double seconds)
 {
     return seconds < 0 || seconds > 1e9 ? CLOCK_NEVER : clock_now() + (int64_t)(seconds * CLOCK_SECOND);
+}
+
+/* A long wait calls `ask` every INTERRUPT_INTERVAL, in the waiting thread; true ends it. */
+#define INTERRUPT_INTERVAL (CLOCK_SECOND / 10)
+
+struct interrupt { /* zeroed: never */
+    hvd_interrupt_fn ask;
+    void *argument;
+};
+
+static inline bool interrupt_asked(const struct interrupt *interrupt)
+{
+    return interrupt && interrupt->ask && interrupt->ask(interrupt->argument);
+}
+
+/* The deadline of the next sleep of such a wait. */
+static inline int64_t interrupt_slice(const struct interrupt *interrupt, int64_t deadline)
+{
+    bool polls = interrupt && interrupt->ask;
+    return polls ? clock_earlier(clock_now() + INTERRUPT_INTERVAL, deadline) : deadline;
 }
 
 #endif

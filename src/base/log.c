@@ -2,10 +2,9 @@
  * lines of several processes stay whole. Any thread. */
 #include "base/log.h"
 
-#include "base/append.h"
-#include "base/c_locale.h"
-#include "base/held.h"
+#include "base/settings.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

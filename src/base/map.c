@@ -1,7 +1,7 @@
 /* map.c - see map.h. Removal shifts the following run back, so there are no tombstones. */
 #include "base/map.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #ifndef HVD_BASE_PLATFORM_H
 #define HVD_BASE_PLATFORM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,13 +61,18 @@ char platform_peer_state(int socket);
 /* Equal texts: the processes can reach each other's local sockets. */
 void platform_host_identity(char *text, size_t capacity);
 
+/* Sleeps while *word == expected, until a wake-up from this process or `deadline` (clock_now's; CLOCK_NEVER);
+ * may return without either. */
+void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline);
+void futex_wake_all(atomic_uint *word);
+
 /* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */
 bool platform_thread_bind(int core);
 /* Has the calling thread go on elsewhere, once, on a core that it may use and that is none of these; false:
  * there is none. */
 bool platform_thread_leave(const int *cores, int count);
 
-/* Waits for many descriptors. POLLER_EDGE: news are told once. */
+/* Waits for many descriptors. POLLER_EDGE: edge-triggered. */
 enum { POLLER_READ = 1, POLLER_WRITE = 2, POLLER_END = 4, POLLER_EDGE = 8 };
 struct poller_news {
     void *tag;

@@ -3,10 +3,12 @@
 #include "base/platform.h"
 
 #include "base/clock.h"
-#include "base/held.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -347,6 +350,21 @@ bool platform_thread_leave(const int *cores, int count)
     return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
+/* ---- futex -------------------------------------------------------------------------------------------- */
+
+void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline)
+{
+    struct timespec until = {.tv_sec = deadline / CLOCK_SECOND, .tv_nsec = deadline % CLOCK_SECOND};
+    /* FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC. */
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, deadline == CLOCK_NEVER ? NULL : &until,
+            NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wake_all(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
 int platform_poller_create(void)
@@ -387,7 +405,7 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
     int count = epoll_wait(poller, events, limit < NEWS_LIMIT ? limit : NEWS_LIMIT, 0);
     for (int i = 0; i < count; i++) {
         uint32_t what = events[i].events;
-        /* Readable, too: reading is how the owner hears of the end. */
+        /* Readable, too: the owner detects the end by reading. */
         bool end = what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
         news[i] = (struct poller_news){events[i].data.ptr, 0};
         news[i].what |= what & EPOLLIN || end ? POLLER_READ : 0;
@@ -399,7 +417,7 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
 
 void platform_poller_wait(int poller, int64_t deadline)
 {
-    /* An epoll descriptor is readable while it has news. To poll it takes none of them, and knows
+    /* An epoll descriptor is readable while it has events. ppoll takes none of them, and waits in
      * nanoseconds. */
     struct pollfd one = {poller, POLLIN, 0};
     struct timespec left = {0};

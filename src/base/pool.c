@@ -1,5 +1,5 @@
-/* pool.c - see pool.h. Blocks of one size share chunks that are aligned to their own size, so a block's
- * address says which chunk it lies in. Pages of a chunk that nobody has used yet are not there. */
+/* pool.c - see pool.h. Chunks are aligned to their own size, so the address of a block gives its chunk. Pages
+ * of a chunk that were never used are not allocated. */
 #include "base/pool.h"
 
 #include "base/platform.h"
@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SPARES      2
 #define FINE_GRAIN  ((size_t)16) /* of sizes up to FINE_LIMIT */
@@ -155,4 +156,43 @@ void pool_fini(struct pool *pool)
 {
     for (struct pool_chunk *chunk; (chunk = take_spare(pool));)
         platform_pages_give(chunk, pool->chunk_bytes);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------- */
+
+/* malloc's; all that AddressSanitizer shall see the ends of. */
+static bool is_small(size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    (void)bytes;
+    return true;
+#else
+    return bytes < PAGES_LEAST;
+#endif
+}
+
+void *pages_take(size_t bytes)
+{
+    return is_small(bytes) ? malloc(bytes) : platform_pages_take(bytes, 1);
+}
+
+void pages_give(void *memory, size_t bytes)
+{
+    if (is_small(bytes))
+        free(memory);
+    else if (memory)
+        platform_pages_give(memory, bytes);
+}
+
+void *pages_resize(void *memory, size_t bytes, size_t wanted)
+{
+    if (is_small(bytes) && is_small(wanted))
+        return realloc(memory, wanted);
+    void *other = pages_take(wanted);
+    if (!other)
+        return NULL;
+    if (memory)
+        memcpy(other, memory, bytes < wanted ? bytes : wanted);
+    pages_give(memory, bytes);
+    return other;
 }

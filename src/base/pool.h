@@ -1,10 +1,20 @@
-/* pool.h - small blocks in pages of their own, apart from malloc's, which would hold for ever what thousands
- * of requests took at once. Blocks of one size share chunks; the pages of an empty chunk go back to the
- * system, but for the first, since pages that come and go take time. No lock. */
+/* pool.h - allocators for what many requests at once need for a moment, and malloc would keep for ever.
+ *
+ * Pages: arrays. From PAGES_LEAST on they are pages of their own, which go back to the system at once; below
+ * they are malloc's. Any thread.
+ * Pool: small blocks. Those of one size share chunks of pages; an empty chunk goes back to the system, but
+ * for its first part, since mapping pages takes time. No lock. */
 #ifndef HVD_BASE_POOL_H
 #define HVD_BASE_POOL_H
 
 #include <stddef.h>
+
+#define PAGES_LEAST ((size_t)8 << 10)
+
+void *pages_take(size_t bytes);              /* not zeroed; NULL when memory is out */
+void pages_give(void *memory, size_t bytes); /* as many as were taken; NULL is fine */
+/* As realloc: NULL when memory is out, and all is as before. */
+void *pages_resize(void *memory, size_t bytes, size_t wanted);
 
 #define POOL_LARGEST ((size_t)1024) /* of the blocks; larger ones are malloc's */
 #define POOL_SIZES   28

@@ -1,4 +1,5 @@
-/* rate_limit.h - at most one line a second of what strangers can cause: a flood must not fill the log. */
+/* rate_limit.h - at most one line of log a second about unauthenticated connections: a flood must not fill
+ * it. One thread per struct. */
 #ifndef HVD_BASE_RATE_LIMIT_H
 #define HVD_BASE_RATE_LIMIT_H
 

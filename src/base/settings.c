@@ -1,7 +1,6 @@
 /* settings.c - parse, check and keep the settings of settings.def. One thread per struct. */
 #include "base/settings.h"
 
-#include "base/c_locale.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -68,7 +67,7 @@ static hvd_code parse_number(const struct setting *setting, const char *value, c
     return HVD_OK;
 }
 
-/* `unit`: what the value was multiplied by before it became `number`; the limits are told in it. */
+/* `unit`: what the value was multiplied by before it became `number`; the text gives the limits in it. */
 static hvd_code check_range(const struct setting *setting, double number, double unit, const char *value,
                             const char *source, hvd_status *status)
 {

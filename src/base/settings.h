@@ -1,9 +1,10 @@
-/* settings.h - every setting as a field, and the table that describes them. */
+/* settings.h - every setting as a field, the table that describes them, and the locale of their texts. */
 #ifndef HVD_BASE_SETTINGS_H
 #define HVD_BASE_SETTINGS_H
 
 #include "horovod.h"
 
+#include <locale.h>
 #include <stdbool.h>
 
 enum setting_kind { SETTING_INTEGER, SETTING_REAL, SETTING_BOOLEAN, SETTING_TEXT };
@@ -57,6 +58,13 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
  * "--cycle-time-ms". */
 hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
+
+/* The "C" locale, whatever the program has chosen: elsewhere numbers may have a comma, and "info" may not be
+ * "INFO" in small letters. */
+static inline locale_t c_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", NULL); /* the library's own constant: nothing to free */
+}
 
 static inline bool setting_is_given(const struct settings *settings, const struct setting *setting)
 {

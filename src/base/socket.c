@@ -134,7 +134,8 @@ int socket_connect(const struct addrinfo *address)
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
-    /* An interrupted connect goes on by itself, as one in progress does; socket_error tells how it ended. */
+    /* An interrupted connect goes on by itself, as one in progress does; socket_error returns how it ended.
+     */
     if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS || errno == EINTR)
         return fd;
     int error = errno;
@@ -172,7 +173,7 @@ void socket_send_at_once(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* ---- addresses in words ------------------------------------------------------------------------------- */
+/* ---- addresses as text -------------------------------------------------------------------------------- */
 
 static bool host_text(const struct sockaddr *address, socklen_t length, char text[SOCKET_TEXT])
 {
@@ -252,7 +253,7 @@ bool socket_wait(int fd, short events, int64_t deadline)
     struct pollfd one = {fd, events, 0};
     for (;;) {
         int count = poll(&one, 1, socket_poll_timeout(deadline));
-        /* Faults of the socket count as news: the next call on it tells them. */
+        /* Faults of the socket count as events: the next call on it returns them. */
         if (count > 0)
             return true;
         if (count == 0 && clock_now() >= deadline)

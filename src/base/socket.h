@@ -1,4 +1,4 @@
-/* socket.h - TCP sockets, all non-blocking and closed on exec, and their addresses in words. */
+/* socket.h - TCP sockets, all non-blocking and closed on exec, and their addresses as text. */
 #ifndef HVD_BASE_SOCKET_H
 #define HVD_BASE_SOCKET_H
 

@@ -1,7 +1,5 @@
-/* status.c - codes and texts of errors. No state; any thread. */
+/* status.c - see status.h. */
 #include "base/status.h"
-
-#include "base/append.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,6 +10,15 @@
 
 #undef status_set /* what the analyzer sees instead */
 #undef status_set_errno
+
+void append_text(char *text, size_t capacity, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, capacity - used, format, arguments);
+    va_end(arguments);
+}
 
 static void write_text(hvd_status *status, hvd_code code, const char *format, va_list arguments)
 {

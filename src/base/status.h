@@ -1,4 +1,4 @@
-/* status.h - fill in the one error type, hvd_status.
+/* status.h - the one error type, hvd_status, and putting texts together. No state; any thread.
  *
  * Rule: a function that can fail returns hvd_code and takes `hvd_status *status` last; the one that
  * finds the fault writes the text, callers pass the code on. status may be NULL everywhere. */
@@ -6,6 +6,8 @@
 #define HVD_BASE_STATUS_H
 
 #include "horovod.h"
+
+#include <stddef.h>
 
 /* Writes code and text, and returns the code. */
 hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
@@ -19,6 +21,9 @@ hvd_code status_ok(hvd_status *status);
 
 /* Copies `from`; returns its code. */
 hvd_code status_copy(hvd_status *status, const hvd_status *from);
+
+/* Appends to the text in `text`, which has room for `capacity` bytes, as much as fits. */
+void append_text(char *text, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #ifdef __clang_analyzer__
 /* It can't see through the variable arguments that an error's code is returned, and takes it for HVD_OK. */

@@ -1,9 +1,10 @@
-/* thread.h - start a thread of the engine's own. */
+/* thread.h - threads of the engine's own, and signals held off the calling thread. */
 #ifndef HVD_BASE_THREAD_H
 #define HVD_BASE_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 /* 0, or an errno value. Signals are the program's: the thread inherits that all are blocked. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
@@ -14,6 +15,35 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *ar
     int error = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+/* Around a system call that creates or writes a file: no signal interrupts it, and neither SIGXFSZ (past
+ * `ulimit -f`) nor SIGPIPE (no reader) ends the process. */
+struct held_signals {
+    sigset_t before;
+};
+
+static inline struct held_signals signals_hold(void)
+{
+    struct held_signals held;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &held.before);
+    return held;
+}
+
+/* The call has returned EFBIG or EPIPE, so its signal is redundant. */
+static inline void signals_release(const struct held_signals *held)
+{
+    static const int of_writing[] = {SIGXFSZ, SIGPIPE};
+    sigset_t dropped;
+    sigemptyset(&dropped);
+    for (int i = 0; i < 2; i++) {
+        if (!sigismember(&held->before, of_writing[i]))
+            sigaddset(&dropped, of_writing[i]);
+    }
+    sigtimedwait(&dropped, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
 }
 
 #endif

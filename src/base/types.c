@@ -1,7 +1,6 @@
 /* types.c - see types.h. Constant tables only; any thread. */
 #include "base/types.h"
 
-#include "base/append.h"
 #include "base/status.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* wire.c - see wire.h. No state; a reader or writer belongs to one thread. */
 #include "base/wire.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 
 #include <string.h>
 

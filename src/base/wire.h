@@ -1,8 +1,8 @@
 /* wire.h - integers and strings to bytes and back; the only decoder of untrusted bytes.
  *
  * Little-endian, no padding. A reader never reads past its end: the first bad read makes it fail for
- * good, yields zeros, and wire_done() tells. A writer grows as it needs; out of memory makes it fail for
- * good in the same way. */
+ * good, yields zeros, and makes wire_done() false. A writer grows as it needs; out of memory makes it fail
+ * for good in the same way. */
 #ifndef HVD_BASE_WIRE_H
 #define HVD_BASE_WIRE_H
 

@@ -1,6 +1,5 @@
 /* algorithms.c - the table of all algorithms and the choice among them; see collective.h. Constant; any
  * thread. */
-#include "base/append.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/allreduce.h"

@@ -1,7 +1,7 @@
 /* schedule.c - see schedule.h. */
 #include "coll/schedule.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 
 bool step_is_local(const struct step *step)
 {

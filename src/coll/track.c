@@ -3,7 +3,7 @@
  * ends of a link agree on which bytes come next. */
 #include "coll/track.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
 

@@ -2,7 +2,7 @@
  * held. */
 #include "coordinate/join.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "coordinate/join.h"
 #include "coordinate/stall.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * everywhere else (docs/coordination.md, "Batches"). Called with the progress lock held. */
 #include "coordinate/join.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
 

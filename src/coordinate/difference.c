@@ -2,7 +2,7 @@
  * thread. */
 #include "coordinate/signature.h"
 
-#include "base/append.h"
+#include "base/status.h"
 #include "base/types.h"
 
 #include <stdio.h>

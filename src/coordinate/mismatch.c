@@ -1,7 +1,7 @@
 /* mismatch.c - the error text of a round that failed because requests of one name differ. No state. */
 #include "coordinate/state.h"
 
-#include "base/append.h"
+#include "base/status.h"
 #include "base/types.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* ranks.c - see ranks.h. No state; any thread. */
 #include "coordinate/ranks.h"
 
-#include "base/append.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <string.h>

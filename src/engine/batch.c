@@ -1,7 +1,7 @@
 /* batch.c - see batch.h. */
 #include "engine/batch.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/context.h"

@@ -1,4 +1,4 @@
-/* config.c - the public face of the settings. */
+/* config.c - the public interface of the settings, and the version that CMakeLists.txt states. */
 #include "base/settings.h"
 #include "base/status.h"
 #include "engine/context.h"
@@ -41,4 +41,9 @@ hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status)
 {
     hvd_code code = settings_load_environment(&config->settings, status);
     return code ? code : status_ok(status);
+}
+
+const char *hvd_version(void)
+{
+    return HVD_VERSION;
 }

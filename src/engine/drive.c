@@ -35,7 +35,7 @@
 #include "engine/drive.h"
 
 #include "base/clock.h"
-#include "base/futex.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "engine/affinity.h"

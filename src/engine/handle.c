@@ -1,7 +1,7 @@
 /* handle.c - see handle.h. Waiting is in drive.c. Any thread, except handle_finish. */
 #include "engine/handle.h"
 
-#include "base/futex.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/context.h"

@@ -1,6 +1,5 @@
 /* init.c - a rank joins a job, and leaves it. */
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"

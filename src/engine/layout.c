@@ -1,7 +1,7 @@
 /* layout.c - see layout.h. */
 #include "engine/layout.h"
 
-#include "base/pages.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"

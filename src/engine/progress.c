@@ -2,8 +2,8 @@
 #include "engine/progress.h"
 
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "engine/membership.h"
 #include "engine/parts.h"

@@ -1,12 +1,11 @@
 /* tuning.c - see tuning.h. */
 #include "engine/tuning.h"
 
-#include "base/append.h"
-#include "base/c_locale.h"
 #include "base/clock.h"
-#include "base/held.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "engine/context.h"
 #include "tune/sample.h"
 #include "tune/tuner.h"

@@ -6,7 +6,7 @@
 #ifndef HVD_RENDEZVOUS_RENDEZVOUS_H
 #define HVD_RENDEZVOUS_RENDEZVOUS_H
 
-#include "base/interrupt.h"
+#include "base/clock.h"
 #include "base/wire.h"
 #include "horovod.h"
 

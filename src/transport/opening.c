@@ -2,7 +2,6 @@
  * thread of mesh_open only. */
 #include "transport/opening.h"
 
-#include "base/append.h"
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"

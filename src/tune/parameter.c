@@ -1,7 +1,6 @@
 /* parameter.c - see parameter.h. */
 #include "tune/parameter.h"
 
-#include "base/append.h"
 #include "base/status.h"
 
 #include <math.h>

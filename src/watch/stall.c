@@ -1,7 +1,7 @@
 /* stall.c - see stall.h. */
 #include "watch/stall.h"
 
-#include "base/append.h"
+#include "base/status.h"
 
 #include <string.h>
 

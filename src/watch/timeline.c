@@ -4,8 +4,8 @@
 #include "watch/timeline.h"
 
 #include "base/clock.h"
-#include "base/futex.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/types.h"

@@ -2,7 +2,7 @@
  * does not follow that order closes first what is open. */
 #include "watch/trace.h"
 
-#include "base/c_locale.h"
+#include "base/settings.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* trace_file.c - see trace_file.h. */
 #include "watch/trace_file.h"
 
-#include "base/held.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>

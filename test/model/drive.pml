@@ -131,7 +131,7 @@ byte answered; /* messages; a mask */
     bool moved, quiet, periodic, news, sooner, left, pending, mine, looks;                                        \
     byte calls, taken, each
 
-/* ---- base/futex.c --------------------------------------------------------------------------------------- */
+/* ---- base/platform_linux.c ------------------------------------------------------------------------------ */
 
 inline futex_wait(word, value, expected, timeout_passed)
 {

@@ -1,6 +1,5 @@
 /* test_pool.c - memory of bursts: blocks that don't overlap, and pages that go back. */
 #include "base/map.h"
-#include "base/pages.h"
 #include "base/pool.h"
 #include "test.h"
 
