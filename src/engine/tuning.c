@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "engine/context.h"
-#include "tune/sample.h"
 #include "tune/tuner.h"
 
 #include <errno.h>
@@ -118,7 +117,7 @@ static void note_tensors(struct sample *sample, const struct running_batch *runn
 {
     for (int i = 0; i < running->count; i++) {
         if (!running->handles[i]->pending.unnamed)
-            sample_note(sample, running->handles[i]->pending.name);
+            sample_count(sample, running->handles[i]->pending.name);
     }
 }
 

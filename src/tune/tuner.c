@@ -1,9 +1,139 @@
 /* tuner.c - see tuner.h. */
 #include "tune/tuner.h"
 
+#include "base/status.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+const struct parameter parameter_table[PARAMETERS] = {
+#define PARAMETER(setting, column, least, most, levels) {#setting, column, least, most, levels},
+#include "tune/parameters.def"
+#undef PARAMETER
+};
+
+struct values values_of(const struct settings *settings)
+{
+    struct values values;
+    for (int i = 0; i < PARAMETERS; i++) {
+        const struct setting *setting = setting_by_key(parameter_table[i].setting);
+        const char *field = (const char *)settings + setting->offset;
+        values.of[i] =
+            setting->kind == SETTING_REAL ? *(const double *)field : (double)*(const int64_t *)field;
+    }
+    return values;
+}
+
+double parameter_value(const struct parameter *parameter, int level)
+{
+    return level > 0 ? ldexp(parameter->most, level + 1 - parameter->levels) : parameter->least;
+}
+
+int parameter_level(const struct parameter *parameter, double value)
+{
+    int level = 0;
+    while (level < parameter->levels - 1 && parameter_value(parameter, level) < value)
+        level++;
+    return level;
+}
+
+static int parameter_named(const char *name, size_t length)
+{
+    for (int i = 0; i < PARAMETERS; i++) {
+        if (strlen(parameter_table[i].setting) == length &&
+            memcmp(parameter_table[i].setting, name, length) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static hvd_code refuse(const char *list, hvd_status *status)
+{
+    char names[256] = "";
+    for (int i = 0; i < PARAMETERS; i++)
+        append_text(names, sizeof names, ", %s", parameter_table[i].setting);
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "HOROVOD_AUTOTUNE_PARAMETERS=%s: it is 'auto' (whatever was given no value), or some of%s", list,
+        names + 1);
+}
+
+hvd_code parameters_choose(const struct settings *settings, bool *chosen, hvd_status *status)
+{
+    const char *list = settings->autotune_parameters;
+    if (strcmp(list, "auto") == 0) {
+        for (int i = 0; i < PARAMETERS; i++)
+            chosen[i] = !setting_is_given(settings, setting_by_key(parameter_table[i].setting));
+        if (strcmp(settings->allreduce_algorithm, "auto") != 0)
+            chosen[PARAMETER_latency_threshold] = false; /* there is no choice to be made */
+        return HVD_OK;
+    }
+    memset(chosen, 0, PARAMETERS * sizeof *chosen);
+    for (const char *rest = list; *rest; rest += *rest == ',') {
+        size_t length = strcspn(rest, ",");
+        int found = parameter_named(rest, length);
+        if (found < 0)
+            return refuse(list, status);
+        chosen[found] = true;
+        rest += length;
+    }
+    return HVD_OK;
+}
+
+/* ---- samples ------------------------------------------------------------------------------------------- */
+
+struct occurrence {
+    int count;
+    char name[];
+};
+
+void sample_fini(struct sample *sample)
+{
+    size_t cursor = 0;
+    void *occurrence;
+    while ((occurrence = map_next(&sample->occurrences, &cursor)))
+        free(occurrence);
+    map_free(&sample->occurrences);
+}
+
+void sample_begin(struct sample *sample, bool settled, int64_t now)
+{
+    sample_fini(sample);
+    *sample = (struct sample){.steps = sample->steps, .settled = settled, .since = now};
+}
+
+/* A tensor for which there is no memory does not count; others do. */
+void sample_count(struct sample *sample, const char *name)
+{
+    size_t length = strlen(name);
+    struct occurrence *occurrence = map_get(&sample->occurrences, name, length);
+    if (!occurrence) {
+        occurrence = malloc(sizeof *occurrence + length);
+        if (!occurrence)
+            return;
+        occurrence->count = 0;
+        memcpy(occurrence->name, name, length);
+        if (!map_put(&sample->occurrences, occurrence->name, length, occurrence)) {
+            free(occurrence);
+            return;
+        }
+    }
+    occurrence->count++;
+    sample->most = occurrence->count > sample->most ? occurrence->count : sample->most;
+}
+
+bool sample_is_over(const struct sample *sample)
+{
+    return sample->most > (sample->settled ? sample->steps : 1);
+}
+
+double sample_score(const struct sample *sample, int64_t now)
+{
+    return sample->bytes * 1000 / (double)(now - sample->since);
+}
 
 #define CLEARLY  1.02 /* times as many bytes: less is noise */
 #define HALVINGS 3    /* of the steps, which are one level then */

@@ -1,6 +1,6 @@
-/* tuner.h - finds the values under which a job moves the most bytes per microsecond, from scores that its
- * owner measures: a coordinate search (Hooke and Jeeves, 1961) over the levels of the parameters. Pure: no
- * clock, no thread. One thread at a time.
+/* tuner.h - finds the values under which a job moves the most bytes per microsecond: a coordinate search
+ * (Hooke and Jeeves, 1961) over the levels of the parameters, by samples of the speed. Pure: the caller
+ * passes the time. One thread at a time.
  *
  *   warm-up   some results are thrown away
  *   search    the given values, the defaults, then one parameter at a time is changed: the new values and the
@@ -10,7 +10,67 @@
 #ifndef HVD_TUNE_TUNER_H
 #define HVD_TUNE_TUNER_H
 
-#include "tune/parameter.h"
+#include "base/map.h"
+#include "base/settings.h"
+
+/* ---- parameters: rows of parameters.def, their values as levels ---------------------------------------- */
+
+enum {
+#define PARAMETER(setting, column, least, most, levels) PARAMETER_##setting,
+#include "tune/parameters.def"
+#undef PARAMETER
+    PARAMETERS
+};
+
+struct parameter {
+    const char *setting, *column;
+    double least, most;
+    int levels;
+};
+
+extern const struct parameter parameter_table[PARAMETERS];
+
+/* One value for each parameter. */
+struct values {
+    double of[PARAMETERS];
+};
+
+struct values values_of(const struct settings *settings);
+
+/* The value of a level in [0, levels), and the lowest level whose value is not below `value`. */
+double parameter_value(const struct parameter *parameter, int level);
+int parameter_level(const struct parameter *parameter, double value);
+
+/* HVD_INVALID_ARGUMENT when the setting autotune_parameters is not understood. chosen[i]: tune it. */
+hvd_code parameters_choose(const struct settings *settings, bool *chosen, hvd_status *status);
+
+/* ---- samples ------------------------------------------------------------------------------------------- */
+
+/* The speed of a job: bytes per microsecond over some training steps. A step is over when a tensor comes
+ * again. Zeroed memory is valid. */
+struct sample {
+    struct map occurrences;
+    int steps; /* wanted */
+    int most;  /* occurrences of one tensor */
+    bool settled;
+    int64_t since; /* ns */
+    double bytes;
+};
+
+/* Another one begins at `now`; unless `settled`, with a step that does not count: its first batches were
+ * dispatched under other values. */
+void sample_begin(struct sample *sample, bool settled, int64_t now);
+void sample_fini(struct sample *sample);
+
+/* A tensor is dispatched. */
+void sample_count(struct sample *sample, const char *name);
+
+/* Whether the tensors counted last belong to the next sample: first take the score, if this one was settled,
+ * then begin the next one and count them again. */
+bool sample_is_over(const struct sample *sample);
+double sample_score(const struct sample *sample, int64_t now);
+
+/* ---- search -------------------------------------------------------------------------------------------- */
 
 enum tuner_stage { TUNER_WARMUP, TUNER_SEARCH, TUNER_COMPARE, TUNER_DONE };
 

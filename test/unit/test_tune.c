@@ -1,6 +1,5 @@
 /* test_tune.c - samples, and the whole tuner on made-up jobs. */
 #include "test.h"
-#include "tune/sample.h"
 #include "tune/tuner.h"
 
 #include "base/status.h"
@@ -20,14 +19,14 @@ TEST(test_sample)
     for (int step = 0, ends = 0; step < 12; step++) {
         for (int tensor = 0; tensor < 4; tensor++, now += 100) {
             snprintf(name, sizeof name, "t%d", tensor);
-            sample_note(&sample, tensor < 3 ? name : step % 2 ? "odd" : "even");
+            sample_count(&sample, tensor < 3 ? name : step % 2 ? "odd" : "even");
             if (sample_is_over(&sample)) {
                 assert_int_equal(tensor, 0);
                 assert_int_equal(step % 3, 1); /* one to settle, then three each */
                 if (sample.settled)
                     assert_true(fabs(sample_score(&sample, now) - 40 * 3 * 1000 / 1200.0) < 1e-9);
                 sample_begin(&sample, true, now);
-                sample_note(&sample, name);
+                sample_count(&sample, name);
                 ends++;
             }
             sample.bytes += 10;
