@@ -1,16 +1,16 @@
-/* event.h - what happens to a request on its way through the engine. The engine tells events in their order,
- * from the thread that drives; who observes must not block, and must not call back. Nothing that is told
- * depends on who listens. */
+/* event.h - the events of a request on its way through the engine. The engine emits them in order, with the
+ * progress lock held; an observer must neither block nor call back. Events do not depend on their observers.
+ */
 #ifndef HVD_WATCH_EVENT_H
 #define HVD_WATCH_EVENT_H
 
 #include "horovod.h"
 
 enum event_kind {
-    EVENT_SUBMITTED,  /* this rank asks for it */
-    EVENT_READY,      /* `rank` asks for it, too; only at the rank that counts, the first of a process set */
+    EVENT_SUBMITTED,  /* by this rank */
+    EVENT_READY,      /* submitted by `rank`; only at the root of the process set's coordinator */
     EVENT_DECIDING,   /* there as well: the next batches are about to be composed; of no request */
-    EVENT_DISPATCHED, /* all ranks have asked: it is part of `batch`, behind the batches before it */
+    EVENT_DISPATCHED, /* submitted by all ranks: it is part of `batch`, behind the batches before it */
     EVENT_PHASE,      /* phase `phase` of the batch's algorithm begins to move data; the one before is over */
     EVENT_FINISHED    /* its handle is done, with `status` */
 };

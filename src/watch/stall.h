@@ -1,5 +1,6 @@
-/* stall.h - the report on requests that some ranks made long ago and others did not: gathered request by
- * request, printed as one block. Bounded, whatever the number of requests. Driver only. */
+/* stall.h - the text of a stall warning: requests that some ranks submitted long ago and others did not,
+ * collected one by one, printed as one block. Bounded, whatever the number of requests. Called with the
+ * progress lock held. */
 #ifndef HVD_WATCH_STALL_H
 #define HVD_WATCH_STALL_H
 
@@ -28,7 +29,7 @@ struct stall_limits {
     double warning, shutdown; /* seconds; shutdown 0: never */
 };
 
-/* `ranks`, e.g. "rank 3", have not asked for `name` for so many seconds. */
+/* `ranks`, e.g. "rank 3", have not submitted `name` for so many seconds. */
 void stall_add(struct stall_report *report, const char *ranks, const char *name, double seconds);
 
 /* Writes the block and empties the report. */

@@ -1,56 +1,68 @@
-/* timeline.c - see timeline.h. The driver copies events into the backlog; the writer thread turns them into
- * text and appends it to the file, at most every NAP: after a burst nothing is lost but those last few
- * milliseconds if the job is killed. */
+/* timeline.c - see timeline.h. The thread that makes progress appends records to a bounded queue; the writer
+ * thread swaps the queue for an empty one, turns the records into text and appends it to the file, at most
+ * every INTERVAL: only those last few milliseconds are lost if the job is killed. */
 #include "watch/timeline.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/types.h"
-#include "watch/backlog.h"
 #include "watch/trace.h"
-#include "watch/trace_file.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BACKLOG_BYTES (4u << 20)
-#define CHUNK_BYTES   (64u << 10)
-#define NAP           (20 * CLOCK_SECOND / 1000)
-#define DETAIL_LIMIT  160
-
-/* What the writer thread does; a futex word. */
-enum { WRITER_WORKS, WRITER_NAPS, WRITER_SLEEPS };
+#define QUEUE_BYTES  (4u << 20)
+#define CHUNK_BYTES  (64u << 10)
+#define INTERVAL     (20 * CLOCK_SECOND / 1000)
+#define DETAIL_LIMIT 160
 
 struct timeline {
     int rank;
-    struct backlog backlog;
     atomic_uint recording; /* 0: nothing; else the number of the present recording */
     atomic_bool marks_cycles;
-    atomic_uint writer;
-    atomic_bool ending; /* the writer has to empty the backlog, and end */
 
-    pthread_mutex_t lock; /* of starting and stopping */
+    pthread_mutex_t queue_lock; /* never held for longer than a copy of one record */
+    pthread_cond_t queue_filled;
+    char *queue;   /* records, each aligned as malloc aligns */
+    size_t queued; /* bytes */
+    uint64_t dropped;
+    bool sleeps; /* the writer waits for a first record */
+    bool ending; /* the writer has to empty the queue, and end */
+
+    pthread_mutex_t lock; /* of starting and stopping; taken before queue_lock */
     unsigned recordings;
     bool running; /* the writer thread, and the rest below */
     pthread_t thread;
+    char *taken; /* by the writer; swapped with `queue` */
     struct trace_file file;
     struct trace trace;
     char *path;
-    int error; /* what ended the writing; the writer's */
+    int error; /* of the file; the writer's */
 };
 
 hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *status)
 {
     struct timeline *created = calloc(1, sizeof *created);
-    if (!created || !backlog_init(&created->backlog, BACKLOG_BYTES)) {
+    char *queue = malloc(QUEUE_BYTES), *taken = malloc(QUEUE_BYTES);
+    if (!created || !queue || !taken) {
         free(created);
+        free(queue);
+        free(taken);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the timeline");
     }
     created->rank = rank;
+    created->queue = queue;
+    created->taken = taken;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&created->queue_filled, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&created->queue_lock, NULL);
     pthread_mutex_init(&created->lock, NULL);
     *timeline = created;
     return HVD_OK;
@@ -61,12 +73,15 @@ void timeline_destroy(struct timeline *timeline)
     if (!timeline)
         return;
     timeline_stop(timeline);
-    backlog_fini(&timeline->backlog);
+    pthread_cond_destroy(&timeline->queue_filled);
+    pthread_mutex_destroy(&timeline->queue_lock);
     pthread_mutex_destroy(&timeline->lock);
+    free(timeline->queue);
+    free(timeline->taken);
     free(timeline);
 }
 
-/* ---- the driver's side ------------------------------------------------------------------------------- */
+/* ---- recording --------------------------------------------------------------------------------------- */
 
 /* "[2, 3]"; a group's as "[2, 3], [4]", cut when it gets long. */
 static size_t shapes_text(const hvd_request *request, char *text, size_t capacity)
@@ -105,13 +120,30 @@ static int detail_of(const struct event *event, char *detail, size_t *length)
     return (int)request->inputs[0].dtype;
 }
 
-static void wake_writer(struct timeline *timeline)
+static size_t bytes_of(const struct record *record)
 {
-    unsigned writer = atomic_load(&timeline->writer);
-    if (writer == WRITER_WORKS || (writer == WRITER_NAPS && !backlog_is_half_full(&timeline->backlog)))
-        return;
-    if (atomic_exchange(&timeline->writer, WRITER_WORKS) != WRITER_WORKS)
-        futex_wake_all(&timeline->writer);
+    size_t bytes = sizeof *record + record->name_length + record->detail_length,
+           grain = _Alignof(max_align_t);
+    return (bytes + grain - 1) / grain * grain;
+}
+
+/* The queue lock is held; false when there is no room. */
+static bool enqueue(struct timeline *timeline, const struct record *record, const char *name,
+                    const char *detail)
+{
+    size_t bytes = bytes_of(record), before = timeline->queued;
+    if (bytes > QUEUE_BYTES - before)
+        return false;
+    struct record *copy = (struct record *)(void *)(timeline->queue + before);
+    *copy = *record;
+    if (record->name_length)
+        memcpy(copy->texts, name, record->name_length);
+    memcpy(copy->texts + record->name_length, detail, record->detail_length);
+    timeline->queued += bytes;
+    if (timeline->sleeps || (before < QUEUE_BYTES / 2 && timeline->queued >= QUEUE_BYTES / 2))
+        pthread_cond_signal(&timeline->queue_filled);
+    timeline->sleeps = false;
+    return true;
 }
 
 /* Horovod has always shown Adasum as an operation of its own. */
@@ -129,28 +161,22 @@ void timeline_notice(struct timeline *timeline, const struct event *event)
     char detail[DETAIL_LIMIT];
     size_t detail_length = 0;
     int dtype = event->kind == EVENT_FINISHED ? detail_of(event, detail, &detail_length) : -1;
-    size_t name_length = event->name ? strlen(event->name) : 0;
-    struct record *record = backlog_reserve(&timeline->backlog, sizeof *record + name_length + detail_length);
-    if (!record)
-        return;
-    *record = (struct record){.kind = event->kind,
-                              .recording = recording,
-                              .time = event->time,
-                              .process_set = event->process_set,
-                              .rank = event->rank,
-                              .phase = event->phase,
-                              .operation = operation_of(event),
-                              .dtype = dtype,
-                              .unnamed = event->request && !event->request->name,
-                              .name_length = (uint32_t)name_length,
-                              .detail_length = (uint32_t)detail_length};
+    struct record record = {.kind = event->kind,
+                            .recording = recording,
+                            .time = event->time,
+                            .process_set = event->process_set,
+                            .rank = event->rank,
+                            .phase = event->phase,
+                            .operation = operation_of(event),
+                            .dtype = dtype,
+                            .unnamed = event->request && !event->request->name,
+                            .name_length = event->name ? (uint32_t)strlen(event->name) : 0,
+                            .detail_length = (uint32_t)detail_length};
     if (event->batch)
-        record->batch = *event->batch;
-    if (name_length)
-        memcpy(record->texts, event->name, name_length);
-    memcpy(record->texts + name_length, detail, detail_length);
-    backlog_commit(&timeline->backlog);
-    wake_writer(timeline);
+        record.batch = *event->batch;
+    pthread_mutex_lock(&timeline->queue_lock);
+    timeline->dropped += !enqueue(timeline, &record, event->name, detail);
+    pthread_mutex_unlock(&timeline->queue_lock);
 }
 
 /* ---- the writer thread ------------------------------------------------------------------------------- */
@@ -171,43 +197,56 @@ static void append(struct timeline *timeline)
                     timeline->path, strerror(timeline->error));
 }
 
-/* Writes what waits; false when nothing did. */
-static bool write_backlog(struct timeline *timeline)
+static void write_records(struct timeline *timeline, size_t bytes)
 {
-    const struct record *record;
-    bool any = false;
-    for (; (record = backlog_first(&timeline->backlog)); any = true) {
-        /* One of an earlier recording may come late. */
+    for (size_t at = 0; at < bytes;) {
+        const struct record *record = (const struct record *)(const void *)(timeline->taken + at);
+        /* The last ones of an earlier recording may have come after its end. */
         if (record->recording == timeline->recordings && !timeline->error)
             trace_add(&timeline->trace, record);
-        backlog_drop(&timeline->backlog);
+        at += bytes_of(record);
         if (timeline->trace.out.length >= CHUNK_BYTES)
             append(timeline);
     }
     append(timeline);
-    return any;
 }
 
-static void rest(struct timeline *timeline, unsigned how, int64_t deadline)
+/* Until a first record, or the end. */
+static void await_records(struct timeline *timeline)
 {
-    atomic_store(&timeline->writer, how);
-    bool needed =
-        atomic_load(&timeline->ending) || (how == WRITER_SLEEPS && backlog_first(&timeline->backlog) != NULL);
-    if (!needed)
-        futex_wait(&timeline->writer, how, deadline);
-    atomic_store(&timeline->writer, WRITER_WORKS);
+    while (!timeline->queued && !timeline->ending) {
+        timeline->sleeps = true;
+        pthread_cond_wait(&timeline->queue_filled, &timeline->queue_lock);
+    }
+    timeline->sleeps = false;
+}
+
+/* Until INTERVAL has passed, the queue is half full, or the end. */
+static void await_interval(struct timeline *timeline)
+{
+    int64_t deadline = clock_now() + INTERVAL;
+    struct timespec until = {.tv_sec = deadline / CLOCK_SECOND, .tv_nsec = deadline % CLOCK_SECOND};
+    int error = 0;
+    while (!error && !timeline->ending && timeline->queued < QUEUE_BYTES / 2)
+        error = pthread_cond_timedwait(&timeline->queue_filled, &timeline->queue_lock, &until);
 }
 
 static void *write_timeline(void *argument)
 {
     struct timeline *timeline = argument;
-    while (!atomic_load(&timeline->ending)) {
-        if (write_backlog(timeline))
-            rest(timeline, WRITER_NAPS, clock_now() + NAP);
-        else
-            rest(timeline, WRITER_SLEEPS, CLOCK_NEVER);
+    pthread_mutex_lock(&timeline->queue_lock);
+    for (await_records(timeline); timeline->queued; await_records(timeline)) {
+        size_t bytes = timeline->queued;
+        char *empty = timeline->taken;
+        timeline->taken = timeline->queue;
+        timeline->queue = empty;
+        timeline->queued = 0;
+        pthread_mutex_unlock(&timeline->queue_lock);
+        write_records(timeline, bytes);
+        pthread_mutex_lock(&timeline->queue_lock);
+        await_interval(timeline);
     }
-    write_backlog(timeline);
+    pthread_mutex_unlock(&timeline->queue_lock);
     return NULL;
 }
 
@@ -218,11 +257,15 @@ static void stop(struct timeline *timeline)
     if (!timeline->running)
         return;
     atomic_store(&timeline->recording, 0);
-    atomic_store(&timeline->ending, true);
-    atomic_store(&timeline->writer, WRITER_WORKS);
-    futex_wake_all(&timeline->writer);
+    pthread_mutex_lock(&timeline->queue_lock);
+    timeline->ending = true;
+    pthread_cond_signal(&timeline->queue_filled);
+    pthread_mutex_unlock(&timeline->queue_lock);
     pthread_join(timeline->thread, NULL);
-    uint64_t dropped = atomic_exchange(&timeline->backlog.dropped, 0);
+    pthread_mutex_lock(&timeline->queue_lock);
+    uint64_t dropped = timeline->dropped;
+    timeline->dropped = 0;
+    pthread_mutex_unlock(&timeline->queue_lock);
     trace_finish(&timeline->trace, clock_now(), dropped);
     append(timeline);
     if (dropped)
@@ -257,7 +300,7 @@ static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_
     timeline->error = 0;
     timeline->recordings++;
     trace_init(&timeline->trace, start);
-    atomic_store(&timeline->ending, false);
+    timeline->ending = false; /* no writer runs */
     int error = thread_start(&timeline->thread, write_timeline, timeline);
     if (!error)
         return HVD_OK;

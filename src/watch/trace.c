@@ -3,12 +3,79 @@
 #include "watch/trace.h"
 
 #include "base/settings.h"
+#include "base/status.h"
+#include "base/thread.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+void text_add(struct wire_writer *text, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length > 0 && wire_reserve(text, text->length + (size_t)length + 1)) {
+        vsnprintf((char *)text->bytes + text->length, (size_t)length + 1, format, again);
+        text->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+/* Bytes of the well-formed UTF-8 character at the start, 0 when there is none: neither overlong forms, nor
+ * surrogates, nor anything above U+10FFFF. */
+static size_t character_length(const unsigned char *bytes, size_t length)
+{
+    size_t whole = *bytes < 0x80   ? 1
+                   : *bytes < 0xc0 ? 0
+                   : *bytes < 0xe0 ? 2
+                   : *bytes < 0xf0 ? 3
+                   : *bytes < 0xf8 ? 4
+                                   : 0;
+    uint32_t character = whole < 2 ? *bytes : *bytes & 0x7fu >> whole;
+    if (whole > length)
+        return 0;
+    for (size_t i = 1; i < whole; i++) {
+        if ((bytes[i] & 0xc0) != 0x80)
+            return 0;
+        character = character << 6 | (bytes[i] & 0x3f);
+    }
+    bool overlong = character < (whole == 2 ? 0x80u : whole == 3 ? 0x800u : whole == 4 ? 0x10000u : 0);
+    bool surrogate = character >> 11 == 0xd800 >> 11;
+    return overlong || surrogate || character > 0x10ffff ? 0 : whole;
+}
+
+void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length)
+{
+    while (length) {
+        size_t step = character_length((const unsigned char *)bytes, length);
+        if (!step)
+            text_add(text, "\\ufffd");
+        else if (*bytes == '"' || *bytes == '\\')
+            text_add(text, "\\%c", *bytes);
+        else if ((unsigned char)*bytes < 0x20 || *bytes == 0x7f)
+            text_add(text, "\\u%04x", (unsigned)*bytes);
+        else
+            text_add(text, "%.*s", (int)step, bytes);
+        step = step ? step : 1;
+        bytes += step;
+        length -= step;
+    }
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------- */
 
 enum state { STATE_IDLE, STATE_NEGOTIATED, STATE_RUNS /* and an activity inside it */ };
 
@@ -272,4 +339,70 @@ void trace_finish(struct trace *trace, int64_t time, uint64_t dropped)
     text_add(&trace->out,
              ",\"pid\":0,\"name\":\"DROPPED_RECORDS\",\"s\":\"g\",\"args\":{\"count\":%" PRIu64 "}}",
              dropped);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+static char closing[] = "\n]\n";
+
+/* Text and bracket in one call: a killed process leaves both or neither. A short write (full disk) is tried
+ * again for its errno. */
+static int write_closed(const struct trace_file *file, const void *text, size_t length)
+{
+    size_t whole = length + sizeof closing - 1, done = 0;
+    int error = 0;
+    struct held_signals held = signals_hold();
+    while (!error && done < whole) {
+        size_t skipped = done > length ? done - length : 0, taken = done - skipped;
+        struct iovec parts[] = {{(char *)text + taken, length - taken},
+                                {closing + skipped, sizeof closing - 1 - skipped}};
+        ssize_t written = pwritev(file->descriptor, parts, 2, file->end + (off_t)done);
+        if (written < 0 && errno != EINTR)
+            error = errno;
+        done += written > 0 ? (size_t)written : 0;
+    }
+    signals_release(&held);
+    return error;
+}
+
+/* A short write left half of an element. The bytes up to here were on the disk before, so this needs no
+ * room; should it fail nevertheless, there is nothing more to do. */
+static void restore(const struct trace_file *file)
+{
+    ssize_t written = pwrite(file->descriptor, closing, sizeof closing - 1, file->end);
+    if (written == sizeof closing - 1 && ftruncate(file->descriptor, file->end + written))
+        return;
+}
+
+hvd_code trace_file_open(struct trace_file *file, const char *path, const char *element, hvd_status *status)
+{
+    *file = (struct trace_file){.descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    if (file->descriptor < 0)
+        return status_set_errno(status, errno, "can't open the timeline file %s", path);
+    int error = write_closed(file, "[\n", 2);
+    file->end = 2;
+    if (!error)
+        error = write_closed(file, element, strlen(element));
+    file->end += (off_t)strlen(element);
+    if (!error)
+        return HVD_OK;
+    trace_file_close(file);
+    return status_set_errno(status, error, "can't write the timeline file %s", path);
+}
+
+int trace_file_append(struct trace_file *file, const void *text, size_t length)
+{
+    int error = write_closed(file, text, length);
+    if (error)
+        restore(file);
+    else
+        file->end += (off_t)length;
+    return error;
+}
+
+void trace_file_close(struct trace_file *file)
+{
+    if (file->descriptor >= 0)
+        close(file->descriptor);
+    file->descriptor = -1;
 }

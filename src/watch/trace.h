@@ -1,13 +1,18 @@
-/* trace.h - records of events to elements of a Chrome trace (docs/timeline.md). Knows what is open on every
- * tensor, so begin and end belong together whatever was left out. One thread at a time. */
+/* trace.h - from records of events to a file in Chrome's trace format (docs/timeline.md): elements, their
+ * JSON, and a file that is complete after every write. Begin and end of a tensor's elements match even where
+ * records were dropped. One thread at a time. */
 #ifndef HVD_WATCH_TRACE_H
 #define HVD_WATCH_TRACE_H
 
 #include "base/map.h"
+#include "base/wire.h"
+#include "horovod.h"
 #include "watch/event.h"
-#include "watch/text.h"
 
-/* An event as it waits to be written: what the engine's structs said, copied. */
+#include <stddef.h>
+#include <sys/types.h>
+
+/* An event in the queue: a copy of what it pointed to. */
 struct record {
     enum event_kind kind;
     unsigned recording; /* which of the timeline's */
@@ -39,7 +44,33 @@ void trace_head(struct wire_writer *text);
 
 void trace_add(struct trace *trace, const struct record *record);
 
-/* Ends what is open at this time, and says how many records are missing, if any are. */
+/* Ends what is open at this time, and adds the number of dropped records, if any were. */
 void trace_finish(struct trace *trace, int64_t time, uint64_t dropped);
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+void text_add(struct wire_writer *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* As the inside of a JSON string: quotes, backslashes and control characters escaped; what is not UTF-8
+ * becomes U+FFFD. */
+void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length);
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+/* The file holds a whole JSON array after every write: each one overwrites the closing bracket of the one
+ * before. */
+struct trace_file {
+    int descriptor;
+    off_t end; /* where the closing bracket stands */
+};
+
+/* Makes the file, or empties it, and writes the first element. */
+hvd_code trace_file_open(struct trace_file *file, const char *path, const char *element, hvd_status *status);
+
+/* Appends `text`, which is elements that each have a comma in front. Returns 0, or the errno; then the file
+ * is still what it was before. */
+int trace_file_append(struct trace_file *file, const void *text, size_t length);
+
+void trace_file_close(struct trace_file *file);
 
 #endif

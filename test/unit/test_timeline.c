@@ -1,117 +1,19 @@
-/* test_timeline.c - the timeline without an engine: the queue between driver and writer, the text that comes
- * out for any order of events and any name, and files that can't be written. */
+/* test_timeline.c - the timeline without an engine: the text that comes out for any order of events and any
+ * name, files that can't be written, and the queue before the writer thread. */
 #include "test.h"
 #include "watch/timeline.h"
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "watch/backlog.h"
-#include "watch/text.h"
 #include "watch/trace.h"
-#include "watch/trace_file.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-/* ---- backlog ----------------------------------------------------------------------------------------- */
-
-static bool put(struct backlog *backlog, const char *word)
-{
-    char *record = backlog_reserve(backlog, strlen(word) + 1);
-    if (!record)
-        return false;
-    strcpy(record, word);
-    backlog_commit(backlog);
-    return true;
-}
-
-static void take(struct backlog *backlog, const char *word)
-{
-    assert_string_equal(backlog_first(backlog), word);
-    backlog_drop(backlog);
-}
-
-TEST(test_backlog_keeps_the_order_around_its_end)
-{
-    struct backlog backlog;
-    assert_true(backlog_init(&backlog, 128));
-    assert_null(backlog_first(&backlog));
-    for (int round = 0; round < 100; round++) {
-        assert_true(put(&backlog, "a"));
-        assert_true(put(&backlog, "some longer record that fills it"));
-        take(&backlog, "a");
-        assert_true(put(&backlog, "third"));
-        take(&backlog, "some longer record that fills it");
-        take(&backlog, "third");
-        assert_null(backlog_first(&backlog));
-    }
-    assert_int_equal(atomic_load(&backlog.dropped), 0);
-    backlog_fini(&backlog);
-}
-
-TEST(test_backlog_counts_what_it_drops)
-{
-    struct backlog backlog;
-    assert_true(backlog_init(&backlog, 64));
-    assert_false(backlog_is_half_full(&backlog));
-    for (int i = 0; i < 4; i++)
-        assert_true(put(&backlog, "seven b"));
-    assert_true(backlog_is_half_full(&backlog));
-    assert_false(put(&backlog, "one too many"));
-    assert_false(put(&backlog, "and a record that is longer than all of the memory of this backlog"));
-    assert_int_equal(atomic_load(&backlog.dropped), 2);
-    for (int i = 0; i < 4; i++)
-        take(&backlog, "seven b");
-    assert_true(put(&backlog, "fits again"));
-    take(&backlog, "fits again");
-    backlog_fini(&backlog);
-}
-
-enum { NUMBERS = 200000 };
-
-static void *put_numbers(void *argument)
-{
-    for (uint32_t i = 0; i < NUMBERS;) {
-        size_t words = 1 + i % 9;
-        uint32_t *record = backlog_reserve(argument, words * sizeof *record);
-        if (!record) {
-            sched_yield();
-            continue;
-        }
-        record[0] = record[words - 1] = i++;
-        backlog_commit(argument);
-    }
-    return NULL;
-}
-
-TEST(test_backlog_between_two_threads)
-{
-    struct backlog backlog;
-    pthread_t thread;
-    assert_true(backlog_init(&backlog, 1024));
-    assert_int_equal(pthread_create(&thread, NULL, put_numbers, &backlog), 0);
-    int64_t deadline = clock_after(60);
-    for (uint32_t i = 0; i < NUMBERS;) {
-        const uint32_t *record = backlog_first(&backlog);
-        if (!record) {
-            assert_true(clock_now() < deadline);
-            sched_yield();
-            continue;
-        }
-        assert_int_equal(record[0], i);
-        assert_int_equal(record[i % 9], i);
-        backlog_drop(&backlog);
-        i++;
-    }
-    pthread_join(thread, NULL);
-    backlog_fini(&backlog);
-}
 
 /* ---- escapes ----------------------------------------------------------------------------------------- */
 
