@@ -1,6 +1,6 @@
 /* apply.c - every rank carries out the decisions of the root, in their order. Called with the progress lock
  * held. */
-#include "coordinate/join.h"
+#include "coordinate/state.h"
 
 #include "base/pool.h"
 #include "base/status.h"

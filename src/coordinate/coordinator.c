@@ -1,7 +1,6 @@
 /* coordinator.c - life, submissions and reports of a coordinator; see coordinator.h. Called with the progress
  * lock held. */
-#include "coordinate/join.h"
-#include "coordinate/stall.h"
+#include "coordinate/state.h"
 
 #include "base/pool.h"
 #include "base/status.h"

@@ -1,7 +1,7 @@
 /* decide.c - the root's part: judges requests that every rank has submitted, composes batches, keeps the
  * cache within its capacity. Decisions are written as a message, sent, and then carried out from it here as
  * everywhere else (docs/coordination.md, "Batches"). Called with the progress lock held. */
-#include "coordinate/join.h"
+#include "coordinate/state.h"
 
 #include "base/pool.h"
 #include "base/status.h"

@@ -1,5 +1,6 @@
-/* join.c - see join.h. Until the first join this costs one comparison per name. */
-#include "coordinate/join.h"
+/* join.c - ranks that have no more data count as ready for every name until all ranks have joined
+ * (docs/coordination.md, "Join"). Until the first join this costs one comparison per name. */
+#include "coordinate/state.h"
 
 #include "base/status.h"
 #include "base/types.h"

@@ -1,11 +1,147 @@
-/* mismatch.c - the error text of a round that failed because requests of one name differ. No state. */
+/* mismatch.c - error texts: the first field in which two signatures differ, and a round that failed because
+ * the requests of one name differ. No state; any thread. */
 #include "coordinate/state.h"
 
 #include "base/status.h"
 #include "base/types.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- two signatures ------------------------------------------------------------------------------------ */
+
+struct diff_out {
+    char *what, *a, *b;
+    size_t capacity;
+};
+
+/* All of these: false when the two are equal, and nothing is written. */
+static bool diff_text(struct diff_out *to, const char *what, const char *a, const char *b)
+{
+    if (strcmp(a, b) == 0)
+        return false;
+    snprintf(to->what, to->capacity, "%s", what);
+    snprintf(to->a, to->capacity, "%s", a);
+    snprintf(to->b, to->capacity, "%s", b);
+    return true;
+}
+
+static bool diff_integer(struct diff_out *to, const char *what, int a, int b)
+{
+    char texts[2][16];
+    snprintf(texts[0], sizeof texts[0], "%d", a);
+    snprintf(texts[1], sizeof texts[1], "%d", b);
+    return diff_text(to, what, texts[0], texts[1]);
+}
+
+static bool diff_real(struct diff_out *to, const char *what, double a, double b)
+{
+    char texts[2][32];
+    snprintf(texts[0], sizeof texts[0], "%.17g", a);
+    snprintf(texts[1], sizeof texts[1], "%.17g", b);
+    return diff_text(to, what, texts[0], texts[1]);
+}
+
+static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
+                         struct diff_out *to)
+{
+    /* `root` serves a broadcast and, as the id of a set, its removal; else it is 0 on both sides. */
+    if (a->operation == HVD_BROADCAST && names)
+        return diff_integer(to, "the root rank", names[a->root], names[b->root]);
+    return diff_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
+                        b->root);
+}
+
+static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
+                         struct diff_out *to)
+{
+    return diff_text(to, "the operation", hvd_operation_name(a->operation),
+                     hvd_operation_name(b->operation)) ||
+           diff_text(to, "the reduction", reduction_name(a->reduction), reduction_name(b->reduction)) ||
+           diff_real(to, "the prescale factor", a->prescale, b->prescale) ||
+           diff_real(to, "the postscale factor", a->postscale, b->postscale) ||
+           roots_differ(a, b, names, to) || diff_integer(to, "the priority", a->priority, b->priority) ||
+           diff_integer(to, "the type of device", a->device_type, b->device_type) ||
+           diff_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
+                     b->grouped ? "a group" : "a single tensor") ||
+           diff_integer(to, "the number of tensors", a->count, b->count);
+}
+
+/* "[2, 3]", or "[*, 3]" where the first extent is the rank's own. */
+static void write_shape(const struct signature_head *head, const struct signature_tensor *tensor, char *text,
+                        size_t capacity)
+{
+    if (!head->first_dimension) {
+        shape_text(tensor->shape, tensor->ndim, text, capacity);
+        return;
+    }
+    char rest[128];
+    shape_text(tensor->shape + 1, tensor->ndim - 1, rest, sizeof rest);
+    /* Without the opening bracket of the rest. */
+    snprintf(text, capacity, "[*%s%s", tensor->ndim > 1 ? ", " : "", rest + 1);
+}
+
+static bool tensors_differ(const struct signature_head *head, const struct signature_tensor *a,
+                           const struct signature_tensor *b, int index, struct diff_out *to)
+{
+    char what[48];
+    char texts[2][160];
+    snprintf(what, sizeof what, "the type of tensor %d", index);
+    if (diff_text(to, what, hvd_dtype_name(a->dtype), hvd_dtype_name(b->dtype)))
+        return true;
+    snprintf(what, sizeof what, "the shape of tensor %d", index);
+    write_shape(head, a, texts[0], sizeof texts[0]);
+    write_shape(head, b, texts[1], sizeof texts[1]);
+    return diff_text(to, what, texts[0], texts[1]);
+}
+
+/* "[0, 1, 5]", of many only the first. */
+static void write_ranks(struct wire_reader *ranks, char *text, size_t capacity)
+{
+    *text = '\0';
+    while (!wire_done(ranks) && strlen(text) + 16 < capacity)
+        append_text(text, capacity, "%s%u", *text ? ", " : "[", (unsigned)wire_get_u32(ranks));
+    append_text(text, capacity, wire_done(ranks) ? "]" : ", ...]");
+}
+
+static bool sets_differ(struct wire_reader *a, struct wire_reader *b, struct diff_out *to)
+{
+    struct wire_reader ranks[2];
+    char texts[2][160];
+    if (!signature_read_ranks(a, &ranks[0]) || !signature_read_ranks(b, &ranks[1]))
+        return false;
+    write_ranks(&ranks[0], texts[0], sizeof texts[0]);
+    write_ranks(&ranks[1], texts[1], sizeof texts[1]);
+    return diff_text(to, "the ranks of the process set", texts[0], texts[1]);
+}
+
+void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
+                          char *value_a, char *value_b, size_t capacity)
+{
+    struct diff_out to = {what, value_a, value_b, capacity};
+    struct wire_reader readers[] = {wire_reader_of(a->bytes, a->length), wire_reader_of(b->bytes, b->length)};
+    struct signature_head heads[2];
+    if (!signature_read_head(&readers[0], &heads[0]) || !signature_read_head(&readers[1], &heads[1])) {
+        diff_text(&to, "the request", "one form", "another");
+        return;
+    }
+    if (heads_differ(&heads[0], &heads[1], names, &to))
+        return;
+    if (heads[0].operation == HVD_ADD_PROCESS_SET && sets_differ(&readers[0], &readers[1], &to))
+        return;
+    for (int i = 0; i < heads[0].count; i++) {
+        struct signature_tensor tensors[2];
+        if (!signature_read_tensor(&readers[0], &heads[0], &tensors[0]) ||
+            !signature_read_tensor(&readers[1], &heads[1], &tensors[1]))
+            break;
+        if (tensors_differ(&heads[0], &tensors[0], &tensors[1], i, &to))
+            return;
+    }
+    diff_text(&to, "the request", "one form", "another");
+}
+
+/* ---- a round ------------------------------------------------------------------------------------------- */
 
 #define TEXT_LIMIT 256
 

@@ -1,7 +1,6 @@
 /* receive.c - messages from the parent and the children. Reports count here; decisions are carried out by
  * apply.c. Called with the progress lock held. */
-#include "coordinate/join.h"
-#include "coordinate/stall.h"
+#include "coordinate/state.h"
 
 #include "base/status.h"
 
@@ -40,41 +39,6 @@ static void emit_ready(const struct coordinator *c, int child, const struct entr
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
-
-static hvd_code no_memory(hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
-}
-
-static void count_flags(struct entry *entry, const struct report *report)
-{
-    entry->round->partial |= report->partial;
-    entry->round->rootless |= report->rootless;
-    entry->round->apart |= report->apart;
-}
-
-static hvd_code count_agreed(struct coordinator *c, int child, const struct report *report,
-                             hvd_status *status)
-{
-    struct agreement *agreement = table_agreement(&c->table, report->id);
-    /* Compared with the `seen` of this very message: a child that has seen the eviction must not use the id.
-     */
-    if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
-        return status_set(status, HVD_REFUSED, "an unknown id");
-    struct entry *entry = agreement->entry;
-    if (round_has_child(entry, child))
-        return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
-    if (!table_open_round(&c->table, entry))
-        return no_memory(status);
-    stall_drop(entry, child);
-    hvd_code code = round_add_child(entry, &c->config.tree, child, agreement->form, status);
-    if (code)
-        return code;
-    count_flags(entry, report);
-    emit_ready(c, child, entry);
-    check_complete(c, entry);
-    return HVD_OK;
-}
 
 static hvd_code count_common(struct coordinator *c, int child, struct entry *entry,
                              const struct report *report, hvd_status *status)
@@ -117,22 +81,35 @@ static hvd_code count_variants(struct coordinator *c, int child, struct entry *e
     return code;
 }
 
-static hvd_code count_named(struct coordinator *c, int child, const struct report *report, hvd_status *status)
+static hvd_code count(struct coordinator *c, int child, const struct report *report, hvd_status *status)
 {
-    struct entry *entry = table_entry(&c->table, report->name, report->name_length);
+    struct agreement *agreement = NULL;
+    struct entry *entry;
+    if (report->kind == REPORT_JOINED)
+        return join_receive(c, child, report->rank, report->unnamed, status);
+    if (report->kind == REPORT_AGREED) {
+        agreement = table_agreement(&c->table, report->id);
+        /* Compared with the `seen` of this very message: a child that has seen the eviction must not use the
+         * id. */
+        if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
+            return status_set(status, HVD_REFUSED, "an unknown id");
+        entry = agreement->entry;
+    } else {
+        entry = table_entry(&c->table, report->name, report->name_length);
+    }
     if (!entry || !table_open_round(&c->table, entry))
-        return no_memory(status);
-    hvd_code code;
-    stall_drop(entry, child);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
     if (round_has_child(entry, child))
-        code = status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
-    else if (report->kind == REPORT_COMMON)
-        code = count_common(c, child, entry, report, status);
-    else
-        code = count_variants(c, child, entry, report, status);
+        return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
+    stall_drop(entry, child);
+    hvd_code code = agreement ? round_add_child(entry, &c->config.tree, child, agreement->form, status)
+                    : report->kind == REPORT_COMMON ? count_common(c, child, entry, report, status)
+                                                    : count_variants(c, child, entry, report, status);
     if (code)
         return code;
-    count_flags(entry, report);
+    entry->round->partial |= report->partial;
+    entry->round->rootless |= report->rootless;
+    entry->round->apart |= report->apart;
     emit_ready(c, child, entry);
     check_complete(c, entry);
     return HVD_OK;
@@ -152,15 +129,6 @@ static void update_seen(struct coordinator *c, int child, uint64_t seen)
             seen = c->children[i].seen;
     }
     table_forget_retired(&c->table, seen);
-}
-
-static hvd_code count(struct coordinator *c, int child, const struct report *report, hvd_status *status)
-{
-    if (report->kind == REPORT_AGREED)
-        return count_agreed(c, child, report, status);
-    if (report->kind == REPORT_JOINED)
-        return join_receive(c, child, report->rank, report->unnamed, status);
-    return count_named(c, child, report, status);
 }
 
 static hvd_code receive_reports(struct coordinator *c, int child, struct wire_reader *reader,

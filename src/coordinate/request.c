@@ -3,7 +3,7 @@
  * Layout: operation, reduction, type, device (u8 each; type only where it is reduced), root (u32), prescale,
  * postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32), and per tensor
  * type, dimensions (u8 each) and extents (u64), the first left out where it may differ by rank. */
-#include "coordinate/signature.h"
+#include "coordinate/request.h"
 
 #include "base/status.h"
 #include "base/types.h"

@@ -1,10 +1,9 @@
-/* stall.c - see stall.h. Every node checks its open rounds some times per period. A round that waits is
- * reported to the parent after a quarter of the period and every quarter again, so that the root has the
- * details when it warns. */
-#include "coordinate/stall.h"
+/* stall.c - names that some ranks have submitted and others have not (docs/coordination.md, "Stalls"). Every
+ * node checks its open rounds some times per period. A round that waits is reported to the parent after a
+ * quarter of the period and every quarter again, so that the root has the details when it warns. */
+#include "coordinate/state.h"
 
 #include "base/status.h"
-#include "coordinate/join.h"
 
 #include <stdlib.h>
 
@@ -28,20 +27,6 @@ static int64_t report_interval(const struct coordinator *c)
 int64_t stall_next(const struct coordinator *c)
 {
     return c->table.open && period(c) ? c->stall_checked + period(c) / CHECKS_PER_PERIOD : INT64_MAX;
-}
-
-void stall_drop(struct entry *entry, int child)
-{
-    struct stall_report **at = entry->round ? &entry->round->stalls : NULL;
-    while (at && *at) {
-        struct stall_report *stall = *at;
-        if (child >= 0 && stall->child != child) {
-            at = &stall->next;
-            continue;
-        }
-        *at = stall->next;
-        free(stall);
-    }
 }
 
 /* ---- reports of children --------------------------------------------------------------------------- */

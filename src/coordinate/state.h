@@ -8,7 +8,6 @@
 
 #include "coordinate/coordinator.h"
 #include "coordinate/message.h"
-#include "coordinate/round.h"
 #include "coordinate/table.h"
 
 /* Long batches that run at the root at the same time: one moves data while the next one starts. Beside them
@@ -150,5 +149,49 @@ hvd_code close_advance(struct coordinator *c,
 void close_end(struct coordinator *c);      /* SHUTDOWN_ACK */
 /* Fails, and sends an abort to all neighbours but `except`. */
 void fail(struct coordinator *c, int except, const hvd_status *cause);
+
+/* ---- join.c: ranks that have no more data count as ready until all have joined ------------------------- */
+
+/* This rank joins with this request. */
+hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status);
+
+/* A rank in the subtree of a child has joined, after so many unnamed submissions. */
+hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed,
+                      hvd_status *status);
+
+/* Reporters that have neither reported in this round nor joined with their whole subtree. */
+int join_missing(const struct coordinator *c, const struct entry *entry);
+
+/* A round has completed without some of its reporters, which have joined: sets `partial`, and `rootless` if
+ * the root of the broadcast is among them. */
+void join_mark_partial(const struct coordinator *c, struct entry *entry);
+
+/* At the root: the rank has joined. */
+bool join_has(const struct coordinator *c, int rank);
+
+/* The whole subtree of a child has joined. */
+bool child_is_absent(const struct coordinator *c, int child);
+
+/* At the root: false, with the reason in `text`, when ranks that have joined make this round impossible. */
+bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
+
+/* At the root, before the text of a mismatch is made: removes joined ranks from the variants, in which a
+ * subtree is counted as a whole. */
+void join_exclude(const struct coordinator *c, struct entry *entry);
+
+/* At the root: all ranks have joined and nothing is left to run. */
+bool join_is_over(const struct coordinator *c);
+
+/* Applies the decision that ends it: all ranks submit again. */
+void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
+
+/* ---- stall.c: names that some ranks have submitted and others have not --------------------------------- */
+
+/* Looks for names that have waited too long: reports them to the parent, at the root to the owner; after
+ * stall_shutdown_time the root gives up. Does nothing before stall_next. */
+hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
+int64_t stall_next(const struct coordinator *c);
+
+hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status);
 
 #endif

@@ -2,10 +2,76 @@
 #include "coordinate/table.h"
 
 #include "base/status.h"
-#include "coordinate/round.h"
-#include "coordinate/stall.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- forms --------------------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const struct signature *signature)
+{
+    return sizeof(struct form) + signature->length;
+}
+
+static hvd_code check(struct form *form, int size, hvd_status *status)
+{
+    if (!signature_summarize(&form->signature, &form->summary))
+        return status_set(status, HVD_INVALID_ARGUMENT, "a request is malformed");
+    if (form->summary.operation == HVD_BROADCAST && form->summary.root >= size)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "broadcast: the root rank %d is outside the job, whose ranks are 0 to %d",
+                          (int)form->summary.root, size - 1);
+    return HVD_OK;
+}
+
+static hvd_code create(struct form_store *store, const struct signature *signature, int size,
+                       struct form **form, hvd_status *status)
+{
+    size_t bytes = bytes_of(signature);
+    struct form *created = pool_take(&store->pool, bytes);
+    hvd_code code = created ? HVD_OK : HVD_OUT_OF_MEMORY;
+    if (created) {
+        /* A copy: the given bytes may lie in a message or in a request that ends first. */
+        *created = (struct form){1, store, {created->bytes, signature->length}, {0}};
+        memcpy(created->bytes, signature->bytes, signature->length);
+        code = check(created, size, status);
+        if (!code && !map_put(&store->map, created->bytes, signature->length, created))
+            code = HVD_OUT_OF_MEMORY;
+    }
+    if (code == HVD_OUT_OF_MEMORY)
+        status_set(status, code, "out of memory for a request of %u bytes", (unsigned)signature->length);
+    if (code)
+        pool_give(&store->pool, created, bytes);
+    else
+        *form = created;
+    return code;
+}
+
+hvd_code form_find(struct form_store *store, const struct signature *signature, int size, struct form **form,
+                   hvd_status *status)
+{
+    struct form *known = map_get(&store->map, signature->bytes, signature->length);
+    if (!known)
+        return create(store, signature, size, form, status);
+    *form = form_share(known);
+    return HVD_OK;
+}
+
+struct form *form_share(struct form *form)
+{
+    form->references++;
+    return form;
+}
+
+void form_release(struct form *form)
+{
+    if (!form || --form->references)
+        return;
+    map_remove(&form->store->map, form->bytes, form->signature.length);
+    pool_give(&form->store->pool, form, bytes_of(&form->signature));
+}
+
+/* ---- names and rounds ---------------------------------------------------------------------------------- */
 
 static size_t entry_bytes(uint32_t name_length)
 {
@@ -54,7 +120,10 @@ void table_close_round(struct table *table, struct entry *entry)
     if (!entry->round)
         return;
     stall_drop(entry, -1);
-    round_clear(entry->round);
+    form_release(entry->round->common);
+    if (entry->round->variants)
+        variants_release(entry->round->variants);
+    free(entry->round->variants);
     pool_give(&table->pool, entry->round, round_bytes(table));
     entry->round = NULL;
     table->open--;
@@ -178,4 +247,133 @@ void table_free(struct table *table)
     pool_fini(&table->forms.pool);
     pool_fini(&table->pool);
     *table = (struct table){0};
+}
+
+/* ---- counting in an open round ------------------------------------------------------------------------- */
+
+bool round_has_child(const struct entry *entry, int child)
+{
+    return entry->round && (entry->round->reported[child / 64] >> (child % 64) & 1);
+}
+
+void variants_release(struct variants *variants)
+{
+    for (int i = 0; i < variants->count; i++)
+        form_release(variants->list[i].form);
+    variants->count = 0;
+}
+
+/* As long as all reports agree, a round is one form and a bit per child; ranks are stored only once they
+ * differ. These are the ranks of all reports so far. */
+static void write_reported(const struct entry *entry, const struct tree_node *tree, struct rank_set *ranks)
+{
+    if (entry->round->own)
+        rank_set_add(ranks, tree->rank, tree->rank);
+    for (int i = 0; i < tree->child_count; i++) {
+        if (round_has_child(entry, i))
+            rank_set_add(ranks, tree->children[i], tree_child_last(tree, i));
+    }
+}
+
+static void add_variant(struct variants *variants, struct form *form, const struct rank_set *ranks)
+{
+    for (int i = 0; i < variants->count; i++) {
+        if (variants->list[i].form == form) {
+            rank_set_merge(&variants->list[i].ranks, ranks);
+            return;
+        }
+    }
+    if (variants->count == VARIANT_LIMIT) {
+        variants->others = true;
+        return;
+    }
+    variants->list[variants->count++] = (struct variant){form_share(form), *ranks};
+}
+
+/* From here on the round stores which ranks submitted which form. */
+static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_status *status)
+{
+    struct round *round = entry->round;
+    if (round->variants)
+        return HVD_OK;
+    round->variants = calloc(1, sizeof *round->variants);
+    if (!round->variants)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request that differs by rank");
+    if (round->common) {
+        struct rank_set ranks = {0};
+        write_reported(entry, tree, &ranks);
+        add_variant(round->variants, round->common, &ranks);
+        form_release(round->common);
+        round->common = NULL;
+    }
+    return HVD_OK;
+}
+
+static hvd_code add_form(struct entry *entry, const struct tree_node *tree, struct form *form, int first,
+                         int last, hvd_status *status)
+{
+    struct round *round = entry->round;
+    /* Equal forms have equal addresses. */
+    if (!round->common && !round->variants) {
+        round->common = form_share(form);
+    } else if (round->variants || round->common != form) {
+        hvd_code code = differ(entry, tree, status);
+        if (code)
+            return code;
+        struct rank_set ranks = {0};
+        rank_set_add(&ranks, first, last);
+        add_variant(round->variants, form, &ranks);
+    }
+    round->missing--;
+    return HVD_OK;
+}
+
+void stall_drop(struct entry *entry, int child)
+{
+    struct stall_report **at = entry->round ? &entry->round->stalls : NULL;
+    while (at && *at) {
+        struct stall_report *stall = *at;
+        if (child >= 0 && stall->child != child) {
+            at = &stall->next;
+            continue;
+        }
+        *at = stall->next;
+        free(stall);
+    }
+}
+
+static void mark_child(struct entry *entry, int child)
+{
+    entry->round->reported[child / 64] |= UINT64_C(1) << (child % 64);
+}
+
+hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
+                       hvd_status *status)
+{
+    hvd_code code = add_form(entry, tree, form, tree->rank, tree->rank, status);
+    entry->round->own = !code;
+    return code;
+}
+
+hvd_code round_add_child(struct entry *entry, const struct tree_node *tree, int child, struct form *form,
+                         hvd_status *status)
+{
+    hvd_code code = add_form(entry, tree, form, tree->children[child], tree_child_last(tree, child), status);
+    if (!code)
+        mark_child(entry, child);
+    return code;
+}
+
+hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, int child,
+                            const struct variants *variants, hvd_status *status)
+{
+    hvd_code code = differ(entry, tree, status);
+    if (code)
+        return code;
+    for (int i = 0; i < variants->count; i++)
+        add_variant(entry->round->variants, variants->list[i].form, &variants->list[i].ranks);
+    entry->round->variants->others |= variants->others;
+    entry->round->missing--;
+    mark_child(entry, child);
+    return HVD_OK;
 }

@@ -1,5 +1,5 @@
 /* table.h - the names of one coordinator: the agreed form with its id, this rank's own request, and the count
- * of reporters in the present round. Called with the progress lock held.
+ * of reporters in the present round (docs/coordination.md, "Counting"). Called with the progress lock held.
  *
  * An agreement that was evicted stays readable until all children have seen the eviction, because ids that
  * they sent before may still be on their way (docs/coordination.md, "Crossing"). */
@@ -9,8 +9,34 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include "coordinate/coordinator.h"
-#include "coordinate/form.h"
 #include "coordinate/ranks.h"
+#include "coordinate/request.h"
+#include "coordinate/tree.h"
+
+/* ---- forms: interned signatures, reference-counted ----------------------------------------------------- */
+
+/* Shared by rounds and agreements of any number of names. A coordinator has each signature only once, so
+ * equal forms have equal addresses. */
+struct form_store {
+    struct map map; /* by signature */
+    struct pool pool;
+};
+
+struct form {
+    int references;
+    struct form_store *store;
+    struct signature signature; /* `bytes` */
+    struct signature_summary summary;
+    uint8_t bytes[];
+};
+
+/* The one that is there, or a new one. HVD_INVALID_ARGUMENT: it is no signature of a set of `size` ranks. */
+hvd_code form_find(struct form_store *store, const struct signature *signature, int size, struct form **form,
+                   hvd_status *status);
+struct form *form_share(struct form *form);
+void form_release(struct form *form); /* NULL is fine */
+
+/* ---- names, rounds and agreements ---------------------------------------------------------------------- */
 
 struct entry;
 
@@ -39,6 +65,14 @@ struct variants {
     int count;
     bool others; /* there are more kinds */
     struct variant list[VARIANT_LIMIT];
+};
+
+/* A child's report of a stalled name: the missing ranks of its subtree. */
+struct stall_report {
+    int child;
+    int64_t waited; /* by then */
+    struct rank_set missing;
+    struct stall_report *next;
 };
 
 enum round_phase {
@@ -114,5 +148,23 @@ void table_touch(struct table *table, struct agreement *agreement); /* it was us
 void table_evict(struct table *table, struct agreement *agreement, uint64_t decision);
 /* Every child has seen this decision: forgets what ended up to there. */
 void table_forget_retired(struct table *table, uint64_t seen_by_all);
+
+/* ---- counting in an open round ------------------------------------------------------------------------- */
+
+/* All in the entry's open round. This rank submits `form`. */
+hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
+                       hvd_status *status);
+/* The whole subtree of a child has submitted `form`. */
+hvd_code round_add_child(struct entry *entry, const struct tree_node *tree, int child, struct form *form,
+                         hvd_status *status);
+/* The subtree of a child has submitted different forms, which are shared, not taken over. */
+hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, int child,
+                            const struct variants *variants, hvd_status *status);
+
+bool round_has_child(const struct entry *entry, int child);
+void variants_release(struct variants *variants); /* the forms only */
+
+/* Drops the stall report of one child (-1: of all) from a round, if there is one. */
+void stall_drop(struct entry *entry, int child);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "coordinate/signature.h"
+#include "coordinate/request.h"
 #include "device/identity.h"
 #include "engine/context.h"
 
