@@ -1,7 +1,6 @@
-/* check_build.c - what this build can do, in the layout that scripts know from Horovod. Frameworks are no
- * part of the build, so what counts is whether the Python that ranks would be started with has them: it is
- * asked. */
-#include "check_build.h"
+/* check_build.c - the text of --check-build, in Horovod's layout, which scripts parse. Frameworks are not
+ * part of the build: the Python that ranks would be started with is queried for them. */
+#include "options.h"
 
 #include "base/status.h"
 #include "horovod.h"
@@ -24,7 +23,7 @@ static const char program[] = "import importlib.util as u, sys; print(sys.execut
 #define FRAMEWORKS (sizeof frameworks / sizeof *frameworks)
 
 /* Fills `found` and the path of the Python that answered; without one nothing is found. */
-static void ask_python(char *python, size_t capacity, bool found[FRAMEWORKS])
+static void query_python(char *python, size_t capacity, bool found[FRAMEWORKS])
 {
     char line[1024], question[1024];
     /* For the shell: neither the program nor the names of modules hold a single quote. */
@@ -52,7 +51,7 @@ void check_build_print(void)
 {
     char python[1024] = "";
     bool found[FRAMEWORKS] = {false};
-    ask_python(python, sizeof python, found);
+    query_python(python, sizeof python, found);
     printf("Horovod v%s:\n\nAvailable Frameworks:\n", hvd_version());
     for (size_t i = 0; i < FRAMEWORKS; i++)
         print_row(found[i], frameworks[i].name);

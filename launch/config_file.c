@@ -1,5 +1,5 @@
 /* config_file.c - the YAML file: `name: value` at the top, or in sections, `section: {name: value}`. */
-#include "config_file.h"
+#include "options.h"
 
 #include "base/status.h"
 
@@ -33,7 +33,7 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
         return config_error(config, value, key, "must be a single value", status);
     const char *text = (const char *)value->data.scalar.value;
     snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
-    /* What the command line has said already holds, here and below. */
+    /* The command line takes precedence, here and below. */
     if (foreign && config->options->foreign[foreign - foreign_table] != FOREIGN_OPEN)
         return HVD_OK;
     if (foreign)

@@ -1,8 +1,7 @@
-/* foreign.c - see foreign.h. */
-#include "foreign.h"
+/* foreign.c - options of Horovod's that are no setting of ours, by the rows of foreign.def. */
+#include "options.h"
 
 #include "base/status.h"
-#include "options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +74,7 @@ static bool is_switch(const struct foreign *foreign)
     return foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE;
 }
 
-/* The rows of settings know how to read a yes or no; any of them serves. */
+/* Parsed as a boolean setting is; any row of them serves. */
 static hvd_code read_switch(const char *value, const char *source, bool *yes, hvd_status *status)
 {
     char text[2];
@@ -118,8 +117,8 @@ hvd_code foreign_take(struct options *options, const struct foreign *foreign, co
     }
 }
 
-/* The setting's own variable says more about it than another name. */
-static bool is_said_better(const struct foreign *foreign)
+/* The setting's own variable takes precedence over another name for it. */
+static bool is_overridden(const struct foreign *foreign)
 {
     const struct setting *setting = setting_by_key(foreign->setting);
     const char *value = setting ? getenv(setting->environment) : NULL;
@@ -132,13 +131,13 @@ hvd_code foreign_take_environment(struct options *options, hvd_status *status)
     for (int i = 0; !code && i < foreign_count; i++) {
         const struct foreign *foreign = &foreign_table[i];
         const char *value = *foreign->environment ? getenv(foreign->environment) : NULL;
-        if (value && *value && options->foreign[i] == FOREIGN_OPEN && !is_said_better(foreign))
+        if (value && *value && options->foreign[i] == FOREIGN_OPEN && !is_overridden(foreign))
             code = foreign_take(options, foreign, value, foreign->environment, status);
     }
     return code;
 }
 
-void foreign_tell(const struct options *options)
+void foreign_report(const struct options *options)
 {
     for (int i = 0; options->verbose && i < foreign_count; i++) {
         const struct foreign *foreign = &foreign_table[i];

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "report.h"
+#include "job.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -120,15 +120,15 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
     return code;
 }
 
-hvd_code hosts_count_ranks(const struct hosts *hosts, int64_t asked, int *ranks, hvd_status *status)
+hvd_code hosts_count_ranks(const struct hosts *hosts, int64_t wanted, int *ranks, hvd_status *status)
 {
-    if (!asked && !hosts->slots)
+    if (!wanted && !hosts->slots)
         return status_set(status, HVD_INVALID_ARGUMENT, "how many ranks? Say -np N or -H localhost:N");
-    if (hosts->slots && asked > hosts->slots)
+    if (hosts->slots && wanted > hosts->slots)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "-np %" PRId64 " asks for more ranks than the hosts have slots (%" PRId64 ")",
-                          asked, hosts->slots);
-    int64_t count = asked ? asked : hosts->slots;
+                          wanted, hosts->slots);
+    int64_t count = wanted ? wanted : hosts->slots;
     if (count > setting_by_key("size")->maximum)
         return status_set(status, HVD_INVALID_ARGUMENT, "%" PRId64 " ranks are too many for one job", count);
     *ranks = (int)count;

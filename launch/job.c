@@ -4,9 +4,6 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/status.h"
-#include "report.h"
-#include "spawn.h"
-#include "stop.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -96,7 +93,7 @@ static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal
     rank->exit_code = signal ? 128 + signal : (int)exit_code;
     report_rank_end(rank);
     stop_rest(rank);
-    /* The first failure says why; those behind it follow from it, or from our own signals. */
+    /* The first failure is the cause; later ones follow from it, or from our own signals. */
     if (rank->exit_code == 0 || job->ending)
         return;
     job->failed = rank->rank;
@@ -114,7 +111,7 @@ static void start_ranks(struct job *job)
         if (rank_start(rank, on_exit_of_rank, &status) == HVD_OK)
             continue;
         job_say(job, "%s", status.text);
-        /* 126 or 127 where the command is to blame, as a shell says it. */
+        /* 126 or 127 where the command is at fault, as in a shell. */
         job_decide(job, rank->exit_code ? rank->exit_code : 1);
         output_close(&rank->out);
         output_close(&rank->err);
@@ -156,7 +153,7 @@ static void job_loop(struct job *job)
             check_output(job, &job->ranks[i].err);
         }
     }
-    /* Their last words, perhaps without a line's end, before the report that quotes them. */
+    /* Their last output, perhaps without a line's end, before the report that quotes it. */
     for (int i = 0; i < job->size && !job->abandoned; i++) {
         output_close(&job->ranks[i].out);
         output_close(&job->ranks[i].err);

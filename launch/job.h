@@ -27,7 +27,7 @@ struct rank {
     enum rank_step step;
     int64_t deadline; /* of the step, clock_now's */
     int64_t started, ended;
-    int exit_code; /* as a shell says it: 128 + signal */
+    int exit_code; /* as in a shell: 128 + signal */
     int signal;    /* that ended it, or 0 */
     struct output out, err;
 };
@@ -64,5 +64,40 @@ void job_decide(struct job *job, int exit_code);
 
 /* One line of the launcher's own on its stderr. */
 void job_say(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- spawn.c ------------------------------------------------------------------------------------------- */
+
+/* Starts the process; `ended` is called when it has ended. When the command can't be started, rank->exit_code
+ * is a shell's: 127 not found, 126 not startable. */
+hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status);
+
+/* ---- stop.c: leave ranks time, then SIGTERM, then SIGKILL; signals to the launcher --------------------- */
+
+hvd_code stop_watch_signals(struct job *job, hvd_status *status);
+
+/* Takes every rank at least to `step`, at once; each step after it follows grace_seconds later. */
+void stop_all(struct job *job, enum rank_step step);
+
+/* Waits for what has ended and is no rank: background processes whose parents have ended. Without that they
+ * would stay in the process table while the job runs. */
+void stop_reap(struct job *job);
+
+/* The rank's process has ended: what it started gets a moment to do so, too. */
+void stop_rest(struct rank *rank);
+
+/* The ranks are gone or the output has ended: see whether there is still something to wait for. */
+void stop_tick(uv_timer_t *clock);
+
+bool stop_finished(struct job *job);
+
+/* ---- report.c: messages about ranks -------------------------------------------------------------------- */
+
+const char *report_signal_name(int signal); /* "SIGKILL"; valid until the next call */
+
+void report_job(struct job *job);                                    /* verbose: what runs where */
+void report_rank_start(struct rank *rank, char *const *environment); /* verbose */
+void report_rank_end(struct rank *rank);                             /* verbose */
+void report_failure(struct rank *rank);                              /* at once */
+void report_failure_again(struct job *job); /* at the end, where it is seen, with the last lines of stderr */
 
 #endif

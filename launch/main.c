@@ -1,9 +1,8 @@
 /* main.c - horovodrun: starts a command as the ranks of one job. */
 #include "base/log.h"
 #include "base/status.h"
-#include "check_build.h"
-#include "config_file.h"
 #include "job.h"
+#include "options.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 
 #define EXIT_USAGE 2
 
-/* Command line over config file over environment. What is wrong is said here, once, not by every rank,
+/* Command line over config file over environment. Errors are reported here, once, not by every rank,
  * though most of it is for them: environment_of hands it on. */
 static hvd_code take_settings(struct options *options, struct settings *settings, hvd_status *status)
 {
@@ -72,7 +71,7 @@ static int run_command(struct options *options, struct guard *guard)
     if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &size, &status)) {
         exit_code = usage_error(&status);
     } else {
-        foreign_tell(options);
+        foreign_report(options);
         exit_code = run_job(options, &settings, &hosts, size, guard);
     }
     settings_free(&settings);

@@ -1,9 +1,50 @@
-/* options.h - horovodrun's command line: what was asked for, and the rows from which --help is printed. */
+/* options.h - horovodrun's command line, config file and compatibility options, the rows from which they are
+ * parsed and --help is printed, and the other texts of information. One thread. */
 #ifndef HVD_LAUNCH_OPTIONS_H
 #define HVD_LAUNCH_OPTIONS_H
 
 #include "base/settings.h"
-#include "foreign.h"
+#include "horovod.h"
+
+#include <stdbool.h>
+
+/* ---- options of Horovod's that are no setting of ours: see foreign.def --------------------------------- */
+
+struct options;
+
+enum foreign_kind { FOREIGN_SWITCH, FOREIGN_CHOICE, FOREIGN_NUMBER, FOREIGN_PAIR, FOREIGN_WORD };
+enum foreign_effect { FOREIGN_NEEDLESS, FOREIGN_REFUSED, FOREIGN_SAME, FOREIGN_OPPOSITE };
+
+/* What the user has given. */
+enum foreign_answer { FOREIGN_OPEN, FOREIGN_NO, FOREIGN_YES };
+
+/* One row; the columns are explained in foreign.def. */
+struct foreign {
+    const char *shorter, *name, *argument;
+    enum foreign_kind kind;
+    double minimum, maximum;
+    const char *config_key, *environment;
+    enum foreign_effect effect;
+    const char *setting, *text;
+};
+
+extern const struct foreign foreign_table[];
+extern const int foreign_count;
+
+const struct foreign *foreign_by_flag(const char *flag);      /* without dashes; NULL when there is none */
+const struct foreign *foreign_by_config_key(const char *key); /* NULL when there is none */
+
+/* Checks the value that `source` gives, and applies the row's effect. A switch's value is yes or no. */
+hvd_code foreign_take(struct options *options, const struct foreign *foreign, const char *value,
+                      const char *source, hvd_status *status);
+
+/* Takes the variables of the environment that the command line and the config file left open. */
+hvd_code foreign_take_environment(struct options *options, hvd_status *status);
+
+/* With --verbose: prints on stderr which given options have no effect, and why. */
+void foreign_report(const struct options *options);
+
+/* ---- options ------------------------------------------------------------------------------------------- */
 
 struct options {
     int64_t num_proc;     /* 0: not given */
@@ -14,7 +55,7 @@ struct options {
     bool timestamp;       /* in front of every line of output */
     int64_t parent;       /* ends when this process, which started it, has ended; 0: not given */
     bool verbose, help, version, check_build;
-    char **values; /* per row of setting_table: the environment's text that was asked for, or NULL */
+    char **values; /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */
     char **command;               /* ends with NULL; empty when there is none */
 };
@@ -39,7 +80,7 @@ extern const int option_count;
 hvd_code options_parse(struct options *options, char **argv, hvd_status *status);
 void options_free(struct options *options);
 
-/* Keeps what `source` asked for one setting, once it has been checked. */
+/* Checks and keeps the value that `source` gives for one setting. */
 hvd_code options_give(struct options *options, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
@@ -47,5 +88,10 @@ hvd_code options_give(struct options *options, const struct setting *setting, co
 const char *option_nearest(const char *name);
 
 void help_print(void);
+
+/* Takes from the YAML file the settings that the command line left open. */
+hvd_code config_file_read(struct options *options, const char *path, hvd_status *status);
+
+void check_build_print(void);
 
 #endif

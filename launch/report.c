@@ -1,5 +1,5 @@
-/* report.c - see report.h. */
-#include "report.h"
+/* report.c - messages of the launcher about ranks, to its stderr. */
+#include "job.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -50,7 +50,7 @@ void report_rank_start(struct rank *rank, char *const *environment)
         return;
     char text[2048] = "";
     for (char *const *entry = environment; *entry; entry++) {
-        /* All that the rank was told, but not the secret: this text is for a log. */
+        /* The rank's settings, without the secret: this text is for a log. */
         if (strncmp(*entry, "HOROVOD_", 8) == 0 && strncmp(*entry, "HOROVOD_SECRET=", 15) != 0)
             append_text(text, sizeof text, " %s", *entry);
     }

@@ -1,9 +1,9 @@
-/* stop.c - see stop.h. All signals go to process groups. */
-#include "stop.h"
+/* stop.c - ends ranks: by themselves within a time limit, then by SIGTERM, then SIGKILL; and signals to the
+ * launcher. All signals go to process groups. */
+#include "job.h"
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "report.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -157,7 +157,7 @@ static void on_interrupt(struct job *job)
         job->interrupted = clock_now();
     } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
         stop_all(job, STEP_KILL);
-        job->abandoned = !sink_idle(job->out) || !sink_idle(job->err); /* nobody reads */
+        job->abandoned = !sink_idle(job->out) || !sink_idle(job->err); /* no reader */
     }
 }
 
