@@ -309,7 +309,7 @@ static hvd_code fill(struct handshake *handshake, int fd, hvd_status *status)
         bool whole_header = handshake->in_length >= HEADER_BYTES;
         size_t body = whole_header ? handshake->in[6] | (size_t)handshake->in[7] << 8 : 0;
         size_t wanted = HEADER_BYTES + body;
-        /* Seen before a length is believed: a stranger's bytes must not make this end wait. */
+        /* Checked before the length is used: unauthenticated bytes must not make this end wait. */
         bool foreign = handshake->in_length >= MAGIC_BYTES && memcmp(handshake->in, MAGIC, MAGIC_BYTES) != 0;
         if (foreign || wanted > sizeof handshake->in || (whole_header && !body))
             return refused(handshake, "what it sends is not horovod's protocol", status);

@@ -1,5 +1,6 @@
-/* handshake.h - both ends of a new connection prove that they know the job's secret, before anything else is
- * read. Used for the rendezvous and for the links between ranks.
+/* handshake.h - mutual authentication of a new connection by challenge and response: each end sends an HMAC,
+ * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used for
+ * the rendezvous and for the links between ranks.
  *
  *   hello   initiator -> acceptor   the claim (who talks to whom about what), a nonce
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
@@ -15,8 +16,8 @@
 
 #include <stdbool.h>
 
-/* What an acceptor bears of strangers, who have not finished it: so many at once, for so long; one that is
- * younger than the grace is not dropped in favour of a newer one. */
+/* Limits of an acceptor for unauthenticated connections: so many at once, for so long; one that is younger
+ * than the grace is not dropped in favour of a newer one. */
 #define UNAUTHENTICATED_LIMIT 256
 #define UNAUTHENTICATED_TIME  (10 * CLOCK_SECOND)
 #define UNAUTHENTICATED_GRACE (CLOCK_SECOND / 2)

@@ -1,5 +1,5 @@
-/* protocol.h - what an authenticated client asks the key-value store, and what it answers: frames of a length
- * and a body. A client has one question open at a time; the next one withdraws it. */
+/* protocol.h - requests of an authenticated client to the key-value store (questions) and their answers:
+ * frames of a length and a body. A client has one question open at a time; the next one cancels it. */
 #ifndef HVD_RENDEZVOUS_PROTOCOL_H
 #define HVD_RENDEZVOUS_PROTOCOL_H
 
@@ -36,8 +36,8 @@ void answer_encode(struct wire_writer *frame, const struct answer *answer);
 bool question_decode(struct question *question, const uint8_t *body, size_t length);
 bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
 
-/* How one reads frames: `in` holds what has come of the frame so far. The bytes still missing to know more,
- * 0 when it is whole, -1 when it is longer than allowed. */
+/* For reading frames: `in` holds the received part. Returns the bytes to read next, 0 when the frame is
+ * complete, -1 when it is longer than allowed. */
 int64_t frame_missing(const struct wire_writer *in);
 #define FRAME_HEADER_BYTES 4
 
