@@ -98,7 +98,7 @@ static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduc
     return method_of(row, comm->ring_piece_bytes);
 }
 
-static void all_said_goodbye(void *owner)
+static void shutdown_is_done(void *owner)
 {
     struct comm *comm = owner;
     for (int peer = mesh_next_peer(comm->mesh, -1); peer >= 0; peer = mesh_next_peer(comm->mesh, peer))
@@ -117,7 +117,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .finish = finish_request,
         .joined = end_join,
         .choose_algorithm = choose_algorithm,
-        .closed = all_said_goodbye,
+        .closed = shutdown_is_done,
         .stalled = note_stall,
         .ready = observed(comm->context) ? note_ready : NULL,
     };

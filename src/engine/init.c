@@ -276,7 +276,8 @@ void hvd_shutdown(hvd_context *context)
     drive_notify(context);
     if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(SHUTDOWN_SECONDS), NULL))
         log_warning(context->placement.rank,
-                    "the other ranks did not say goodbye within %d s; leaving without it", SHUTDOWN_SECONDS);
+                    "the other ranks did not complete the shutdown handshake within %d s; leaving without it",
+                    SHUTDOWN_SECONDS);
     atfork_remove(&context->watch);
     drive_stop_thread(context);
     /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended

@@ -144,7 +144,7 @@ void progress_end(struct hvd_context *context, const hvd_status *cause)
     record_failure(context, cause);
     for (struct comm *comm = context->world; comm; comm = comm->next)
         comm_end(comm, cause);
-    /* A shutdown has nobody to say goodbye to any more. */
+    /* No peer is left for the shutdown handshake. */
     set_closed(context);
 }
 

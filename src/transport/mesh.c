@@ -248,11 +248,11 @@ static void describe_loss(const struct peer *peer, int error, hvd_status *cause)
                    "counts it; HOROVOD_SHM_RING_BYTES makes it smaller)",
                    who);
     } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
-        status_set(
-            cause, HVD_PEER_LOST,
-            "lost %s: its connection was closed without goodbye; it was probably killed or crashed, see "
-            "its output",
-            who);
+        status_set(cause, HVD_PEER_LOST,
+                   "lost %s: its connection was closed without the shutdown handshake; it was probably "
+                   "killed or crashed, see "
+                   "its output",
+                   who);
     } else {
         status_set_errno(cause, error, "lost %s: the connection failed", who);
         cause->code = HVD_PEER_LOST;

@@ -49,11 +49,11 @@ const char *mesh_transport_name(const struct mesh *mesh, int peer);
 #define MESH_PEER_TEXT 128
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity);
 
-/* From now on the end of this peer's connection is no loss: it said goodbye. */
+/* From now on the end of this peer's connection is no loss: the shutdown handshake is done. */
 void mesh_expect_end(struct mesh *mesh, int peer);
 
-/* The next peer whose connection has ended without goodbye, with the reason in `status` (code HVD_PEER_LOST),
- * or -1. Each is reported once. */
+/* The next peer whose connection has ended without the shutdown handshake, with the reason in `status` (code
+ * HVD_PEER_LOST), or -1. Each is reported once. */
 int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 
 /* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */

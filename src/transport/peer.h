@@ -23,7 +23,7 @@ struct peer {
     struct stores reduced;   /* likewise, what was computed from them */
     struct lending lending;  /* whose memory the one sees of the other */
     int local_index;         /* place among the peers of this host, or -1 */
-    bool expected;           /* said goodbye */
+    bool expected;           /* its end, after the shutdown handshake */
     bool lost, told;         /* told: mesh_next_lost has returned it */
     hvd_status cause;        /* of the loss; before that, the last fault while connecting */
 };
