@@ -1,10 +1,36 @@
-/* connection.h - one client's connection at the server: handshake, then question and answer. Never blocks. */
+/* connection.h - the server's side of the key-value store: the store, and one client's connection (handshake,
+ * then question and answer), which never blocks. The server's thread only. */
 #ifndef HVD_RENDEZVOUS_CONNECTION_H
 #define HVD_RENDEZVOUS_CONNECTION_H
 
+#include "base/map.h"
 #include "rendezvous/handshake.h"
 #include "rendezvous/protocol.h"
-#include "rendezvous/store.h"
+
+/* ---- keys and values, and how often each rank has joined a job; bounded -------------------------------- */
+
+#define STORE_ENTRY_LIMIT ((size_t)1 << 20)
+#define STORE_BYTES_LIMIT ((size_t)256 << 20)
+
+struct store { /* zeroed memory is a valid empty store */
+    struct map values, joins;
+    size_t bytes;
+};
+
+struct store_value {
+    const uint8_t *bytes;
+    uint32_t length;
+};
+
+void store_free(struct store *store);
+/* Adds or replaces; false when the store is full or memory is out. */
+bool store_put(struct store *store, const char *key, const void *value, uint32_t length);
+/* False when the key is not there. */
+bool store_get(const struct store *store, const char *key, struct store_value *value);
+/* How often this pair was seen before; false when the store is full or memory is out. */
+bool store_join(struct store *store, const char *job, uint32_t rank, uint32_t *before);
+
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 struct connection {
     int fd;

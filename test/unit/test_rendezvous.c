@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/socket.h"
+#include "rendezvous/connection.h"
 #include "rendezvous/protocol.h"
-#include "rendezvous/store.h"
 
 #include <netinet/in.h>
 #include <poll.h>
