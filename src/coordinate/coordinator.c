@@ -268,14 +268,6 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
-/* Memory that many names needed at once is given back. */
-static void tidy(struct coordinator *c)
-{
-    wire_reset(&c->out);
-    if (c->member_capacity > KEPT_NAMES)
-        members_free(c);
-}
-
 void coordinator_flush(struct coordinator *c, int64_t now)
 {
     hvd_status problem;
@@ -287,7 +279,10 @@ void coordinator_flush(struct coordinator *c, int64_t now)
         code = stall_check(c, now, &problem);
     if (!code)
         code = close_advance(c, &problem);
-    tidy(c);
+    /* Memory that many names needed at once is given back. */
+    wire_reset(&c->out);
+    if (c->member_capacity > KEPT_NAMES)
+        members_free(c);
     if (!code)
         return;
     hvd_status cause;

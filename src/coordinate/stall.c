@@ -60,14 +60,6 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
 
 /* ---- missing ranks --------------------------------------------------------------------------------- */
 
-static const struct stall_report *stall_of(const struct entry *entry, int child)
-{
-    const struct stall_report *stall = entry->round->stalls;
-    while (stall && stall->child != child)
-        stall = stall->next;
-    return stall;
-}
-
 static struct rank_set missing_ranks(const struct coordinator *c, const struct entry *entry)
 {
     struct rank_set missing = {0};
@@ -75,9 +67,11 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
     if (!entry->round->own && !c->join)
         rank_set_add(&missing, tree->rank, tree->rank);
     for (int i = 0; i < tree->child_count; i++) {
-        const struct stall_report *stall = stall_of(entry, i);
         if (round_has_child(entry, i) || child_is_absent(c, i))
             continue;
+        const struct stall_report *stall = entry->round->stalls;
+        while (stall && stall->child != i)
+            stall = stall->next;
         if (stall)
             rank_set_merge(&missing, &stall->missing);
         else
@@ -141,36 +135,27 @@ static hvd_code report_or_warn(struct coordinator *c, struct entry *entry, int64
     return HVD_OK;
 }
 
-static bool is_due(const struct coordinator *c, const struct entry *entry, int64_t now)
-{
-    const struct round *round = entry->round;
-    int64_t waited = waited_for(entry, now), end = c->config.stall_shutdown_time;
-    if (is_root(c) && end && waited >= end)
-        return true;
-    int64_t interval = report_interval(c);
-    return waited >= interval && (!round->warned || now - round->warned >= interval);
-}
-
-static hvd_code check_round(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
-{
-    /* Once the whole subtree has submitted it, the missing ranks are elsewhere in the tree. */
-    if (!entry->round || entry->round->phase != ROUND_COUNTING)
-        return HVD_OK;
-    if (!entry->round->since)
-        entry->round->since = now;
-    return is_due(c, entry, now) ? report_or_warn(c, entry, now, status) : HVD_OK;
-}
-
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
 {
     if ((now < stall_next(c) && !c->stall_received) || c->state != STATE_OPEN)
         return HVD_OK;
     c->stall_received = false;
+    int64_t interval = report_interval(c), end = c->config.stall_shutdown_time;
     size_t cursor = 0;
     struct entry *entry;
     hvd_code code = HVD_OK;
     c->stall_checked = now;
-    while (!code && c->state == STATE_OPEN && (entry = map_next(&c->table.names, &cursor)))
-        code = check_round(c, entry, now, status);
+    while (!code && c->state == STATE_OPEN && (entry = map_next(&c->table.names, &cursor))) {
+        struct round *round = entry->round;
+        /* Once the whole subtree has submitted it, the missing ranks are elsewhere in the tree. */
+        if (!round || round->phase != ROUND_COUNTING)
+            continue;
+        if (!round->since)
+            round->since = now;
+        int64_t waited = waited_for(entry, now);
+        bool ends = is_root(c) && end && waited >= end;
+        if (ends || (waited >= interval && (!round->warned || now - round->warned >= interval)))
+            code = report_or_warn(c, entry, now, status);
+    }
     return code;
 }

@@ -263,18 +263,6 @@ void variants_release(struct variants *variants)
     variants->count = 0;
 }
 
-/* As long as all reports agree, a round is one form and a bit per child; ranks are stored only once they
- * differ. These are the ranks of all reports so far. */
-static void write_reported(const struct entry *entry, const struct tree_node *tree, struct rank_set *ranks)
-{
-    if (entry->round->own)
-        rank_set_add(ranks, tree->rank, tree->rank);
-    for (int i = 0; i < tree->child_count; i++) {
-        if (round_has_child(entry, i))
-            rank_set_add(ranks, tree->children[i], tree_child_last(tree, i));
-    }
-}
-
 static void add_variant(struct variants *variants, struct form *form, const struct rank_set *ranks)
 {
     for (int i = 0; i < variants->count; i++) {
@@ -290,7 +278,8 @@ static void add_variant(struct variants *variants, struct form *form, const stru
     variants->list[variants->count++] = (struct variant){form_share(form), *ranks};
 }
 
-/* From here on the round stores which ranks submitted which form. */
+/* As long as all reports agree, a round is one form and a bit per child. From here on it stores which ranks
+ * submitted which form. */
 static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_status *status)
 {
     struct round *round = entry->round;
@@ -301,7 +290,12 @@ static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_st
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request that differs by rank");
     if (round->common) {
         struct rank_set ranks = {0};
-        write_reported(entry, tree, &ranks);
+        if (round->own)
+            rank_set_add(&ranks, tree->rank, tree->rank);
+        for (int i = 0; i < tree->child_count; i++) {
+            if (round_has_child(entry, i))
+                rank_set_add(&ranks, tree->children[i], tree_child_last(tree, i));
+        }
         add_variant(round->variants, round->common, &ranks);
         form_release(round->common);
         round->common = NULL;
