@@ -28,7 +28,7 @@ const struct option option_table[] = {
     {GROUP_OUTPUT, "prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),
      "Put the time in front of every line of output"},
     {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
-     "Tell what runs where, with which settings, and when it ended"},
+     "Print what runs where, with which settings, and when it ended"},
     {GROUP_INFORMATION, "cb", "check-build", "", OPTION_SWITCH, FIELD(check_build),
      "Show what this build can do, and end"},
     {GROUP_INFORMATION, "v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},

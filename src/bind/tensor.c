@@ -211,7 +211,8 @@ static bool says(PyObject *method, PyObject *object)
     return yes;
 }
 
-/* PyTorch puts conjugations and negations off, and DLPack does not tell: the memory holds another value. */
+/* PyTorch's conjugations and negations are lazy, which DLPack does not show: the memory holds another value.
+ */
 static bool is_lazy(const struct known_type *known, PyObject *object, DLDataType type)
 {
     return says(known->is_neg, object) || (type.code == DL_COMPLEX && says(known->is_conj, object));

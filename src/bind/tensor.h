@@ -30,7 +30,7 @@ void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
 
 size_t tensor_view_bytes(const struct tensor_view *view);
 
-/* Whether the object that the view was made of, whose type tells it by its exchange table, was given other
+/* Whether the object that the view was made of, whose type shows it by its exchange table, was given other
  * memory since. Runs no Python. */
 bool tensor_view_is_stale(const struct tensor_view *view, PyObject *object);
 

@@ -1,9 +1,9 @@
-/* barrier_dissemination.c - in round k every rank tells the rank 2^k further that it has heard of 2^k ranks.
+/* barrier_dissemination.c - in round k every rank sends to the rank 2^k further that it knows of 2^k ranks.
  *
- *   5 ranks     rank 0 has heard of   tells
+ *   5 ranks     rank 0 knows of       sends to
  *   round 0     0                     1
  *   round 1     4 0                   2
- *   round 2     2 3 4 0               4          hears from 1 of 3 4 0 1: all are there
+ *   round 2     2 3 4 0               4          receives 3 4 0 1 from 1: all are there
  *
  *   cost: ceil(log2(n)) steps of one byte.
  *

@@ -53,7 +53,7 @@ DIVIDE_SHORT(INT16, int16_t)
         real low = (real)1 / (real)divisor * (1 - (real)8 / ((uint64_t)1 << digits)) * (1 << half);          \
         real high = (real)1 / (real)divisor * (1 + (real)2 / ((uint64_t)1 << digits));                       \
         type by = (type)divisor;                                                                             \
-        if (divisor >> 21) { /* more than a float's digits tell apart */                                     \
+        if (divisor >> 21) { /* more than a float's digits distinguish */                                    \
             for (size_t i = 0; i < elements; i++)                                                            \
                 to[i] = from[i] / by;                                                                        \
             return;                                                                                          \
