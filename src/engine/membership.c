@@ -185,14 +185,17 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
                             hvd_status *status)
 {
     struct comm *comm = NULL;
-    hvd_status own = {.code = HVD_OK};
+    hvd_status own;
+    hvd_code code = HVD_OK;
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
-        comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
-                  &context->interrupt, &comm, &own);
+        code = comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
+                         &context->interrupt, &comm, &own);
     /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
-    if (!own.code)
-        sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
-    hvd_code code = agree_on_success(context, id, &own, status);
+    if (!code)
+        code = sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
+    if (!code)
+        status_ok(&own); /* attempts that were repeated may have left their fault */
+    code = agree_on_success(context, id, &own, status);
     if (code) {
         sets_remove(&context->sets, id);
         comm_close(comm);

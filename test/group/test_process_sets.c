@@ -6,6 +6,7 @@
 #include "group.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -345,6 +346,62 @@ static void pairs_without_a_link(struct member *member)
         check_sum(member, ids[1], "y", (int32_t[]){0, 3, 4}, 3);
     check_allreduce_works(member, "end");
 }
+
+/* ---- a member that is late ----------------------------------------------------------------------------- */
+
+/* More than the calls, every INTERRUPT_INTERVAL, while the first look for a record waits. */
+enum { LATE_CALLS = 6 };
+
+struct lateness {
+    atomic_bool held; /* rank 1 is in its interrupt function */
+    atomic_int calls; /* of rank 0's interrupt function */
+};
+
+static int count_calls(void *argument)
+{
+    struct lateness *lateness = argument;
+    atomic_fetch_add(&lateness->calls, 1);
+    return 0;
+}
+
+/* Once: after its request was submitted, before it connects. Its progress thread goes on. */
+static int hold(void *argument)
+{
+    struct lateness *lateness = argument;
+    int64_t deadline = clock_after(30);
+    atomic_store(&lateness->held, true);
+    while (atomic_load(&lateness->calls) < LATE_CALLS) {
+        CHECK(clock_now() < deadline, "rank 0 does not wait");
+        usleep(1000);
+    }
+    return 0;
+}
+
+/* Rank 0 connects long before rank 1 has published its addresses. */
+static void late_member(struct member *member)
+{
+    struct lateness *lateness = member->argument;
+    int64_t deadline = clock_after(30);
+    member->context->interrupt = (struct interrupt){member->rank ? hold : count_calls, lateness};
+    while (member->rank == 0 && !atomic_load(&lateness->held)) {
+        CHECK(clock_now() < deadline, "rank 1 does not wait");
+        usleep(1000);
+    }
+    int id = add_set(member, (int32_t[]){0, 1}, 2);
+    check_sum(member, id, "x", (int32_t[]){0, 1}, 2);
+}
+
+TEST(test_late_member)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    for (int i = 0; i < 2; i++) {
+        struct lateness lateness = {0};
+        struct group_options options = {.transport = transports[i]};
+        group_run(&options, 2, late_member, &lateness);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------- */
 
 /* What the shared memory of all ranks of this process takes, used or only reserved; -1: no permission. */
 static long shared_bytes(void)
