@@ -23,12 +23,13 @@ typedef void (*member_fn)(struct member *member);
 struct group_options {
     const char *transport;       /* "shm", "tcp" */
     const char *const *settings; /* key, value, key, value, ..., NULL */
-    double seconds;              /* deadline; 0: 60 */
+    double seconds;              /* deadline; 0: 300 */
     int lives;                   /* how often each rank opens the job, runs fn and shuts down; 0: once */
 };
 
 /* Opens a job of `size` ranks, runs fn on each in a thread of its own, shuts down, joins. A wait beyond the
- * deadline ends the program with a list of the ranks that hang. */
+ * deadline ends the program with a list of the ranks that hang; it is long, so that a slow machine fails no
+ * test. */
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
 
 /* The same with every number of ranks; over every transport when the options name none. */

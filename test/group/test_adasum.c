@@ -142,7 +142,7 @@ static void all_cases(struct member *member)
     in_a_set(member);
 }
 
-GROUP_TEST(adasum_over_shm_with_tiny_buffers, all_cases, 1, MOST_RANKS, .transport = "shm", .seconds = 300,
+GROUP_TEST(adasum_over_shm_with_tiny_buffers, all_cases, 1, MOST_RANKS, .transport = "shm",
            SETTINGS("shm_ring_bytes", "4096"))
-GROUP_TEST(adasum_over_tcp, all_cases, 1, MOST_RANKS, .transport = "tcp", .seconds = 300,
+GROUP_TEST(adasum_over_tcp, all_cases, 1, MOST_RANKS, .transport = "tcp",
            SETTINGS("allreduce_algorithm", "ring"))

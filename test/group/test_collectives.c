@@ -181,7 +181,7 @@ static void all_cases(struct member *member)
 }
 
 #define VARIANT(name, over, ...)                                                                             \
-    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, SETTINGS(__VA_ARGS__))
 VARIANT(over_shm, "shm", "cache_capacity", "1024")
 VARIANT(over_tcp, "tcp", "cache_capacity", "1024")
 VARIANT(over_shm_rings_only_tiny_buffers_no_cache, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes",
@@ -190,7 +190,7 @@ VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubli
 VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
-GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "direct", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096"))
-GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "nontemporal"))

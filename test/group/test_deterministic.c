@@ -225,8 +225,7 @@ static void run_over(const char *transport)
     for (int size = 1; size <= MOST_RANKS; size++) {
         struct story story = {.seed = test_seed() + (uint64_t)size};
         for (int run = 0; run < 5; run++, story.again = true) {
-            struct group_options options = {
-                .transport = transport, .settings = settings[run], .seconds = 120};
+            struct group_options options = {.transport = transport, .settings = settings[run]};
             group_run(&options, size, run_story, &story);
         }
         drop(&story, size);

@@ -213,16 +213,15 @@ static void all_cases(struct member *member)
 }
 
 #define VARIANT(name, over, ...)                                                                             \
-    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, .seconds = 300, SETTINGS(__VA_ARGS__))
+    GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, SETTINGS(__VA_ARGS__))
 VARIANT(over_shm, "shm", "cache_capacity", "1024")
 VARIANT(over_tcp_tiny_cache, "tcp", "cache_capacity", "8")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
-GROUP_TEST(over_shm_direct_reads_tiny_buffers, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+GROUP_TEST(over_shm_direct_reads_tiny_buffers, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "direct", "shm_ring_bytes", "4096"))
-GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm", .seconds = 300,
+GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "nontemporal"))
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
 
 /* Where not every pair has a link. */
-GROUP_TEST(blocks_that_pass_through, alltoall_product, MOST_RANKS + 1, MOST_RANKS + 3, EVERY_TRANSPORT,
-           .seconds = 300)
+GROUP_TEST(blocks_that_pass_through, alltoall_product, MOST_RANKS + 1, MOST_RANKS + 3, EVERY_TRANSPORT)

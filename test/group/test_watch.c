@@ -92,8 +92,8 @@ static char *content(void)
 static void toggled_while_working(const char *transport)
 {
     const char *settings[] = {"timeline", "DYNAMIC", NULL};
-    group_run(&(struct group_options){.transport = transport, .settings = settings, .seconds = 0}, 3,
-              work_and_toggle, NULL);
+    group_run(&(struct group_options){.transport = transport, .settings = settings}, 3, work_and_toggle,
+              NULL);
     char *text = content();
     assert_int_equal(count(text, "\"ph\":\"B\""), count(text, "\"ph\":\"E\""));
     free(text);
@@ -112,8 +112,7 @@ TEST(toggled_while_working_over_tcp)
 static void everything_is_recorded_until_the_end(const char *transport)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){.transport = transport, .settings = settings, .seconds = 0}, 3,
-              run_rounds, NULL);
+    group_run(&(struct group_options){.transport = transport, .settings = settings}, 3, run_rounds, NULL);
     char *text = content();
     assert_int_equal(count(text, "DROPPED"), 0);
     assert_int_equal(count(text, "\"name\":\"ALLREDUCE\""), ROUNDS * TENSORS);
@@ -149,8 +148,7 @@ static void work_or_join(struct member *member)
 TEST(operations_without_rank_0)
 {
     const char *settings[] = {"timeline", path, NULL};
-    group_run(&(struct group_options){.transport = "shm", .settings = settings, .seconds = 0}, 3,
-              work_or_join, NULL);
+    group_run(&(struct group_options){.transport = "shm", .settings = settings}, 3, work_or_join, NULL);
     char *text = content();
     assert_int_equal(count(text, "\"name\":\"allreduce.late\""), 1);
     assert_int_equal(count(text, "\"name\":\"NEGOTIATE_ALLREDUCE\""), 10);
@@ -172,7 +170,7 @@ static void refuse(struct member *member)
 
 TEST(refused_unless_enabled)
 {
-    group_run(&(struct group_options){.transport = "shm", .settings = NULL, .seconds = 0}, 2, refuse, NULL);
+    group_run(&(struct group_options){.transport = "shm", .settings = NULL}, 2, refuse, NULL);
 }
 
 static int make_file(void **state)
