@@ -1,6 +1,6 @@
 /* handshake.h - mutual authentication of a new connection by challenge and response: each end sends an HMAC,
- * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used for
- * the rendezvous and for the links between ranks.
+ * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used
+ * for the rendezvous and for the links between ranks.
  *
  *   hello   initiator -> acceptor   the claim (who talks to whom about what), a nonce
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)

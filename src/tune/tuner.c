@@ -144,7 +144,11 @@ const char *const tuner_stage_names[] = {"warmup", "search", "compare", "best"};
 
 static bool equal(const struct values *a, const struct values *b)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    for (int i = 0; i < PARAMETERS; i++) {
+        if (a->of[i] != b->of[i])
+            return false;
+    }
+    return true;
 }
 
 /* The defaults, where there is a choice. */
