@@ -36,8 +36,8 @@ static bool can_run(const struct algorithm *row, int size, const struct settings
     return !settings->deterministic || is_ordered(row, size);
 }
 
-uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          uint64_t latency_threshold, const struct settings *settings)
+int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
+                     uint64_t latency_threshold, const struct settings *settings)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
@@ -45,11 +45,11 @@ uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint
         if (!algorithm_does(i, operation, reduction) || !can_run(row, size, settings))
             continue;
         if (strcmp(row->name, settings->allreduce_algorithm) == 0)
-            return (uint16_t)i;
+            return i;
         if (choice < 0 && (!row->fits || row->fits(bytes, size, latency_threshold)))
             choice = i;
     }
-    return choice < 0 ? 0 : (uint16_t)choice;
+    return choice < 0 ? 0 : choice;
 }
 
 /* In a set of one rank the result of a reduction is the scaled input. */
@@ -70,12 +70,12 @@ hvd_code algorithm_plan(struct collective *collective, int phase, struct schedul
     return HVD_OK;
 }
 
-uint16_t method_of(uint16_t row, uint64_t piece_bytes)
+unsigned piece_exponent_of(uint64_t piece_bytes)
 {
     unsigned exponent = PIECE_EXPONENT_LEAST;
     while (exponent < PIECE_EXPONENT_MOST && (uint64_t)1 << exponent < piece_bytes)
         exponent++;
-    return (uint16_t)(row | exponent << 8);
+    return exponent;
 }
 
 hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status)

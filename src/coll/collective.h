@@ -74,8 +74,8 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
 /* The first row that does this and fits, or the row that the settings force when it does it; in the
  * deterministic mode only rows of allreduce that add in the order of ranks. The last row of an operation fits
  * always. 0 for an operation without rows, which moves nothing. */
-uint16_t algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                          uint64_t latency_threshold, const struct settings *settings);
+int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
+                     uint64_t latency_threshold, const struct settings *settings);
 
 /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more tells
  * whether another phase follows. */
@@ -86,21 +86,11 @@ hvd_code algorithm_plan(struct collective *collective, int phase, struct schedul
  * deterministic mode can't use on so many ranks. */
 hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *status);
 
-/* What a decision says of how a batch moves: the row, and in pieces of which size. */
+/* In a decision the size of pieces is a power of two. */
 #define PIECE_EXPONENT_LEAST 12
 #define PIECE_EXPONENT_MOST  30
 
-/* Rounds pieces up to a power of two. */
-uint16_t method_of(uint16_t row, uint64_t piece_bytes);
-
-static inline int method_row(uint16_t method)
-{
-    return method & 0xff;
-}
-
-static inline unsigned method_piece_exponent(uint16_t method)
-{
-    return method >> 8;
-}
+/* Rounds up. */
+unsigned piece_exponent_of(uint64_t piece_bytes);
 
 #endif

@@ -107,7 +107,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
                           .requests = c->members,
                           .members = c->forms,
                           .count = decision->count,
-                          .algorithm = decision->algorithm,
+                          .choice = decision->choice,
                           .is_short = all_short};
     c->member_count = 0;
     c->running++;

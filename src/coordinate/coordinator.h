@@ -10,6 +10,7 @@
 #ifndef HVD_COORDINATE_COORDINATOR_H
 #define HVD_COORDINATE_COORDINATOR_H
 
+#include "base/choice.h"
 #include "coordinate/ranks.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
@@ -42,8 +43,8 @@ struct batch {
     struct pending *const *requests; /* NULL: this rank has joined and takes part without data */
     const struct member *members;
     int count;
-    uint16_t algorithm; /* the choice of the root's choose_algorithm */
-    bool is_short;      /* may run beside the long ones before it, on all ranks alike */
+    struct choice choice; /* the root's */
+    bool is_short;        /* may run beside the long ones before it, on all ranks alike */
 };
 
 struct coordinator_output {
@@ -63,9 +64,8 @@ struct coordinator_output {
     /* At the root, during a flush: some ranks submitted it about `waited` ns ago, `missing`, ranks of the
      * job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
     void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
-    /* At the root: the algorithm for a batch of these requests of `bytes` in all. */
-    uint16_t (*choose_algorithm)(void *owner, hvd_operation operation, hvd_reduction reduction,
-                                 uint64_t bytes);
+    /* At the root: how a batch of such requests, of `bytes` in all, moves. */
+    struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes);
     /* The shutdown handshake is done: every member has run its batches. Last call of all. */
     void (*closed)(void *owner);
     /* At the root, NULL is fine: the ranks `first` ... `last`, all others than this one, have submitted it.

@@ -342,8 +342,8 @@ static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *statu
             return code;
     }
     const struct coordinator_output *output = &c->config.output;
-    uint16_t algorithm = output->choose_algorithm(output->owner, first->operation, first->reduction, bytes);
-    decision_put_batch(&c->out, algorithm, members->head, (int)members->count);
+    struct choice choice = output->choose(output->owner, first, bytes);
+    decision_put_batch(&c->out, choice, members->head, (int)members->count);
     c->root.unpublished++;
     return publish(c, status);
 }

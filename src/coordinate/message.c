@@ -188,10 +188,13 @@ void decision_put_evict(struct wire_writer *writer, uint64_t id)
     wire_put_u64(writer, id);
 }
 
-void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const struct entry *first, int count)
+void decision_put_batch(struct wire_writer *writer, struct choice choice, const struct entry *first,
+                        int count)
 {
     wire_put_u8(writer, DECISION_BATCH);
-    wire_put_u16(writer, algorithm);
+    wire_put_u8(writer, choice.backend);
+    wire_put_u8(writer, choice.algorithm);
+    wire_put_u8(writer, choice.piece_exponent);
     wire_put_u32(writer, (uint32_t)count);
     for (const struct entry *entry = first; entry; entry = entry->round->next)
         wire_put_u64(writer, entry->round->id);
@@ -219,7 +222,9 @@ void decision_put_close(struct wire_writer *writer, int rank)
 
 static bool get_batch(struct wire_reader *reader, struct decision *decision)
 {
-    decision->algorithm = wire_get_u16(reader);
+    decision->choice.backend = wire_get_u8(reader);
+    decision->choice.algorithm = wire_get_u8(reader);
+    decision->choice.piece_exponent = wire_get_u8(reader);
     uint32_t count = wire_get_u32(reader);
     if (count < 1 || count > BATCH_LIMIT)
         return false;

@@ -6,6 +6,7 @@
 #ifndef HVD_COORDINATE_MESSAGE_H
 #define HVD_COORDINATE_MESSAGE_H
 
+#include "base/choice.h"
 #include "base/wire.h"
 #include "coordinate/ranks.h"
 #include "coordinate/table.h"
@@ -77,7 +78,7 @@ bool stall_get(struct wire_reader *reader, int first, int last, const char **nam
 enum decision_kind {
     DECISION_ASSIGN = 1, /* name, signature: agreed on; the id is the decision's number */
     DECISION_EVICT,      /* id (u64): agreed no more */
-    DECISION_BATCH,      /* algorithm (u16), count (u32), ids (u64 each) */
+    DECISION_BATCH,      /* back end, algorithm, piece exponent (u8 each), count (u32), ids (u64 each) */
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
     DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
     DECISION_CLOSE   /* rank (u32) that leaves: nothing more runs */
@@ -89,7 +90,7 @@ struct decision {
     const char *name; /* not terminated */
     uint32_t name_length;
     struct signature signature;
-    uint16_t algorithm;
+    struct choice choice;
     int count;
     struct wire_reader ids;
     int rank;
@@ -100,7 +101,8 @@ struct decision {
 void decision_put_assign(struct wire_writer *writer, const struct entry *entry, const struct form *form);
 void decision_put_evict(struct wire_writer *writer, uint64_t id);
 /* The members are `first` and those behind it in its list, `count` in all. */
-void decision_put_batch(struct wire_writer *writer, uint16_t algorithm, const struct entry *first, int count);
+void decision_put_batch(struct wire_writer *writer, struct choice choice, const struct entry *first,
+                        int count);
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
 void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed);
 void decision_put_close(struct wire_writer *writer, int rank);

@@ -261,6 +261,7 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
         return false;
     const struct rule *rule = &rules[head->operation];
     bool reduces = operation_reduces(head->operation);
+    head->dtype = reduces ? (hvd_dtype)dtype : HVD_UINT8;
     head->root = (int32_t)root;
     head->count = (int)count;
     head->may_fuse = rule->batching == BATCHING_fuse;
@@ -300,6 +301,8 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
         return false;
     *summary = (struct signature_summary){.operation = head.operation,
                                           .reduction = head.reduction,
+                                          .dtype = head.dtype,
+                                          .device_type = head.device_type,
                                           .may_fuse = head.may_fuse,
                                           .grouped = head.grouped,
                                           .prescaled = head.prescale != 1,

@@ -26,6 +26,8 @@ struct signature {
 struct signature_summary {
     hvd_operation operation;
     hvd_reduction reduction;
+    hvd_dtype dtype; /* where it reduces, else bytes */
+    int device_type; /* hvd_device_type */
     bool may_fuse, grouped, prescaled;
     const uint8_t
         *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
@@ -58,6 +60,7 @@ void signature_difference(const struct signature *a, const struct signature *b, 
 struct signature_head {
     hvd_operation operation;
     hvd_reduction reduction;
+    hvd_dtype dtype; /* where it reduces, else bytes */
     int device_type;
     int32_t root;
     double prescale, postscale;

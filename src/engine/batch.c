@@ -47,8 +47,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
     /* It shares no batch then. */
     collective->apart = batch->requests[0] && batch->requests[0]->apart;
-    collective->algorithm = algorithm_table[method_row(batch->algorithm)];
-    collective->piece_bytes = (size_t)1 << method_piece_exponent(batch->algorithm);
+    collective->algorithm = algorithm_table[batch->choice.algorithm];
+    collective->piece_bytes = (size_t)1 << batch->choice.piece_exponent;
     collective->own_rows = running->own_rows;
     collective->row_bytes = running->row_bytes;
     collective->gathered = layout_gathered;
@@ -71,24 +71,24 @@ static void refuse_batch(struct comm *comm, const struct batch *batch, struct hv
 }
 
 /* The number came from another process. */
-static hvd_code check_method(const struct comm *comm, const struct hvd_handle *first, uint16_t method,
+static hvd_code check_choice(const struct comm *comm, const struct hvd_handle *first, struct choice choice,
                              hvd_status *status)
 {
-    unsigned exponent = method_piece_exponent(method);
-    if (algorithm_does(method_row(method), first->request.operation, first->request.reduction) &&
-        exponent >= PIECE_EXPONENT_LEAST && exponent <= PIECE_EXPONENT_MOST)
+    if (algorithm_does(choice.algorithm, first->request.operation, first->request.reduction) &&
+        choice.piece_exponent >= PIECE_EXPONENT_LEAST && choice.piece_exponent <= PIECE_EXPONENT_MOST)
         return HVD_OK;
     return status_set(status, HVD_REFUSED,
                       "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it can't; "
                       "do the ranks run different versions?",
-                      comm->context->placement.rank, first->pending.name, method_row(method), exponent);
+                      comm->context->placement.rank, first->pending.name, choice.algorithm,
+                      choice.piece_exponent);
 }
 
 static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
     /* First of all: describe_job looks its row up in a table. */
-    hvd_code code = check_method(comm, handles[0], batch->algorithm, status);
+    hvd_code code = check_choice(comm, handles[0], batch->choice, status);
     if (code)
         return code;
     struct running_batch *running = layout_create(handles, batch->count, comm->size);

@@ -85,17 +85,17 @@ static void end_join(void *owner, struct pending *request, int last_rank)
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
-static uint16_t choose_algorithm(void *owner, hvd_operation operation, hvd_reduction reduction,
-                                 uint64_t bytes)
+static struct choice choose(void *owner, const struct signature_summary *what, uint64_t bytes)
 {
     struct comm *comm = owner;
     /* The first batch of this flush: the timeline marks the cycle. */
     if (observed(comm->context) && !comm->decides)
         observe_deciding(comm);
     comm->decides = true;
-    uint16_t row = algorithm_choose(operation, reduction, bytes, comm->size, comm->latency_threshold,
-                                    &comm->context->settings);
-    return method_of(row, comm->ring_piece_bytes);
+    int row = algorithm_choose(what->operation, what->reduction, bytes, comm->size, comm->latency_threshold,
+                               &comm->context->settings);
+    return (struct choice){.algorithm = (uint8_t)row,
+                           .piece_exponent = (uint8_t)piece_exponent_of(comm->ring_piece_bytes)};
 }
 
 static void shutdown_is_done(void *owner)
@@ -116,7 +116,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .run = run_batch,
         .finish = finish_request,
         .joined = end_join,
-        .choose_algorithm = choose_algorithm,
+        .choose = choose,
         .closed = shutdown_is_done,
         .stalled = note_stall,
         .ready = observed(comm->context) ? note_ready : NULL,

@@ -58,10 +58,10 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
         abort();
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t size)
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t size)
 {
-    (void)reduction, (void)owner;
-    return (uint16_t)(operation + size);
+    (void)owner;
+    return (struct choice){.algorithm = (uint8_t)(what->operation + size)};
 }
 
 static void on_closed(void *owner)
@@ -88,7 +88,7 @@ static void open_subject(struct subject *subject, int rank)
                                                    .run = on_run,
                                                    .finish = on_finish,
                                                    .joined = on_joined,
-                                                   .choose_algorithm = on_choose,
+                                                   .choose = on_choose,
                                                    .closed = on_closed}};
     if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))

@@ -105,6 +105,11 @@ static void resolve(struct virtual_rank *member, struct decided *decided, int in
                   code / set->program.rounds, code % set->program.rounds, (int)outcome);
 }
 
+static bool same_choice(struct choice a, struct choice b)
+{
+    return a.backend == b.backend && a.algorithm == b.algorithm && a.piece_exponent == b.piece_exponent;
+}
+
 /* The first member that runs a batch sets what all others must run. */
 static void record(struct virtual_rank *member, const struct batch *batch)
 {
@@ -112,12 +117,13 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     if (member->number != 0)
         violation(set->world, "rank %d runs batch %d before the root", member->rank, member->batches);
     check_fusion(member, batch);
-    if (batch->algorithm != set->chosen)
-        violation(set->world, "a batch runs by algorithm %d, not %d", batch->algorithm, set->chosen);
+    if (!same_choice(batch->choice, set->chosen))
+        violation(set->world, "a batch runs by back end %d, algorithm %d, pieces of 2^%d, not as was chosen",
+                  batch->choice.backend, batch->choice.algorithm, batch->choice.piece_exponent);
     struct decided *decided = &set->decided[set->decided_count++];
     *decided = (struct decided){.sequence = batch->sequence,
                                 .time = set->world->now,
-                                .algorithm = batch->algorithm,
+                                .choice = batch->choice,
                                 .is_short = batch->is_short,
                                 .first = set->member_count,
                                 .count = batch->count};
@@ -143,7 +149,7 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     struct set *set = member->set;
     struct decided *decided = &set->decided[member->batches];
     if (batch->sequence != decided->sequence || batch->count != decided->count ||
-        batch->algorithm != decided->algorithm || batch->is_short != decided->is_short) {
+        !same_choice(batch->choice, decided->choice) || batch->is_short != decided->is_short) {
         violation(set->world, "rank %d: batch %d of set %d is decision %llu, not %llu", member->rank,
                   member->batches, set->id, (unsigned long long)batch->sequence,
                   (unsigned long long)decided->sequence);

@@ -349,14 +349,16 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
     check_stall(owner, &(struct stall){name, waited, missing});
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
+/* Back end and pieces as a tuner would try them. */
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes)
 {
-    (void)reduction;
     struct virtual_rank *member = owner;
     if (member->number != 0)
-        violation(member->set->world, "rank %d chose an algorithm", member->rank);
-    int64_t piece = random_below(&member->set->world->random, 256); /* as a tuner would try */
-    return member->set->chosen = (uint16_t)(((bytes * 7 + operation + 1) & 0xff) | piece << 8);
+        violation(member->set->world, "rank %d chose how a batch moves", member->rank);
+    struct choice choice = {.algorithm = (uint8_t)(bytes * 7 + what->operation + 1)};
+    choice.backend = (uint8_t)random_below(&member->set->world->random, 256);
+    choice.piece_exponent = (uint8_t)random_below(&member->set->world->random, 256);
+    return member->set->chosen = choice;
 }
 
 static void on_closed(void *owner)
@@ -376,7 +378,7 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .flood = network_flood,
                                        .run = on_run,
                                        .finish = on_finish,
-                                       .choose_algorithm = on_choose,
+                                       .choose = on_choose,
                                        .joined = on_joined,
                                        .stalled = on_stalled,
                                        .closed = on_closed};

@@ -66,7 +66,7 @@ struct virtual_rank {
 struct decided {
     uint64_t sequence;
     int64_t time;
-    uint16_t algorithm;
+    struct choice choice;
     bool is_short;
     int first, count; /* in `codes` */
     int started;      /* members that run it */
@@ -96,7 +96,7 @@ struct set {
     int *joined;               /* [epochs] */
     int *last_joined;          /* [epochs] */
     uint64_t fusion_threshold; /* the root's now */
-    uint16_t chosen;           /* by the root for the last batch */
+    struct choice chosen;      /* by the root for the last batch */
     int last_heard;            /* of whose join the root heard last */
     int *latest;               /* [names] the last round that somebody asked for */
     uint64_t *numbers;         /* [rounds] of the unnamed */

@@ -67,6 +67,9 @@ static void write_log(struct rank *rank, const char *text)
 static void on_run(void *owner, const struct batch *batch)
 {
     struct rank *rank = owner;
+    assert_int_equal(batch->choice.backend, 1);
+    assert_int_equal(batch->choice.algorithm, 3);
+    assert_int_equal(batch->choice.piece_exponent, 20);
     for (int i = 0; i < batch->count; i++) {
         write_log(rank, i ? "+" : "");
         write_log(rank, batch->requests[i] ? batch->requests[i]->name : "-");
@@ -102,13 +105,12 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
     assert_true(waited >= 1000);
 }
 
-static uint16_t on_choose(void *owner, hvd_operation operation, hvd_reduction reduction, uint64_t bytes)
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes)
 {
-    (void)reduction;
     (void)owner;
-    (void)operation;
+    (void)what;
     (void)bytes;
-    return 3;
+    return (struct choice){.backend = 1, .algorithm = 3, .piece_exponent = 20};
 }
 
 static void on_closed(void *owner)
@@ -140,7 +142,7 @@ static void open_ranks(const char *hosts, int number)
             .finish = on_finish,
             .joined = on_joined,
             .stalled = on_stalled,
-            .choose_algorithm = on_choose,
+            .choose = on_choose,
             .closed = on_closed,
         };
         ASSERT_OK(tree_node_init(&config.tree, r, sizes, count, 2, &check_status));
@@ -335,7 +337,7 @@ TEST(a_second_time_costs_an_id)
     submit_everywhere("a_rather_long_name_for_a_tensor", 3);
     run_all();
     /* Up: kind, seen, report, id; down: kind, number, batch of one. Three edges. */
-    assert_int_equal(sent_bytes, 3 * (9 + 9) + 3 * (9 + 15));
+    assert_int_equal(sent_bytes, 3 * (9 + 9) + 3 * (9 + 16));
     assert_true(sent_bytes < first / 2);
 }
 
@@ -891,7 +893,7 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, "\4", "a message that no parent sends then"),
         GARBAGE(2, 0, "\5\2\0\0\0\0\0\0\0", "decisions out of order"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\2\1\0\0\0\0\0\0\0", "an eviction of the unknown id 1"),
-        GARBAGE(2, 0, BEGIN_DECISIONS "\3\0\0\1\0\0\0\1\0\0\0\0\0\0\0", "a batch with the unknown id 1"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\3\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0", "a batch with the unknown id 1"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0a\1\0\0\0x", "a failure that not every rank asked for"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0b\1\0\0\0x", "a failure that not every rank asked for"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0", "a malformed decision"), /* a join without counters */

@@ -276,17 +276,14 @@ TEST(test_choice)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
-TEST(test_method)
+TEST(test_piece_exponent)
 {
     static const struct {
         uint64_t bytes;
         unsigned exponent;
     } cases[] = {{0, 12}, {4096, 12}, {4097, 13}, {512 << 10, 19}, {1 << 30, 30}, {UINT64_MAX, 30}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint16_t method = method_of((uint16_t)(algorithm_count - 1), cases[i].bytes);
-        assert_int_equal(method_row(method), algorithm_count - 1);
-        assert_int_equal(method_piece_exponent(method), cases[i].exponent);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(piece_exponent_of(cases[i].bytes), cases[i].exponent);
 }
 
 /* Two ranks have one order only. */

@@ -105,6 +105,8 @@ TEST(summary_tells_what_the_root_needs)
     struct signature signature = encode(e);
     assert_true(signature_summarize(&signature, &summary));
     assert_int_equal(summary.operation, HVD_ALLREDUCE);
+    assert_int_equal(summary.dtype, HVD_FLOAT32);
+    assert_int_equal(summary.device_type, HVD_CPU);
     assert_int_equal(summary.bytes, 48);
     assert_int_equal(summary.priority, -7);
     assert_true(summary.may_fuse);
