@@ -1,14 +1,14 @@
-/* collective.h - one batch on its way through the data path, and the interface of an algorithm. */
+/* collective.h - one batch on its way through a back end, and the interface of an algorithm of the host's. */
 #ifndef HVD_COLL_COLLECTIVE_H
 #define HVD_COLL_COLLECTIVE_H
 
+#include "base/choice.h"
 #include "base/settings.h"
 #include "coll/schedule.h"
 #include "coll/vector.h"
 #include "horovod.h"
 
-/* The engine fills everything up to `input` and `output`; all of it stays put until the collective is done.
- */
+/* All of it stays put until the collective is done. */
 struct collective {
     hvd_operation operation;
     hvd_reduction reduction;
@@ -18,9 +18,8 @@ struct collective {
     int rank, size;              /* in the process set */
     int channel;                 /* the communicator's */
     bool apart;                  /* starts when all before it have ended, and those behind it when it has */
-    size_t piece_bytes;          /* of the ring allreduce, per rank, about */
+    struct choice choice;        /* the back end, and how that is to move it */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
-    const struct algorithm *algorithm;
 
     /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
      * the rows of all ranks are known, before the first byte of the output arrives: rows[rank * tensors +
@@ -36,17 +35,43 @@ struct collective {
      * of them; only this rank's is its result. */
     const size_t *blocks;
 
-    /* NULL, or called when a phase of the algorithm begins. */
+    /* NULL, or what a back end may call when a phase of its algorithm begins. */
     void (*phased)(const struct collective *collective, int phase);
 
-    /* Called by the executor once no step touches the collective's memory any more. */
+    /* Called by the back end once nothing touches the collective's memory any more. */
     void (*done)(struct collective *collective, const hvd_status *status);
     void *owner;
 
-    void *scratch;           /* the algorithm's, freed with free() at the end */
-    struct collective *next; /* the executor's */
-    hvd_status status;       /* the executor's: how the collective ended */
+    /* The back end's. */
+    const struct algorithm *algorithm;
+    size_t piece_bytes; /* of the ring allreduce, per rank, about */
+    void *scratch;      /* the algorithm's, freed with free() at the end */
+    hvd_status status;  /* how the collective ended */
+    struct collective *next;
 };
+
+struct collective_queue {
+    struct collective *head, *tail;
+};
+
+static inline void collective_queue_push(struct collective_queue *queue, struct collective *collective)
+{
+    collective->next = NULL;
+    if (queue->head)
+        queue->tail->next = collective;
+    else
+        queue->head = collective;
+    queue->tail = collective;
+}
+
+/* NULL when empty. */
+static inline struct collective *collective_queue_pop(struct collective_queue *queue)
+{
+    struct collective *collective = queue->head;
+    if (collective)
+        queue->head = collective->next;
+    return collective;
+}
 
 /* One algorithm: a constant of this type in a file of its own, and a row in algorithms.def. */
 struct algorithm {

@@ -11,8 +11,6 @@
 struct executor {
     link_lookup_fn lookup;
     void *owner;
-    struct collective_queue started;  /* not yet in a track */
-    bool apart;                       /* the last one that went into a track */
     struct collective_queue finished; /* done is still to be called */
     struct track **tracks;            /* by channel; NULL: none yet */
     int count;
@@ -42,12 +40,6 @@ void executor_destroy(struct executor *executor)
     free(executor);
 }
 
-void executor_start(struct executor *executor, struct collective *collective)
-{
-    assert(!executor->aborted);
-    collective_queue_push(&executor->started, collective);
-}
-
 static bool tracks_reserve(struct executor *executor, int count)
 {
     if (count <= executor->count)
@@ -75,34 +67,16 @@ static struct track *track_of(struct executor *executor, int channel)
     return *track;
 }
 
-static bool tracks_idle(const struct executor *executor)
+void executor_start(struct executor *executor, struct collective *collective)
 {
-    for (int i = 0; i < executor->count; i++)
-        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
-            return false;
-    return true;
-}
-
-/* Whether the next collective that was started may go into its track. */
-static bool may_start(const struct executor *executor)
-{
-    const struct collective *next = executor->started.head;
-    return next && (!(next->apart || executor->apart) || tracks_idle(executor));
-}
-
-static void tracks_fill(struct executor *executor)
-{
-    while (may_start(executor)) {
-        struct collective *collective = collective_queue_pop(&executor->started);
-        struct track *track = track_of(executor, collective->channel);
-        executor->apart = collective->apart;
-        if (track) {
-            collective_queue_push(&track->waiting, collective);
-            continue;
-        }
-        status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", collective->channel);
-        collective_queue_push(&executor->finished, collective);
+    assert(!executor->aborted);
+    struct track *track = track_of(executor, collective->channel);
+    if (track) {
+        collective_queue_push(&track->waiting, collective);
+        return;
     }
+    status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", collective->channel);
+    collective_queue_push(&executor->finished, collective);
 }
 
 static bool finished_report(struct executor *executor)
@@ -119,7 +93,6 @@ static bool finished_report(struct executor *executor)
 bool executor_progress(struct executor *executor)
 {
     bool moved = false;
-    tracks_fill(executor);
     for (int i = 0; i < executor->count; i++)
         if (executor->tracks[i])
             moved |= track_progress(executor->tracks[i]);
@@ -128,7 +101,10 @@ bool executor_progress(struct executor *executor)
 
 bool executor_idle(const struct executor *executor)
 {
-    return tracks_idle(executor) && !executor->started.head && !executor->finished.head;
+    for (int i = 0; i < executor->count; i++)
+        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
+            return false;
+    return !executor->finished.head;
 }
 
 bool executor_is_ready(const struct executor *executor)
@@ -136,7 +112,7 @@ bool executor_is_ready(const struct executor *executor)
     for (int i = 0; i < executor->count; i++)
         if (executor->tracks[i] && track_is_ready(executor->tracks[i]))
             return true;
-    return may_start(executor) || executor->finished.head;
+    return executor->finished.head;
 }
 
 void executor_abort(struct executor *executor, const hvd_status *cause)
@@ -145,9 +121,5 @@ void executor_abort(struct executor *executor, const hvd_status *cause)
     for (int i = 0; i < executor->count; i++)
         if (executor->tracks[i])
             track_abort(executor->tracks[i], cause);
-    for (struct collective *collective; (collective = collective_queue_pop(&executor->started));) {
-        status_copy(&collective->status, cause);
-        collective_queue_push(&executor->finished, collective);
-    }
     finished_report(executor);
 }

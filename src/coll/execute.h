@@ -1,5 +1,5 @@
-/* execute.h - the one executor: advances the schedules of all running collectives over their links, a bit of
- * each at a time. No call blocks. One thread at a time, the one that drives progress.
+/* execute.h - advances the schedules of all running collectives over their links, a bit of each at a time. No
+ * call blocks. One thread at a time, the one that makes progress.
  *
  * A collective's `done` is called from executor_progress or executor_abort; it may call executor_start and
  * executor_abort. A collective that failed for a reason of this rank alone (no memory, no link) leaves its
@@ -20,9 +20,7 @@ void executor_destroy(struct executor *executor); /* after all collectives are d
 
 /* Queues a collective; not after an abort. Those of a channel start in this order, which must be equal on all
  * ranks: the next one starts when the one before has planned its last phase, so that all ranks queue the
- * steps of a link in one order, and still several collectives are under way at once. A collective that is
- * `apart`, on this rank at least, has the whole executor to itself; then the order must be equal across
- * channels, too. */
+ * steps of a link in one order, and still several collectives are under way at once. */
 void executor_start(struct executor *executor, struct collective *collective);
 
 /* Moves what can be moved without waiting; true when anything moved or a collective ended: call it again.
@@ -32,8 +30,7 @@ bool executor_progress(struct executor *executor);
 
 bool executor_idle(const struct executor *executor);
 
-/* Whether there is work now that no peer rings for: a step of this rank alone, a collective that has not
- * begun. */
+/* Whether there is work now that no peer announces: a step of this rank alone. */
 bool executor_is_ready(const struct executor *executor);
 
 /* Ends all collectives with `cause`, without touching links or tensors again. */

@@ -11,24 +11,6 @@
 
 /* ---- queues --------------------------------------------------------------------------------------- */
 
-void collective_queue_push(struct collective_queue *queue, struct collective *collective)
-{
-    collective->next = NULL;
-    if (queue->head)
-        queue->tail->next = collective;
-    else
-        queue->head = collective;
-    queue->tail = collective;
-}
-
-struct collective *collective_queue_pop(struct collective_queue *queue)
-{
-    struct collective *collective = queue->head;
-    if (collective)
-        queue->head = collective->next;
-    return collective;
-}
-
 static void task_queue_push(struct task_queue *queue, struct task *task)
 {
     task->next = NULL;

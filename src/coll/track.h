@@ -19,13 +19,6 @@ struct endpoint {
     struct task_queue lent; /* sent, but the peer still reads the tensors */
 };
 
-struct collective_queue {
-    struct collective *head, *tail;
-};
-
-void collective_queue_push(struct collective_queue *queue, struct collective *collective);
-struct collective *collective_queue_pop(struct collective_queue *queue); /* NULL when empty */
-
 struct track {
     int channel;
     link_lookup_fn lookup;

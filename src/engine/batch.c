@@ -47,8 +47,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
     /* It shares no batch then. */
     collective->apart = batch->requests[0] && batch->requests[0]->apart;
-    collective->algorithm = algorithm_table[batch->choice.algorithm];
-    collective->piece_bytes = (size_t)1 << batch->choice.piece_exponent;
+    collective->choice = batch->choice;
     collective->own_rows = running->own_rows;
     collective->row_bytes = running->row_bytes;
     collective->gathered = layout_gathered;
@@ -70,27 +69,9 @@ static void refuse_batch(struct comm *comm, const struct batch *batch, struct hv
     progress_fault(comm->context, cause);
 }
 
-/* The number came from another process. */
-static hvd_code check_choice(const struct comm *comm, const struct hvd_handle *first, struct choice choice,
-                             hvd_status *status)
-{
-    if (algorithm_does(choice.algorithm, first->request.operation, first->request.reduction) &&
-        choice.piece_exponent >= PIECE_EXPONENT_LEAST && choice.piece_exponent <= PIECE_EXPONENT_MOST)
-        return HVD_OK;
-    return status_set(status, HVD_REFUSED,
-                      "rank %d was told to run %s by algorithm %d in pieces of 2^%u bytes, which it can't; "
-                      "do the ranks run different versions?",
-                      comm->context->placement.rank, first->pending.name, choice.algorithm,
-                      choice.piece_exponent);
-}
-
 static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
-    /* First of all: describe_job looks its row up in a table. */
-    hvd_code code = check_choice(comm, handles[0], batch->choice, status);
-    if (code)
-        return code;
     struct running_batch *running = layout_create(handles, batch->count, comm->size);
     if (!running)
         return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
@@ -98,7 +79,7 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
     running->comm = comm;
     running->sequence = batch->sequence;
     describe_job(running, &handles[0]->request, batch);
-    code = layout_fill(running, status);
+    hvd_code code = layout_fill(running, status);
     if (code) {
         layout_free(running);
         return code;
@@ -109,8 +90,8 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
     observe_dispatched(running);
     if (comm->tuning)
         tuning_count(comm->tuning, running);
-    /* Queued only: `done` is called in a later step of the executor, and frees it all. */
-    executor_start(comm->executor, &running->collective);
+    /* Queued only: `done` is called later in this turn, or in another one, and frees it all. */
+    backends_start(&comm->backends, &running->collective);
     return HVD_OK;
 }
 

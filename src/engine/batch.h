@@ -1,5 +1,5 @@
-/* batch.h - one decided batch of a communicator: requests become a collective of the executor, and its end
- * theirs. Driver only. */
+/* batch.h - one decided batch of a communicator: requests become a collective of its back end, and its end
+ * theirs. Under the progress lock. */
 #ifndef HVD_ENGINE_BATCH_H
 #define HVD_ENGINE_BATCH_H
 

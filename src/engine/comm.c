@@ -92,10 +92,14 @@ static struct choice choose(void *owner, const struct signature_summary *what, u
     if (observed(comm->context) && !comm->decides)
         observe_deciding(comm);
     comm->decides = true;
-    int row = algorithm_choose(what->operation, what->reduction, bytes, comm->size, comm->latency_threshold,
-                               &comm->context->settings);
-    return (struct choice){.algorithm = (uint8_t)row,
-                           .piece_exponent = (uint8_t)piece_exponent_of(comm->ring_piece_bytes)};
+    struct backend_query query = {.operation = what->operation,
+                                  .reduction = what->reduction,
+                                  .dtype = what->dtype,
+                                  .device_type = what->device_type,
+                                  .bytes = bytes,
+                                  .latency_threshold = comm->latency_threshold,
+                                  .piece_bytes = comm->ring_piece_bytes};
+    return backends_choose(&comm->backends, &query);
 }
 
 static void shutdown_is_done(void *owner)
@@ -213,7 +217,7 @@ void comm_end(struct comm *comm, const hvd_status *cause)
     /* Acted on already: check_health must not begin again. */
     comm->health = coordinator_health(comm->coordinator, NULL);
     comm_flush(comm); /* peers learn the cause before they miss the data */
-    executor_abort(comm->executor, cause);
+    backends_abort(&comm->backends, cause);
     if (comm->remover)
         handle_finish(comm->remover, cause);
     comm->remover = NULL;
@@ -238,7 +242,7 @@ bool comm_is_flushed(const struct comm *comm)
 
 bool comm_is_quiet(const struct comm *comm)
 {
-    return !coordinator_pending_count(comm->coordinator) && executor_idle(comm->executor) &&
+    return !coordinator_pending_count(comm->coordinator) && backends_idle(&comm->backends) &&
            comm_is_flushed(comm);
 }
 
@@ -246,7 +250,14 @@ bool comm_is_ready(const struct comm *comm)
 {
     /* Without requests of this rank there is nothing to report or to decide until the set closes. */
     bool open = coordinator_health(comm->coordinator, NULL) == HVD_OK;
-    return (comm->active && !(open && comm_is_quiet(comm))) || executor_is_ready(comm->executor);
+    return (comm->active && !(open && comm_is_quiet(comm))) || backends_are_ready(&comm->backends);
+}
+
+int64_t comm_deadline(const struct comm *comm)
+{
+    if (!backends_poll(&comm->backends))
+        return comm->next_flush;
+    return clock_earlier(comm->next_flush, clock_now() + BACKEND_POLL_PERIOD);
 }
 
 static bool receive_messages(struct comm *comm, struct edge *edge)
@@ -304,5 +315,5 @@ bool comm_progress(struct comm *comm)
     check_memory(comm);
     moved |= comm_flush(comm);
     /* Last, so that a batch that was decided in this turn starts in it. */
-    return executor_progress(comm->executor) || moved;
+    return backends_progress(&comm->backends) || moved;
 }

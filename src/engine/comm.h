@@ -4,8 +4,8 @@
 #ifndef HVD_ENGINE_COMM_H
 #define HVD_ENGINE_COMM_H
 
+#include "backend/backends.h"
 #include "base/atfork.h"
-#include "coll/execute.h"
 #include "coordinate/coordinator.h"
 #include "engine/edge.h"
 #include "horovod.h"
@@ -23,7 +23,7 @@ struct comm {
     int rank, size; /* in the set */
     int *ranks;     /* of the job, ascending */
     struct mesh *mesh;
-    struct executor *executor;
+    struct backends backends;
     struct coordinator *coordinator;
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
@@ -91,8 +91,11 @@ bool comm_is_flushed(const struct comm *comm);
 /* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */
 bool comm_is_quiet(const struct comm *comm);
 
-/* Whether the next turn has something to do that no peer rings for. Who stops driving must not sleep then. */
+/* Whether the next turn has something to do that no peer announces: then no thread may go to sleep. */
 bool comm_is_ready(const struct comm *comm);
+
+/* When it needs a turn though nothing arrives; CLOCK_NEVER: not at all. */
+int64_t comm_deadline(const struct comm *comm);
 
 /* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
 bool comm_progress(struct comm *comm);

@@ -10,6 +10,7 @@
 #include "engine/context.h"
 #include "engine/sets.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,30 +131,29 @@ static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *
     return code;
 }
 
-static hvd_code open_mesh(struct comm *comm, const struct tree_node *tree, int64_t deadline,
-                          const struct interrupt *interrupt, hvd_status *status)
+static void let_go_in_child(void *owner)
 {
-    struct settings settings = {0};
-    struct mesh_config config = {.hub = comm->id ? comm->context->world->mesh : NULL,
-                                 .number = (unsigned)comm->id,
-                                 .owner = comm,
-                                 .settings = &settings,
-                                 .channels = CHANNELS,
-                                 .deadline = deadline,
-                                 .interrupt = interrupt};
-    int *peers = list_peers(comm, tree, &config.peer_count);
+    const struct comm *comm = owner;
+    mesh_abandon(comm->mesh);
+}
+
+static hvd_code open_mesh(struct comm *comm, const struct tree_node *tree, struct mesh_config *config,
+                          hvd_status *status)
+{
+    int *peers = list_peers(comm, tree, &config->peer_count);
     if (!peers)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
-    config.peers = peers;
-    hvd_code code = name_set(comm, &settings, status);
+    config->peers = peers;
+    hvd_code code = meet(comm, config, status);
     if (!code)
-        code = meet(comm, &config, status);
-    if (!code)
-        code = mesh_open(&config, &comm->mesh, status);
-    rendezvous_close(config.rendezvous);
-    settings_free(&settings);
+        code = mesh_open(config, &comm->mesh, status);
     free(peers);
-    return code;
+    if (code)
+        return code;
+    /* First thing: from here on a child of fork() would keep these connections open. */
+    comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
+    atfork_add(&comm->watch);
+    return HVD_OK;
 }
 
 /* ---- the parts of a communicator ---------------------------------------------------------------------- */
@@ -205,29 +205,65 @@ static struct link *find_link(void *owner, int rank, int channel)
     return mesh_link(comm->mesh, comm->ranks[rank], channel);
 }
 
-static void let_go_in_child(void *owner)
+/* While the rendezvous is still open: some rows meet there. */
+static hvd_code open_backends(struct comm *comm, const struct mesh_config *config, hvd_status *status)
 {
-    const struct comm *comm = owner;
-    mesh_abandon(comm->mesh);
+    struct backend_opening opening = {.set = comm->id,
+                                      .rank = comm->rank,
+                                      .size = comm->size,
+                                      .ranks = comm->ranks,
+                                      .settings = &comm->context->settings,
+                                      .lookup = find_link,
+                                      .owner = comm,
+                                      .rendezvous = config->rendezvous,
+                                      .job = config->settings->job,
+                                      .generation = config->generation,
+                                      .deadline = config->deadline,
+                                      .interrupt = config->interrupt};
+    hvd_code code = backends_open(&comm->backends, comm->context->backends, &opening, status);
+    for (int i = 0; !code && i < comm->backends.count; i++) {
+        int descriptor = comm->backends.rows[i].descriptor;
+        if (descriptor >= 0 && !mesh_watch(comm->mesh, descriptor))
+            code = status_set_errno(status, errno, "rank %d can't wait for its back ends",
+                                    comm->context->placement.rank);
+    }
+    return code;
+}
+
+static void close_backends(struct comm *comm)
+{
+    for (int i = 0; i < comm->backends.count; i++) {
+        if (comm->backends.rows[i].descriptor >= 0)
+            mesh_unwatch(comm->mesh, comm->backends.rows[i].descriptor);
+    }
+    backends_close(&comm->backends);
 }
 
 static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct interrupt *interrupt,
                            hvd_status *status)
 {
+    struct settings settings = {0};
+    struct mesh_config config = {.hub = comm->id ? comm->context->world->mesh : NULL,
+                                 .number = (unsigned)comm->id,
+                                 .owner = comm,
+                                 .settings = &settings,
+                                 .channels = CHANNELS,
+                                 .deadline = deadline,
+                                 .interrupt = interrupt};
     struct tree_node tree = {0};
     hvd_code code = plan_tree(comm, &tree, status);
     if (!code)
-        code = open_mesh(comm, &tree, deadline, interrupt, status);
-    if (!code) {
-        /* First thing: from here on a child of fork() would keep these connections open. */
-        comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
-        atfork_add(&comm->watch);
-        code = open_edges(comm, status);
-    }
+        code = name_set(comm, &settings, status);
     if (!code)
-        code = executor_create(find_link, comm, &comm->executor, status);
+        code = open_mesh(comm, &tree, &config, status);
+    if (!code)
+        code = open_edges(comm, status);
+    if (!code)
+        code = open_backends(comm, &config, status);
     if (!code)
         code = open_coordinator(comm, &tree, status);
+    rendezvous_close(config.rendezvous);
+    settings_free(&settings);
     tree_node_free(&tree);
     return code;
 }
@@ -275,7 +311,7 @@ void comm_close(struct comm *comm)
     for (int i = 0; i < comm->edge_count; i++)
         edge_fini(&comm->edges[i]);
     free(comm->edges);
-    executor_destroy(comm->executor);
+    close_backends(comm);
     mesh_close(comm->mesh);
     free(comm->ranks);
     free(comm);

@@ -1,7 +1,7 @@
 /* config.c - the public interface of the settings, and the version that CMakeLists.txt states. */
-#include "base/settings.h"
+#include "engine/config.h"
+
 #include "base/status.h"
-#include "engine/context.h"
 
 #include <stdlib.h>
 

@@ -19,17 +19,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct hvd_config {
-    struct settings settings;
-    struct interrupt interrupt;
-};
-
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */
     pthread_mutex_t handles_lock;
     struct pool pool; /* of the handles, and */
     struct map names; /* of those in flight; both under the lock */
     struct settings settings;
+    const struct backend *const *backends;
     struct interrupt interrupt; /* of blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;
     atomic_bool forked; /* this is the child's copy */

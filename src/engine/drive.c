@@ -6,7 +6,8 @@
  * compare-and-swap and makes no system call unless it has to wait long.
  *
  *   state            lock   mesh      progress thread sleeps in  woken by
- *   IDLE_ARMED       free   armed     mesh_sleep                 doorbell, socket, event, deadline
+ *   IDLE_ARMED       free   armed     mesh_sleep                 doorbell, socket, event, deadline,
+ *                                                               back end's descriptor
  *   PROGRESS_THREAD  taken  disarmed  -                          -
  *   CALLER           taken  disarmed  wait_for_release           release
  *                                     or mesh_sleep              event, deadline
@@ -17,11 +18,12 @@
  * POLL_PERIOD.
  *
  * Invariants; test/model checks them in all interleavings:
- *  1. Only the holder of the lock touches the meshes, the communicators, the executors and the fields of
+ *  1. Only the holder of the lock touches the meshes, the communicators, the back ends and the fields of
  *     struct hvd_context so marked. All shared words here are sequentially consistent, except hints.
  *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
  *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under
- *     way and the progress thread MUST poll periodically.
+ *     way and the progress thread MUST poll periodically. A back end's descriptor needs no arming: it stays
+ *     readable until progress clears it. One that has to be polled sets a deadline (progress_deadline).
  *  3. A thread that adds work (queue, added, leaving) MUST store it before it loads the lock. If it finds the
  *     lock taken it need not wake a thread: a release MUST look for such work after it has stored UNLOCKED.
  *  4. Work found by a release MUST be left to a thread that is awake: the releasing thread wakes the progress

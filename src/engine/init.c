@@ -4,6 +4,7 @@
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "engine/config.h"
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/membership.h"
@@ -229,6 +230,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     counters_init(&opened->counters);
     if (config)
         opened->interrupt = config->interrupt;
+    opened->backends = config && config->backends ? config->backends : backend_table;
     hvd_code code = take_settings(opened, config, status);
     if (!code)
         code = observe_open(opened, status);

@@ -104,11 +104,12 @@ static const char *transport_of(const struct comm *comm)
 static void tell_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
 {
     const struct hvd_context *context = running->comm->context;
-    const struct event_batch batch = {.number = running->sequence,
-                                      .requests = running->count,
-                                      .bytes = running->collective.input.length,
-                                      .algorithm = running->collective.algorithm->name,
-                                      .transport = transport_of(running->comm)};
+    const struct event_batch batch = {
+        .number = running->sequence,
+        .requests = running->count,
+        .bytes = running->collective.input.length,
+        .algorithm = backends_algorithm_name(&running->comm->backends, running->collective.choice),
+        .transport = transport_of(running->comm)};
     int64_t now = clock_now();
     for (int i = 0; i < running->count; i++) {
         struct event event = event_of(kind, running->handles[i]);

@@ -273,6 +273,6 @@ int64_t progress_deadline(const struct hvd_context *context)
 {
     int64_t deadline = context->shrinking ? context->shrinking->shrink_at : CLOCK_NEVER;
     for (const struct comm *comm = context->world; comm; comm = comm->next_running)
-        deadline = clock_earlier(deadline, comm->next_flush);
+        deadline = clock_earlier(deadline, comm_deadline(comm));
     return deadline;
 }

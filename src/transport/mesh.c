@@ -335,6 +335,16 @@ hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
     return HVD_OK;
 }
 
+bool mesh_watch(struct mesh *mesh, int descriptor)
+{
+    return platform_poller_add(mesh->hub->bell, descriptor, POLLER_READ, NULL);
+}
+
+void mesh_unwatch(struct mesh *mesh, int descriptor)
+{
+    platform_poller_remove(mesh->hub->bell, descriptor);
+}
+
 void *mesh_find(const struct mesh *hub, unsigned number)
 {
     const struct mesh *mesh = *slot_of(hub, number);

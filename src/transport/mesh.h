@@ -59,6 +59,10 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 /* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */
 hvd_code mesh_attach(struct mesh *mesh, hvd_status *status);
 
+/* From here on mesh_sleep returns while the descriptor is readable; any thread. False: errno. */
+bool mesh_watch(struct mesh *mesh, int descriptor);
+void mesh_unwatch(struct mesh *mesh, int descriptor);
+
 /* The owner of the attached mesh of this number, or NULL. */
 void *mesh_find(const struct mesh *hub, unsigned number);
 

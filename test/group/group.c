@@ -62,6 +62,8 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     const char *const *setting = member->settings;
     for (; setting && setting[0]; setting += 2)
         set(config, setting[0], setting[1]);
+    if (member->configure)
+        member->configure(config, rank);
     hvd_code code = hvd_init(config, &context, &status);
     CHECK(code == HVD_OK, "rank %d of %s: %s", rank, job, status.text);
     hvd_config_free(config);
@@ -114,6 +116,7 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
             .size = size,
             .transport = options->transport,
             .settings = options->settings,
+            .configure = options->configure,
             .address = address,
             .argument = argument,
         };

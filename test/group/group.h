@@ -14,6 +14,7 @@ struct member {
     int rank, size;
     const char *transport;
     const char *const *settings;
+    void (*configure)(hvd_config *config, int rank);
     const char *address; /* of the rendezvous */
     void *argument;
 };
@@ -21,10 +22,11 @@ struct member {
 typedef void (*member_fn)(struct member *member);
 
 struct group_options {
-    const char *transport;       /* "shm", "tcp" */
-    const char *const *settings; /* key, value, key, value, ..., NULL */
-    double seconds;              /* deadline; 0: 300 */
-    int lives;                   /* how often each rank opens the job, runs fn and shuts down; 0: once */
+    const char *transport;                           /* "shm", "tcp" */
+    const char *const *settings;                     /* key, value, key, value, ..., NULL */
+    void (*configure)(hvd_config *config, int rank); /* NULL, or for what is no setting */
+    double seconds;                                  /* deadline; 0: 300 */
+    int lives; /* how often each rank opens the job, runs fn and shuts down; 0: once */
 };
 
 /* Opens a job of `size` ranks, runs fn on each in a thread of its own, shuts down, joins. A wait beyond the

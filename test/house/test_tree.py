@@ -23,7 +23,8 @@ BELOW: dict[str, set[str]] = {
     "watch": {"base"},
     "tune": {"base"},
     "coll": {"base", "device", "transport"},
-    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "watch", "tune"},
+    "backend": {"base", "device", "rendezvous", "coll"},
+    "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "backend", "watch", "tune"},
     "bind": set(),
 }
 # Lists of public names, without code: for every folder.
@@ -117,6 +118,7 @@ def test_only_the_torch_folder_imports_torch() -> None:
     ("table", "macro", "constant"),
     [
         ("src/coll/algorithms.def", "ALGORITHM", r"^const struct algorithm (\w+) ="),
+        ("src/backend/backends.def", "BACKEND", r"^const struct backend backend_(\w+) ="),
         ("src/transport/transports.def", "TRANSPORT", r"^const struct link_operations transport_(\w+) ="),
     ],
 )

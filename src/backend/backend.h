@@ -1,0 +1,118 @@
+/* backend.h - what takes whole collectives of a process set: the engine's own executor (the row `host`), MPI,
+ * NCCL. A row is a constant of this type in a file of its own, and a line in backends.def.
+ *
+ * Choice. The root of a process set asks its rows in order whether they support a batch. The first that does
+ * is the choice, which travels in the decision (base/choice.h); every member starts the batch in that row, in
+ * the order of decisions.
+ *
+ * Threads. `open` runs in the thread that opens the process set, beside the one that makes progress, and may
+ * block until its deadline. `supports` changes nothing. Everything else is called under the progress lock:
+ * `start` and `progress` MUST NOT block; a library that does gets a thread of the row's own. `close` and
+ * `abort` may wait for such a thread, not for other ranks.
+ *
+ * Sleep. What `progress` returns says whether the engine's threads may sleep:
+ *  - BACKEND_PENDING: a link of the communicator or the row's descriptor becomes readable when there is
+ *    something to do. The descriptor is polled from open to close, so no wake-up is lost before anybody
+ *    sleeps. It MUST become readable before `progress` can see the end of a collective, and the `progress`
+ *    that sees it MUST clear it: one left readable keeps the progress thread awake for ever.
+ *  - BACKEND_POLL: nothing announces the end. `progress` is called every BACKEND_POLL_PERIOD, or more often.
+ *
+ * End. A row calls `done` of each collective once, from `progress` or `abort`, never from `start`. A status
+ * other than HVD_OK ends the job with that text on all ranks: the other members wait in a collective that
+ * will never complete. A row that can find out that peers are gone or silent does so itself, within the time
+ * limits of the settings; the engine knows only that a connection of its own broke, and aborts.
+ * `abort` ends all collectives of the row before it returns. Nothing may touch their tensors afterwards:
+ * where the library can't be made to let go, it worked on copies, which are leaked.
+ *
+ * Order. Collectives of one process set start in the order of its decisions; one that is `apart` (its memory
+ * overlaps that of another) has all rows to itself, and requests of different sets that overlap in memory
+ * never run at the same time. Otherwise sets have independent orders, so ranks may start a collective of set
+ * A and one of set B in different orders. Libraries whose collectives occupy a device or a thread until all
+ * members have come (NCCL, blocking MPI) deadlock then. Such a row says `one_order`. All its collectives need
+ * one order over all process sets, and the one sequence that every rank sees is that of the decisions of set
+ * 0. Until other sets take their turn from that sequence, a row of one_order opens for set 0 only; the other
+ * sets are asked for their next row. */
+#ifndef HVD_BACKEND_BACKEND_H
+#define HVD_BACKEND_BACKEND_H
+
+#include "base/choice.h"
+#include "base/clock.h"
+#include "coll/collective.h"
+#include "coll/execute.h"
+
+struct rendezvous_client;
+
+/* ns; long enough to leave the core to the program, short beside what a library costs that has no events. */
+#define BACKEND_POLL_PERIOD 50000
+
+/* A process set. Pointers are valid during `open` only, except `ranks`, `settings` and `owner`, which outlive
+ * the row. */
+struct backend_opening {
+    int set, rank, size;             /* id of the process set; this rank in it */
+    const int *ranks;                /* [size] of the job, ascending */
+    const struct settings *settings; /* the job's */
+    link_lookup_fn lookup;           /* this rank's links */
+    void *owner;                     /* of lookup */
+    /* For what the members have to exchange, e.g. a ncclUniqueId; keys: see backend_key. NULL: size is 1. */
+    struct rendezvous_client *rendezvous;
+    const char *job; /* the process set's name in the rendezvous */
+    uint32_t generation;
+    int64_t deadline;                  /* clock_now's */
+    const struct interrupt *interrupt; /* NULL: none */
+};
+
+/* A batch, as far as the root knows it. */
+struct backend_query {
+    hvd_operation operation;
+    hvd_reduction reduction;
+    hvd_dtype dtype;                         /* where it reduces, else bytes */
+    int device_type;                         /* hvd_device_type */
+    uint64_t bytes;                          /* of one rank; 0 where it differs by rank */
+    uint64_t latency_threshold, piece_bytes; /* the settings of that name, as tuned */
+};
+
+enum backend_progress {
+    BACKEND_DONE,    /* no collective is under way */
+    BACKEND_READY,   /* can go on at once: call again before sleeping */
+    BACKEND_PENDING, /* waits for a link or the descriptor */
+    BACKEND_POLL     /* has to be asked again */
+};
+
+struct backend {
+    const char *name;
+    bool one_order; /* see above */
+
+    /* Joins the other members; called on all of them, so that they can agree where some lack it. *state: the
+     * row's. *descriptor (-1 before): what becomes readable. HVD_OK with *state NULL: it can't be used on
+     * this rank, status->text says why. An error fails the process set. */
+    hvd_code (*open)(const struct backend_opening *opening, void **state, int *descriptor,
+                     hvd_status *status);
+    void (*close)(void *state); /* no collective is under way */
+
+    /* Whether it takes such a batch, with the present settings (`deterministic`!); then the numbers of its
+     * own in *choice, which are 0 before. */
+    bool (*supports)(const void *state, const struct backend_query *query, struct choice *choice);
+
+    /* collective->choice may be any numbers: it came from another process. An error ends the collective. */
+    hvd_code (*start)(void *state, struct collective *collective, hvd_status *status);
+
+    /* Called from `start` until it has returned BACKEND_DONE, and once after `abort`. Sets *moved when
+     * anything moved or ended: then it is called again soon. */
+    enum backend_progress (*progress)(void *state, bool *moved);
+
+    void (*abort)(void *state, const hvd_status *cause);
+
+    /* What the timeline calls it; NULL: the row's name. Any number may come. */
+    const char *(*algorithm_name)(unsigned algorithm);
+};
+
+/* The rows of backends.def, in order, NULL behind the last. The number of a row travels in decisions. The
+ * last row takes every batch and is there on every rank. */
+extern const struct backend *const backend_table[];
+extern const struct backend backend_host;
+
+/* A key for the rendezvous that no other row, process set or life of the job uses; `what`: the row's name and
+ * what it says. `key` has room for RENDEZVOUS_KEY_LIMIT bytes. */
+void backend_key(const struct backend_opening *opening, const char *what, char *key);
+
+#endif

@@ -1,0 +1,223 @@
+/* backends.c - see backends.h. */
+#include "backend/backends.h"
+
+#include "base/status.h"
+#include "base/types.h"
+#include "rendezvous/rendezvous.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BACKEND(name) extern const struct backend backend_##name;
+#include "backend/backends.def"
+#undef BACKEND
+
+#define BACKEND(name) &backend_##name,
+const struct backend *const backend_table[] = {
+#include "backend/backends.def"
+    NULL};
+#undef BACKEND
+
+void backend_key(const struct backend_opening *opening, const char *what, char *key)
+{
+    snprintf(key, RENDEZVOUS_KEY_LIMIT, "backend/%u/%s/%s", opening->generation, what, opening->job);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------- */
+
+static hvd_code row_open(struct backend_row *row, const struct backend *backend,
+                         const struct backend_opening *opening, hvd_status *status)
+{
+    *row = (struct backend_row){.backend = backend, .descriptor = -1};
+    if (backend->one_order && opening->set) {
+        row->missing = strdup("it takes process set 0 only");
+        return HVD_OK;
+    }
+    hvd_status reason;
+    status_ok(&reason);
+    hvd_code code = backend->open(opening, &row->state, &row->descriptor, &reason);
+    if (!code && !row->state)
+        row->missing = strdup(reason.text);
+    return code ? status_copy(status, &reason) : HVD_OK;
+}
+
+hvd_code backends_open(struct backends *backends, const struct backend *const *table,
+                       const struct backend_opening *opening, hvd_status *status)
+{
+    int count = 1; /* the host's at least */
+    while (table[count])
+        count++;
+    *backends = (struct backends){.set = opening->set,
+                                  .rank = opening->ranks[opening->rank],
+                                  .root = opening->ranks[0],
+                                  .rows = calloc((size_t)count, sizeof(struct backend_row))};
+    if (!backends->rows)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the back ends of process set %d",
+                          opening->set);
+    hvd_code code = HVD_OK;
+    while (!code && backends->count < count) {
+        struct backend_row *row = &backends->rows[backends->count];
+        code = row_open(row, table[backends->count], opening, status);
+        backends->count += !code;
+    }
+    if (code)
+        backends_close(backends);
+    return code;
+}
+
+void backends_close(struct backends *backends)
+{
+    for (int i = 0; i < backends->count; i++) {
+        struct backend_row *row = &backends->rows[i];
+        if (row->state)
+            row->backend->close(row->state);
+        free(row->missing);
+    }
+    free(backends->rows);
+    *backends = (struct backends){0};
+}
+
+/* ---- the choice --------------------------------------------------------------------------------------- */
+
+struct choice backends_choose(const struct backends *backends, const struct backend_query *query)
+{
+    for (int i = 0; i < backends->count; i++) {
+        const struct backend_row *row = &backends->rows[i];
+        struct choice choice = {.backend = (uint8_t)i};
+        if (row->state && row->backend->supports(row->state, query, &choice))
+            return choice;
+    }
+    assert(!"the last row takes every batch");
+    return (struct choice){0};
+}
+
+static struct backend_row *row_of(const struct backends *backends, struct choice choice)
+{
+    return choice.backend < backends->count ? &backends->rows[choice.backend] : NULL;
+}
+
+const char *backends_algorithm_name(const struct backends *backends, struct choice choice)
+{
+    const struct backend_row *row = row_of(backends, choice);
+    if (!row)
+        return "unknown";
+    return row->backend->algorithm_name ? row->backend->algorithm_name(choice.algorithm) : row->backend->name;
+}
+
+/* ---- order -------------------------------------------------------------------------------------------- */
+
+void backends_start(struct backends *backends, struct collective *collective)
+{
+    assert(!backends->aborted);
+    collective_queue_push(&backends->started, collective);
+}
+
+static bool rows_idle(const struct backends *backends)
+{
+    bool idle = true;
+    for (int i = 0; i < backends->count; i++)
+        idle &= backends->rows[i].progress == BACKEND_DONE;
+    return idle;
+}
+
+/* Whether the next collective may go into its row. */
+static bool may_start(const struct backends *backends)
+{
+    const struct collective *next = backends->started.head;
+    return next && (!(next->apart || backends->apart) || rows_idle(backends));
+}
+
+/* The number came from another process. */
+static hvd_code refuse(const struct backends *backends, const struct collective *collective,
+                       const struct backend_row *row, hvd_status *status)
+{
+    const char *operation = hvd_operation_name(collective->operation);
+    if (!row)
+        return status_set(status, HVD_REFUSED,
+                          "rank %d can't run the %s of process set %d by back end number %d, which rank %d "
+                          "has chosen: it has %d of them; do the ranks run different versions?",
+                          backends->rank, operation, backends->set, collective->choice.backend,
+                          backends->root, backends->count);
+    return status_set(status, HVD_REFUSED,
+                      "rank %d can't run the %s of process set %d by back end %s, which rank %d has chosen: "
+                      "%s; install it on all hosts, or on none",
+                      backends->rank, operation, backends->set, row->backend->name, backends->root,
+                      row->missing ? row->missing : "it could not be opened");
+}
+
+static void row_start(struct backends *backends, struct collective *collective)
+{
+    struct backend_row *row = row_of(backends, collective->choice);
+    hvd_status status;
+    hvd_code code = row && row->state ? row->backend->start(row->state, collective, &status)
+                                      : refuse(backends, collective, row, &status);
+    if (code)
+        collective->done(collective, &status);
+    else
+        row->progress = BACKEND_READY;
+}
+
+static bool rows_fill(struct backends *backends)
+{
+    bool any = false;
+    while (may_start(backends)) {
+        struct collective *collective = collective_queue_pop(&backends->started);
+        backends->apart = collective->apart;
+        row_start(backends, collective);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- progress ----------------------------------------------------------------------------------------- */
+
+bool backends_progress(struct backends *backends)
+{
+    bool moved = rows_fill(backends);
+    for (int i = 0; i < backends->count; i++) {
+        struct backend_row *row = &backends->rows[i];
+        if (row->progress != BACKEND_DONE)
+            row->progress = row->backend->progress(row->state, &moved);
+    }
+    return moved;
+}
+
+void backends_abort(struct backends *backends, const hvd_status *cause)
+{
+    backends->aborted = true;
+    for (int i = 0; i < backends->count; i++) {
+        struct backend_row *row = &backends->rows[i];
+        if (!row->state)
+            continue;
+        row->backend->abort(row->state, cause);
+        /* Once more, so that its links and its descriptor announce nothing any longer. */
+        row->progress = BACKEND_READY;
+    }
+    for (struct collective *collective; (collective = collective_queue_pop(&backends->started));)
+        collective->done(collective, cause);
+}
+
+bool backends_idle(const struct backends *backends)
+{
+    return !backends->started.head && rows_idle(backends);
+}
+
+static bool any_row(const struct backends *backends, enum backend_progress progress)
+{
+    bool any = false;
+    for (int i = 0; i < backends->count; i++)
+        any |= backends->rows[i].progress == progress;
+    return any;
+}
+
+bool backends_are_ready(const struct backends *backends)
+{
+    return may_start(backends) || any_row(backends, BACKEND_READY);
+}
+
+bool backends_poll(const struct backends *backends)
+{
+    return any_row(backends, BACKEND_POLL);
+}

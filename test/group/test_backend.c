@@ -1,0 +1,653 @@
+/* test_backend.c - back ends that take whole collectives, as MPI and NCCL do: one whose threads finish later
+ * and signal a descriptor, one that has to be polled, one that fails, one that hangs until it is aborted. */
+#include "backend/backends.h"
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "engine/config.h"
+#include "group.h"
+#include "rendezvous/rendezvous.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAST = 4096, ELEMENTS = 3000 }; /* bytes that the row takes; elements that suffice */
+
+/* What a test wants of the library in the next job. */
+static struct {
+    int failing_rank;  /* of the job: its second collective fails; -1, also of the next three: none */
+    int refusing_rank; /* can't start any */
+    int absent_rank;   /* has no such library */
+    int unopened_rank; /* its open fails, of process sets other than 0 */
+    bool hangs;        /* on the other ranks, the second collective */
+    int delay;         /* us that each takes at least */
+} wanted;
+
+static atomic_int open_count, progress_calls, run_count;
+
+static void want_nothing(void)
+{
+    wanted.failing_rank = wanted.refusing_rank = wanted.absent_rank = wanted.unopened_rank = -1;
+    wanted.hangs = false;
+    wanted.delay = 0;
+    progress_calls = run_count = 0;
+}
+
+/* ---- the library: sums of floats over the members of a group, in threads of its own ---------------------
+ */
+
+/* Where the members of one group meet, found by a token that they have exchanged. */
+struct board {
+    uint64_t token;
+    int users, size, arrived;
+    unsigned phase;
+    pthread_cond_t changed;
+    float sums[4 * ELEMENTS]; /* of a batch */
+    struct board *next;
+};
+
+static struct board *boards;
+static pthread_mutex_t boards_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct board *board_find(uint64_t token, int size)
+{
+    pthread_mutex_lock(&boards_lock);
+    struct board *board = boards;
+    while (board && board->token != token)
+        board = board->next;
+    if (!board) {
+        board = calloc(1, sizeof *board);
+        CHECK(board, "out of memory");
+        board->token = token;
+        board->size = size;
+        board->next = boards;
+        pthread_cond_init(&board->changed, NULL);
+        boards = board;
+    }
+    CHECK(board->size == size, "two groups have met");
+    board->users++;
+    pthread_mutex_unlock(&boards_lock);
+    return board;
+}
+
+static void board_leave(struct board *board)
+{
+    pthread_mutex_lock(&boards_lock);
+    struct board **place = &boards;
+    while (*place != board)
+        place = &(*place)->next;
+    if (!--board->users) {
+        *place = board->next;
+        pthread_cond_destroy(&board->changed);
+        free(board);
+    }
+    pthread_mutex_unlock(&boards_lock);
+}
+
+/* One rank's end of a group. */
+struct library {
+    struct board *board;
+    int rank;                      /* of the job */
+    struct collective_queue todo;  /* this and the next three: under boards_lock */
+    struct collective *current;    /* the thread's */
+    struct collective_queue ended; /* with their status */
+    bool stops;
+    atomic_bool news; /* set after the descriptor was */
+    int descriptor;   /* -1: has to be polled */
+    int under_way;
+    pthread_t thread;
+};
+
+/* Under the lock. False: this rank stops. */
+static bool meet(struct library *library)
+{
+    struct board *board = library->board;
+    unsigned phase = board->phase;
+    if (++board->arrived == board->size) {
+        board->arrived = 0;
+        board->phase++;
+        pthread_cond_broadcast(&board->changed);
+    }
+    while (board->phase == phase && !library->stops)
+        pthread_cond_wait(&board->changed, &boards_lock);
+    return !library->stops;
+}
+
+static float *floats_at(const struct vector *vector, size_t offset)
+{
+    int span = vector_find(vector, offset);
+    return (float *)(vector->spans[span].data + (offset - vector->starts[span]));
+}
+
+static bool sum_up(struct library *library, struct collective *collective)
+{
+    struct board *board = library->board;
+    size_t count = collective->input.length / sizeof(float);
+    CHECK(count <= 4 * ELEMENTS, "%zu elements", count);
+    for (size_t i = 0; i < count; i++)
+        board->sums[i] =
+            *floats_at(&collective->input, i * sizeof(float)) + (board->arrived ? board->sums[i] : 0);
+    if (!meet(library))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        *floats_at(&collective->output, i * sizeof(float)) = board->sums[i];
+    return meet(library);
+}
+
+static void wait_for_stop(struct library *library)
+{
+    while (!library->stops)
+        pthread_cond_wait(&library->board->changed, &boards_lock);
+}
+
+/* Under the lock, which it releases meanwhile. False: this rank stops. */
+static bool run(struct library *library, struct collective *collective, int number)
+{
+    status_ok(&collective->status);
+    if (wanted.delay) {
+        pthread_mutex_unlock(&boards_lock);
+        usleep((useconds_t)wanted.delay);
+        pthread_mutex_lock(&boards_lock);
+    }
+    if (number == 2 && wanted.failing_rank == library->rank) {
+        status_set(&collective->status, HVD_SYSTEM, "the library on rank %d is out of credits",
+                   library->rank);
+        return true;
+    }
+    if (number == 2 && wanted.hangs)
+        wait_for_stop(library);
+    return !library->stops && sum_up(library, collective);
+}
+
+static void *work(void *argument)
+{
+    struct library *library = argument;
+    int number = 0;
+    pthread_mutex_lock(&boards_lock);
+    for (;;) {
+        while (!library->stops && !library->todo.head)
+            pthread_cond_wait(&library->board->changed, &boards_lock);
+        if (library->stops)
+            break;
+        library->current = collective_queue_pop(&library->todo);
+        if (!run(library, library->current, ++number))
+            break;
+        collective_queue_push(&library->ended, library->current);
+        library->current = NULL;
+        if (library->descriptor >= 0)
+            platform_event_set(library->descriptor);
+        atomic_store(&library->news, true);
+    }
+    pthread_mutex_unlock(&boards_lock);
+    return NULL;
+}
+
+/* ---- the rows ----------------------------------------------------------------------------------------- */
+
+/* As with a ncclUniqueId: the first member makes it. */
+static hvd_code exchange_token(const struct backend_opening *opening, uint64_t *token, hvd_status *status)
+{
+    static atomic_ullong tokens;
+    char key[RENDEZVOUS_KEY_LIMIT];
+    struct wire_writer value = {0};
+    backend_key(opening, "later.token", key);
+    if (opening->rank == 0) {
+        *token = atomic_fetch_add(&tokens, 1);
+        return opening->rendezvous ? rendezvous_put(opening->rendezvous, key, token, sizeof *token, status)
+                                   : HVD_OK;
+    }
+    hvd_code code = rendezvous_get(opening->rendezvous, key, opening->deadline, &value, status);
+    if (!code)
+        memcpy(token, value.bytes, sizeof *token);
+    wire_writer_free(&value);
+    return code;
+}
+
+static hvd_code open_library(const struct backend_opening *opening, void **state, hvd_status *status)
+{
+    uint64_t token = 0;
+    int rank = opening->ranks[opening->rank];
+    CHECK(opening->ranks[0] >= 0 && opening->deadline > clock_now(), "rank %d opens too late", rank);
+    hvd_code code = exchange_token(opening, &token, status);
+    if (code)
+        return code;
+    if (rank == wanted.absent_rank) {
+        status_set(status, HVD_REFUSED, "libtest.so.1 was not found");
+        return HVD_OK;
+    }
+    if (rank == wanted.unopened_rank && opening->set)
+        return status_set(status, HVD_SYSTEM, "the library on rank %d has no more groups", rank);
+    struct library *library = calloc(1, sizeof *library);
+    CHECK(library, "out of memory");
+    library->rank = rank;
+    library->board = board_find(token, opening->size);
+    library->descriptor = -1;
+    *state = library;
+    atomic_fetch_add(&open_count, 1);
+    return HVD_OK;
+}
+
+static void start_thread(struct library *library)
+{
+    if (library)
+        CHECK(pthread_create(&library->thread, NULL, work, library) == 0, "no thread");
+}
+
+static hvd_code open_later(const struct backend_opening *opening, void **state, int *descriptor,
+                           hvd_status *status)
+{
+    hvd_code code = open_library(opening, state, status);
+    struct library *library = *state;
+    if (library)
+        *descriptor = library->descriptor = platform_event_create();
+    start_thread(library);
+    return code;
+}
+
+static hvd_code open_polled(const struct backend_opening *opening, void **state, int *descriptor,
+                            hvd_status *status)
+{
+    (void)descriptor;
+    hvd_code code = open_library(opening, state, status);
+    start_thread(*state);
+    return code;
+}
+
+static bool supports(const void *state, const struct backend_query *query, struct choice *choice)
+{
+    CHECK(state && query->device_type == HVD_CPU, "a query without a process set or a device");
+    choice->algorithm = 200; /* its own */
+    return query->operation == HVD_ALLREDUCE && query->reduction == HVD_SUM && query->dtype == HVD_FLOAT32 &&
+           query->bytes >= LEAST;
+}
+
+static hvd_code start(void *state, struct collective *collective, hvd_status *status)
+{
+    struct library *library = state;
+    CHECK(collective->choice.algorithm == 200, "the choice has become %d", collective->choice.algorithm);
+    if (wanted.refusing_rank == library->rank)
+        return status_set(status, HVD_SYSTEM, "the library on rank %d refuses", library->rank);
+    atomic_fetch_add(&run_count, 1);
+    library->under_way++;
+    pthread_mutex_lock(&boards_lock);
+    collective_queue_push(&library->todo, collective);
+    pthread_cond_broadcast(&library->board->changed);
+    pthread_mutex_unlock(&boards_lock);
+    return HVD_OK;
+}
+
+static void report(struct library *library, struct collective_queue *queue, const hvd_status *cause)
+{
+    for (struct collective *collective; (collective = collective_queue_pop(queue));) {
+        hvd_status status = cause ? *cause : collective->status;
+        library->under_way--;
+        collective->done(collective, &status);
+    }
+}
+
+static enum backend_progress make_progress(void *state, bool *moved)
+{
+    struct library *library = state;
+    atomic_fetch_add(&progress_calls, 1);
+    if (atomic_exchange(&library->news, false)) {
+        if (library->descriptor >= 0)
+            platform_event_clear(library->descriptor);
+        pthread_mutex_lock(&boards_lock);
+        struct collective_queue ended = library->ended;
+        library->ended.head = NULL;
+        pthread_mutex_unlock(&boards_lock);
+        *moved |= ended.head != NULL;
+        report(library, &ended, NULL);
+    }
+    if (!library->under_way)
+        return BACKEND_DONE;
+    return library->descriptor >= 0 ? BACKEND_PENDING : BACKEND_POLL;
+}
+
+static void stop_thread(struct library *library)
+{
+    pthread_mutex_lock(&boards_lock);
+    bool stopped = library->stops;
+    library->stops = true;
+    pthread_cond_broadcast(&library->board->changed);
+    pthread_mutex_unlock(&boards_lock);
+    if (!stopped)
+        pthread_join(library->thread, NULL);
+}
+
+static void abort_all(void *state, const hvd_status *cause)
+{
+    struct library *library = state;
+    stop_thread(library); /* nothing touches the tensors from here on */
+    report(library, &library->ended, NULL);
+    if (library->current)
+        collective_queue_push(&library->ended, library->current);
+    library->current = NULL;
+    report(library, &library->ended, cause);
+    report(library, &library->todo, cause);
+}
+
+static void close_library(void *state)
+{
+    struct library *library = state;
+    CHECK(!library->under_way, "rank %d closes a library at work", library->rank);
+    stop_thread(library);
+    board_leave(library->board);
+    if (library->descriptor >= 0)
+        close(library->descriptor);
+    free(library);
+    atomic_fetch_sub(&open_count, 1);
+}
+
+#define ROWS(row_name, ...)                                                                                  \
+    {                                                                                                        \
+        .name = row_name, .close = close_library, .supports = supports, .start = start,                      \
+        .progress = make_progress, .abort = abort_all, __VA_ARGS__                                           \
+    }
+
+static const struct backend later = ROWS("later", .open = open_later);
+static const struct backend polled = ROWS("polled", .open = open_polled);
+static const struct backend world_only = ROWS("world_only", .open = open_later, .one_order = true);
+
+static void with_later(hvd_config *config, int rank)
+{
+    static const struct backend *const rows[] = {&later, &backend_host, NULL};
+    (void)rank;
+    config->backends = rows;
+}
+
+static void with_polled(hvd_config *config, int rank)
+{
+    static const struct backend *const rows[] = {&polled, &backend_host, NULL};
+    (void)rank;
+    config->backends = rows;
+}
+
+static void with_world_only(hvd_config *config, int rank)
+{
+    static const struct backend *const rows[] = {&world_only, &backend_host, NULL};
+    (void)rank;
+    config->backends = rows;
+}
+
+/* ---- what all ranks do -------------------------------------------------------------------------------- */
+
+static hvd_handle *submit_sum(struct member *member, float *data, int64_t elements, int set)
+{
+    hvd_handle *handle;
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, NULL, &tensor);
+    request.process_set = set;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    return handle;
+}
+
+static void finish(hvd_handle *handle)
+{
+    CHECK_OK(hvd_wait(handle, 30, &check_status));
+    hvd_release(handle);
+}
+
+static void fill(float *data, int count, int value)
+{
+    for (int i = 0; i < count; i++)
+        data[i] = (float)value;
+}
+
+static void check_all(const float *data, int count, int value)
+{
+    for (int i = 0; i < count; i++)
+        CHECK(data[i] == (float)value, "element %d is %g, not %d", i, data[i], value);
+}
+
+static int sum_of(const struct member *member)
+{
+    return member->size * (member->size + 1) / 2;
+}
+
+/* Long ones run there, short ones on the host, several of both at once; each in one call, too. */
+static void sums(struct member *member)
+{
+    float *data = malloc(4 * ELEMENTS * sizeof *data);
+    for (int round = 0; round < 20; round++) {
+        hvd_handle *handles[4];
+        for (int i = 0; i < 4; i++) {
+            int count = i % 2 ? 10 : ELEMENTS;
+            fill(data + i * ELEMENTS, count, member->rank + 1 + i);
+            handles[i] = submit_sum(member, data + i * ELEMENTS, count, 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            finish(handles[i]);
+            check_all(data + i * ELEMENTS, i % 2 ? 10 : ELEMENTS, sum_of(member) + i * member->size);
+        }
+        int64_t elements = ELEMENTS;
+        fill(data, ELEMENTS, member->rank + 1);
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "one", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        check_all(data, ELEMENTS, sum_of(member));
+    }
+    free(data);
+}
+
+/* Nobody waits in the engine: the progress thread alone sees to the end. */
+static void nobody_waits(struct member *member)
+{
+    float data[ELEMENTS];
+    for (int round = 0; round < 10; round++) {
+        fill(data, ELEMENTS, member->rank + 1);
+        hvd_handle *handle = submit_sum(member, data, ELEMENTS, 0);
+        hvd_status status;
+        int64_t deadline = clock_after(20);
+        while (hvd_test(handle, &status) == HVD_IN_PROGRESS) {
+            CHECK(clock_now() < deadline, "round %d: the end of the collective was not seen", round);
+            usleep(200);
+        }
+        finish(handle);
+        check_all(data, ELEMENTS, sum_of(member));
+    }
+}
+
+/* Operations on the same memory run one after the other, whatever back end takes them. */
+static void one_memory(struct member *member)
+{
+    float data[ELEMENTS];
+    for (int round = 0; round < 20; round++) {
+        fill(data, ELEMENTS, member->rank + 1);
+        hvd_handle *all = submit_sum(member, data, ELEMENTS, 0);
+        hvd_handle *part = submit_sum(member, data, 10, 0);
+        hvd_handle *again = submit_sum(member, data, ELEMENTS, 0);
+        finish(again);
+        finish(part);
+        finish(all);
+        int sum = sum_of(member);
+        check_all(data, 10, sum * member->size * member->size);
+        check_all(data + 10, ELEMENTS - 10, sum * member->size);
+    }
+}
+
+/* Each set of neighbours opens its own; where they overlap both are under way at once. */
+static void process_sets(struct member *member)
+{
+    int32_t ids[2], members[2][2] = {{0, 1}, {1, 2}};
+    float data[2][ELEMENTS];
+    for (int set = 0; set < 2; set++)
+        CHECK_OK(hvd_process_set_add(member->context, members[set], 2, &ids[set], &check_status));
+    for (int round = 0; round < 10; round++) {
+        hvd_handle *handles[2] = {NULL, NULL};
+        for (int i = 0; i < 2; i++) {
+            int set = (round + i + member->rank) % 2; /* in no common order */
+            if (member->rank < set || member->rank > set + 1)
+                continue;
+            fill(data[set], ELEMENTS, member->rank + 1);
+            handles[set] = submit_sum(member, data[set], ELEMENTS, ids[set]);
+        }
+        for (int set = 0; set < 2; set++) {
+            if (!handles[set])
+                continue;
+            finish(handles[set]);
+            check_all(data[set], ELEMENTS, 2 * set + 3);
+        }
+    }
+    for (int set = 0; set < 2; set++)
+        CHECK_OK(hvd_process_set_remove(member->context, ids[set], &check_status));
+    check_allreduce_works(member, "behind");
+}
+
+TEST(the_end_comes_from_another_thread)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_later}, 1, 4, sums);
+    assert_true(run_count > 0);
+    assert_int_equal(open_count, 0);
+}
+
+TEST(the_end_has_to_be_polled_for)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_polled}, 1, 4, sums);
+    assert_true(run_count > 0);
+    assert_int_equal(open_count, 0);
+}
+
+TEST(the_progress_thread_sees_the_end)
+{
+    want_nothing();
+    wanted.delay = 20000;
+    group_run_sizes(&(struct group_options){.configure = with_later}, 1, 3, nobody_waits);
+    /* 2 transports, 1 to 3 ranks, 10 rounds of 20 ms: a thread that polls makes more than a million. */
+    assert_true(progress_calls < 2 * 6 * 10 * 1000);
+    group_run_sizes(&(struct group_options){.configure = with_polled}, 1, 3, nobody_waits);
+    assert_int_equal(open_count, 0);
+}
+
+TEST(back_ends_share_memory_in_order)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_later}, 2, 3, one_memory);
+    group_run_sizes(&(struct group_options){.configure = with_polled, .transport = "shm"}, 2, 2, one_memory);
+}
+
+TEST(every_process_set_has_its_own)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_later}, 3, 3, process_sets);
+    assert_int_equal(run_count, 2 * 10 * 4);
+    assert_int_equal(open_count, 0);
+}
+
+/* Such a row can't run in two sets at once: other sets go to the next row. */
+TEST(one_order_means_set_0)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_world_only}, 3, 3, process_sets);
+    assert_int_equal(run_count, 0);
+    group_run_sizes(&(struct group_options){.configure = with_world_only}, 2, 2, sums);
+    assert_true(run_count > 0);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------- */
+
+/* The second collective fails: its end, and that of everything else, is this text on all ranks. */
+static void failing(struct member *member)
+{
+    const char *text = member->argument;
+    float data[ELEMENTS] = {0};
+    hvd_status status;
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < 3; i++) {
+        int64_t elements = ELEMENTS;
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, NULL, &tensor);
+        hvd_handle *handle = NULL;
+        code = hvd_submit(member->context, &request, &handle, &status);
+        if (!code)
+            code = hvd_wait(handle, 30, &status);
+        CHECK(code != HVD_IN_PROGRESS, "collective %d does not end", i);
+        hvd_release(handle);
+    }
+    CHECK(code && strstr(status.text, text), "%s: %s", hvd_code_name(code), status.text);
+    int64_t deadline = clock_after(20);
+    while (!hvd_health(member->context, &status)) /* the rest of the turn in which the handle ended */
+        CHECK(clock_now() < deadline, "the context has not failed");
+    CHECK(strstr(status.text, text), "%s", status.text);
+}
+
+static void check_failure(void (*configure)(hvd_config *config, int rank), const char *text)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+    for (int i = 0; i < 2; i++)
+        for (int size = 2; size <= 3; size++)
+            group_run(&(struct group_options){.configure = configure, .transport = transports[i]}, size,
+                      failing, (void *)text);
+    assert_int_equal(open_count, 0);
+}
+
+/* The other ranks are in the midst of it, and have to be aborted. */
+TEST(a_failure_ends_the_others)
+{
+    want_nothing();
+    wanted.failing_rank = 1;
+    check_failure(with_later, "the library on rank 1 is out of credits");
+    check_failure(with_polled, "the library on rank 1 is out of credits");
+}
+
+TEST(a_refusal_ends_the_others)
+{
+    want_nothing();
+    wanted.refusing_rank = 1;
+    check_failure(with_later, "the library on rank 1 refuses");
+}
+
+/* Without a library that would notice that its peers are gone. */
+TEST(a_hang_ends_with_the_job)
+{
+    want_nothing();
+    wanted.failing_rank = 0;
+    wanted.hangs = true;
+    wanted.delay = 20000;
+    check_failure(with_later, "the library on rank 0 is out of credits");
+    check_failure(with_polled, "the library on rank 0 is out of credits");
+}
+
+TEST(a_rank_that_lacks_it_says_so)
+{
+    want_nothing();
+    wanted.absent_rank = 1;
+    check_failure(with_later,
+                  "rank 1 can't run the allreduce of process set 0 by back end later, which rank 0 "
+                  "has chosen: libtest.so.1 was not found");
+}
+
+/* Nobody can use it then, and nothing fails. */
+TEST(a_root_that_lacks_it_chooses_another)
+{
+    want_nothing();
+    wanted.absent_rank = 0;
+    group_run_sizes(&(struct group_options){.configure = with_later}, 1, 3, sums);
+    assert_int_equal(run_count, 0);
+}
+
+static void unopened(struct member *member)
+{
+    int32_t id, all[] = {0, 1, 2};
+    hvd_status status;
+    hvd_code code = hvd_process_set_add(member->context, all, member->size, &id, &status);
+    const char *text = member->rank == wanted.unopened_rank
+                           ? "the library on rank 1 has no more groups"
+                           : "process set 1 can't be used: rank 1 could not connect";
+    CHECK(code == HVD_SYSTEM && strstr(status.text, text), "%s: %s", hvd_code_name(code), status.text);
+    check_allreduce_works(member, "the others go on");
+}
+
+TEST(a_set_that_cannot_be_opened)
+{
+    want_nothing();
+    wanted.unopened_rank = 1;
+    group_run_sizes(&(struct group_options){.configure = with_later}, 2, 3, unopened);
+    assert_int_equal(open_count, 0);
+}
