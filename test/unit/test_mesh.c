@@ -511,9 +511,7 @@ static void play(struct member *member)
     struct rally rally = {.link = mesh_link(member->mesh, 1 - member->rank, 1),
                           .mine = member->rank == 0,
                           .random = (uint64_t)member->rank};
-    int64_t start = clock_now();
     drive(member, rally_turn, &rally);
-    CHECK(clock_now() - start < 20 * CLOCK_SECOND, "a rally took longer than 20 s");
 }
 
 TEST(test_no_wake_up_is_lost)
@@ -594,7 +592,7 @@ static void await_loss(struct mesh *mesh, int rank, const char *word)
 {
     hvd_status status;
     int lost;
-    int64_t start = clock_now(), deadline = clock_after(DEADLINE);
+    int64_t deadline = clock_after(DEADLINE);
     while ((lost = mesh_next_lost(mesh, &status)) < 0 && clock_now() < deadline) {
         if (mesh_arm(mesh))
             mesh_sleep(mesh, deadline);
@@ -603,7 +601,7 @@ static void await_loss(struct mesh *mesh, int rank, const char *word)
     }
     CHECK(lost == rank, "lost %d, not %d", lost, rank);
     CHECK(status.code == HVD_PEER_LOST && strstr(status.text, word), "%s", status.text);
-    CHECK(clock_now() - start < 5 * CLOCK_SECOND, "too late");
+    CHECK(clock_now() < deadline, "only the deadline ended the sleep");
     CHECK(mesh_next_lost(mesh, &status) == -1, "told twice");
 }
 
