@@ -62,7 +62,7 @@ def test_many_lives(size: int) -> None:
 def test_before_init() -> None:
     """Programs match the text."""
     code = "import horovod as hvd\nhvd.rank()"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
     assert last == "ValueError: Horovod has not been initialized; call hvd.init() first"
@@ -72,7 +72,7 @@ def test_without_a_launcher() -> None:
     code = "import horovod as hvd, numpy\nhvd.init()\nprint(hvd.size(), hvd.allreduce(numpy.ones(1)))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment
     )
     assert result.stdout == "1 [1.]\n", result.stderr
 
@@ -94,7 +94,7 @@ def test_odd_environment(variable: str, value: str, says: str) -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         env=environment | {variable: value},
     )
     assert result.returncode == 1
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_init() -> None:
     process = lonely("hvd.init()")
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=100)
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
 
 
@@ -141,24 +141,33 @@ def test_init_after_an_interrupted_one() -> None:
         "    hvd.init()\n"
         "    print(hvd.size(), hvd.is_initialized())"
     )
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=100)
     assert out == "1 True\n", errors
+
+
+# `listener.accept()` returns once init waits for this rendezvous, which never answers.
+SILENT_RENDEZVOUS = """
+import os, socket, threading
+listener = socket.create_server(("127.0.0.1", 0))
+os.environ["HOROVOD_RENDEZVOUS"] = "127.0.0.1:%d" % listener.getsockname()[1]
+"""
 
 
 def test_init_in_two_threads() -> None:
     process = lonely(
-        "import threading\n"
+        f"{SILENT_RENDEZVOUS}"
         "def second():\n"
+        "    listener.accept()\n"
         "    try:\n"
         "        hvd.init()\n"
         "    except ValueError as error:\n"
         "        print(error, flush=True)\n"
-        "threading.Timer(0.3, second).start()\n"
+        "threading.Thread(target=second).start()\n"
         "hvd.init()"
     )
     assert process.stdout and "another thread" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=100)
 
 
 @pytest.mark.parametrize("name", ["de_DE", "tr_TR"])
@@ -188,7 +197,7 @@ def test_locales(name: str, tmp_path: Path) -> None:
         HOROVOD_AUTOTUNE_WARMUP_SAMPLES="0",
         HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="1",
     )
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=100)
     assert out == "0,5\n", errors
     rows = (tmp_path / "log").read_text().splitlines()
     assert len(rows) > 2 and {row.count(",") for row in rows} == {rows[0].count(",")}
@@ -217,7 +226,7 @@ def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
         HOROVOD_SIZE="1",
         MALLOC_PERTURB_="165",  # what is freed is not what it was
     )
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=100)
     assert out == "over\n", errors
 
 
@@ -498,19 +507,21 @@ def test_shutdown_beside_a_thread_that_adds_a_set(rank: int, size: int) -> None:
         pytest.skip("one rank alone never waits")
     caught: list[BaseException] = []
 
+    def submitted() -> float:
+        return hvd.metrics().get(0, {}).get("add_process_set", {}).get("submitted", 0)
+
     def add() -> None:
-        began.set()
         try:
             _core.process_set_add([0])
         except HorovodInternalError as error:
             caught.append(error)
 
     if rank == 0:
-        began = threading.Event()
+        before = submitted()
         thread = threading.Thread(target=add, daemon=True)
         thread.start()
-        began.wait()
-        time.sleep(0.05)
+        while submitted() == before:  # within the time limit of the test
+            time.sleep(0.001)
         hvd.shutdown()
         thread.join(30)
         assert "shutdown() was called meanwhile" in str(caught[0])
@@ -562,7 +573,7 @@ def test_shutdown_in_a_signal_handler(call: str, raises: bool, rank: int, size: 
 
 def test_shutdown_beside_a_thread_in_init() -> None:
     process = lonely(
-        "import threading, time\n"
+        f"{SILENT_RENDEZVOUS}"
         "def join():\n"
         "    try:\n"
         "        hvd.init()\n"
@@ -570,12 +581,12 @@ def test_shutdown_beside_a_thread_in_init() -> None:
         "        print(error)\n"
         "thread = threading.Thread(target=join)\n"
         "thread.start()\n"
-        "time.sleep(0.3)\n"
+        "listener.accept()\n"
         "hvd.shutdown()\n"
         "thread.join()\n"
         "print(hvd.is_initialized())"
     )
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=100)
     assert "shutdown() was called meanwhile" in out and out.endswith("False\n"), (out, errors)
 
 
@@ -632,7 +643,7 @@ print("over")
 def test_shutdown_while_arguments_are_read() -> None:
     """Reading them runs Python, which may shut down, there or in another thread."""
     process = lonely(HOSTILE, HOROVOD_SIZE="1", MALLOC_PERTURB_="165")
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=100)
     assert out == "over\n", (process.returncode, errors)
 
 
@@ -650,5 +661,5 @@ def test_end_of_a_subinterpreter() -> None:
         "print(hvd.size())",
         HOROVOD_SIZE="1",
     )
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=100)
     assert out == "1\n", errors
