@@ -3,6 +3,7 @@
 #include "engine/context.h"
 #undef member
 #include "base/clock.h"
+#include "engine/drive.h"
 #include "group.h"
 
 #include <sched.h>
@@ -289,7 +290,7 @@ static int count_running(struct member *member)
     for (const struct comm *comm = context->world->next_running; comm; comm = comm->next_running)
         count++;
     atomic_store(&context->progress_lock, 0);
-    mesh_wake(context->world->mesh);
+    drive_notify(context); /* the progress thread may wait for the lock */
     return count;
 }
 
