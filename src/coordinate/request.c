@@ -116,10 +116,15 @@ static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tenso
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has type number %d, which does not exist", text, index,
                           (int)tensor->dtype);
-    if (tensor->device_type != HVD_CPU)
-        return status_set(status, HVD_UNSUPPORTED,
-                          "%s: tensor %d is on a device of type %d, not HVD_CPU; copy it there", text, index,
+    if (tensor->device_type < 1 || tensor->device_type > UINT8_MAX)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: tensor %d is on a device of type %d, which does not exist", text, index,
                           (int)tensor->device_type);
+    if (tensor->device_type != request->inputs[0].device_type)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: tensor %d is on a device of type %d, tensor 0 on one of type %d; make one "
+                          "request per type of device",
+                          text, index, (int)tensor->device_type, (int)request->inputs[0].device_type);
     if (operation_reduces(request->operation) && tensor->dtype != request->inputs[0].dtype)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d of the group is %s, tensor 0 is %s; make one group per type", text,
@@ -186,7 +191,7 @@ static void put_head(struct wire_writer *writer, const hvd_request *request)
     wire_put_u8(writer, (uint8_t)request->operation);
     wire_put_u8(writer, reduces ? (uint8_t)request->reduction : 0);
     wire_put_u8(writer, reduces ? (uint8_t)request->inputs[0].dtype : 0);
-    wire_put_u8(writer, HVD_CPU);
+    wire_put_u8(writer, request->count ? (uint8_t)request->inputs[0].device_type : HVD_CPU);
     wire_put_u32(writer, has_root(request->operation) ? (uint32_t)request->root : 0);
     wire_put_f64(writer, prescaled ? request->prescale : 1);
     wire_put_f64(writer, postscaled ? request->postscale : 1);

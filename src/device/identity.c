@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One element, of 16 bytes at most, of each family in dtypes.def. Floats add up to -0, as 0 would turn a -0
+/* One element of each family in dtypes.def. Floats add up to -0, as 0 would turn a -0
  * into 0. */
 #define VALUE(type, least, greatest)                                                                         \
     type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
@@ -34,7 +34,7 @@
     if (reduction != HVD_MIN && reduction != HVD_MAX)                                                        \
     memcpy(element, &(type){reduction == HVD_PRODUCT ? ONE_##name : SIGN}, sizeof(type))
 
-static void write_element(void *element, hvd_dtype dtype, hvd_reduction reduction)
+void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element)
 {
     switch (dtype) {
 #define DTYPE(name, text, storage, compute, family, ...)                                                     \
@@ -45,13 +45,4 @@ static void write_element(void *element, hvd_dtype dtype, hvd_reduction reductio
 #include "base/dtypes.def"
 #undef DTYPE
     }
-}
-
-void identity_fill(void *data, size_t elements, hvd_dtype dtype, hvd_reduction reduction)
-{
-    uint8_t element[16] = {0};
-    size_t bytes = hvd_dtype_size(dtype);
-    write_element(element, dtype, reduction);
-    for (size_t i = 0; i < elements; i++)
-        memcpy((uint8_t *)data + i * bytes, element, bytes);
 }

@@ -5,9 +5,9 @@
 
 #include "horovod.h"
 
-#include <stddef.h>
+#define IDENTITY_BYTES 16 /* at most */
 
-/* data[i] = e with e op x = x for every x: -0 for sums, the largest value for a minimum, ... */
-void identity_fill(void *data, size_t elements, hvd_dtype dtype, hvd_reduction reduction);
+/* Writes e with e op x = x for every x: -0 for sums, the largest value for a minimum, ... */
+void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element);
 
 #endif

@@ -183,9 +183,27 @@ static void close_block(struct hvd_context *context, struct hvd_handle *handle)
     pthread_mutex_unlock(&context->handles_lock);
 }
 
+/* ---- the device ------------------------------------------------------------------------------------- */
+
+/* After signature_measure: all its tensors are on one type of device. */
+static hvd_code find_memory(const hvd_request *request, const struct memory_ops **memory, hvd_status *status)
+{
+    int32_t type = request->count ? request->inputs[0].device_type : HVD_CPU;
+    *memory = memory_of(type);
+    if (*memory)
+        return HVD_OK;
+    return status_set(
+        status, HVD_UNSUPPORTED,
+        "%s: tensor 0 is on a device of type %d, which this process can't use; copy it to the CPU",
+        hvd_operation_name(request->operation), (int)type);
+}
+
+/* ---- creation --------------------------------------------------------------------------------------- */
+
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status)
 {
+    const struct memory_ops *memory = NULL;
     uint32_t signature_length;
     size_t name_length;
     hvd_code code = signature_measure(request, &signature_length, status);
@@ -193,6 +211,8 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         code = check_splits(request, size, status);
     if (!code)
         code = measure_name(request, &name_length, status);
+    if (!code)
+        code = find_memory(request, &memory, status);
     if (code)
         return code;
     struct handle_block block = measure(request, size, signature_length, name_length);
@@ -200,6 +220,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     code = open_block(context, request, block.total, name_length, claims, &created, status);
     if (code)
         return code;
+    created->memory = memory;
     atomic_init(&created->references, 2);
     char *base = (char *)created;
     created->pending = (struct pending){
@@ -233,7 +254,8 @@ void handle_release(struct hvd_handle *handle)
     struct hvd_context *context = handle->context;
     struct hvd_handle *whole = handle->whole;
     free_results(handle);
-    free(handle->own_data);
+    if (handle->own_data)
+        handle->memory->release(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
     close_block(context, handle);

@@ -3,6 +3,7 @@
 #define HVD_ENGINE_HANDLE_H
 
 #include "coordinate/coordinator.h"
+#include "device/memory.h"
 #include "engine/overlap.h"
 #include "horovod.h"
 
@@ -22,7 +23,8 @@ struct hvd_handle {
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done */
     int result_count;
-    int value;                /* join: the last rank; adding a process set: its id */
+    int value;                       /* join: the last rank; adding a process set: its id */
+    const struct memory_ops *memory; /* of its tensors */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched;   /* its memory; under the progress lock */
     struct hvd_handle *parts; /* of a group that shares memory, see parts.h; until they are taken */

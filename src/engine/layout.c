@@ -143,7 +143,8 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
         shape[d] = input->shape[d];
     shape[0] = (int64_t)rows;
     *result = *input;
-    result->data = result_allocate(shape, input->ndim, bytes, &result->shape);
+    result->data =
+        result_allocate(handle->memory, input->device_id, shape, input->ndim, bytes, &result->shape);
     if (!result->data)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %llu bytes, the result of %s",
                           (unsigned long long)bytes, handle->pending.name);
@@ -204,7 +205,7 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
     int64_t shape[] = {collective->size};
     size_t bytes = (size_t)collective->size * sizeof *rows;
     *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
-    splits->data = result_allocate(shape, 1, bytes, &splits->shape);
+    splits->data = result_allocate(&memory_host, 0, shape, 1, bytes, &splits->shape);
     if (!splits->data)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s",
                           handle->pending.name);
@@ -268,7 +269,7 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     size_t others = collective->input.length - (end - start);
     const int64_t *no_shape;
     /* Without a gap: the blocks of lower ranks, then those of higher ones. */
-    running->room = others ? result_allocate(NULL, 0, others, &no_shape) : NULL;
+    running->room = others ? result_allocate(&memory_host, 0, NULL, 0, others, &no_shape) : NULL;
     if (others && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
                           others, running->handles[0]->pending.name);

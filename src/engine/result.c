@@ -1,11 +1,10 @@
-/* result.c - see result.h. Most of a large result's time would go into page faults, as malloc gives large
- * blocks back to the system at once; so a few are kept for the next results of about their size, and the
- * largest consist of large pages. The slots are exchanged without a lock: a forked child may find them in any
- * state. */
+/* result.c - see result.h. Most of a large host result's time would go into page faults, as malloc gives
+ * large blocks back to the system at once; so a few are kept for the next results of about their size. The
+ * slots are exchanged without a lock: a forked child may find them in any state. */
 #include "engine/result.h"
 
-#include "base/platform.h"
-#include "horovod.h"
+#include "base/atfork.h"
+#include "device/memory.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,10 +16,8 @@
 #define SMALLEST  ((size_t)128 << 10) /* below, malloc keeps it */
 #define LARGEST   ((size_t)32 << 20)
 
-#define LARGE_PAGE       ((size_t)2 << 20)
-#define LARGE_PAGES_FROM (2 * LARGE_PAGE) /* smaller blocks would have few whole ones */
+/* ---- on the host: the head lies just before the data, the shape at the start of the block ------------- */
 
-/* Just before the data. */
 struct head {
     void *block;
     size_t capacity; /* of the block */
@@ -53,7 +50,7 @@ static bool keep(struct head *head)
 static void release(struct head *head)
 {
     if (head)
-        free(head->block);
+        memory_host.release(head->block);
 }
 
 /* A copy of the head: where the data of the next result begin depends on its number of dimensions, and so
@@ -71,18 +68,7 @@ static struct head take_kept(size_t bytes)
     return (struct head){NULL, 0};
 }
 
-static void *obtain(size_t capacity)
-{
-    bool is_large = capacity >= LARGE_PAGES_FROM;
-    void *block;
-    if (posix_memalign(&block, is_large ? LARGE_PAGE : ALIGNMENT, capacity))
-        return NULL;
-    if (is_large)
-        platform_memory_prefer_large_pages(block, capacity);
-    return block;
-}
-
-void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
+static void *allocate_on_host(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
 {
     size_t before = round_up(sizeof(struct head) + (size_t)ndim * sizeof(int64_t), ALIGNMENT);
     size_t capacity;
@@ -93,7 +79,7 @@ void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_
     if (capacity >= SMALLEST)
         head = take_kept(capacity);
     if (!head.block)
-        head = (struct head){obtain(capacity), capacity};
+        head = (struct head){memory_host.allocate(0, capacity), capacity};
     char *block = head.block;
     if (!block)
         return NULL;
@@ -104,10 +90,8 @@ void *result_allocate(const int64_t *shape, int ndim, size_t bytes, const int64_
     return block + before;
 }
 
-void hvd_free(void *data)
+static void free_on_host(void *data)
 {
-    if (!data)
-        return;
     struct head *head = head_of(data);
     bool keeps = head->capacity >= SMALLEST && head->capacity <= LARGEST;
     /* Where all slots are taken the block takes the place of another one, in turn. */
@@ -115,4 +99,72 @@ void hvd_free(void *data)
         release(atomic_exchange(&slots[atomic_fetch_add(&next_victim, 1) % SLOTS], head));
     else if (!keeps)
         release(head);
+}
+
+/* ---- on devices: a record for each, under atfork_lock ------------------------------------------------- */
+
+struct record {
+    const struct memory_ops *memory;
+    void *data;
+    struct record *next;
+    int64_t shape[];
+};
+
+static struct record *records;
+static atomic_int record_count; /* who has none needs no lock */
+
+static void *allocate_on_device(const struct memory_ops *memory, int32_t device_id, const int64_t *shape,
+                                int ndim, size_t bytes, const int64_t **kept_shape)
+{
+    size_t extents = (size_t)ndim * sizeof *shape;
+    struct record *record = malloc(sizeof *record + extents);
+    void *data = record ? memory->allocate(device_id, bytes) : NULL;
+    if (!data) {
+        free(record);
+        return NULL;
+    }
+    *record = (struct record){.memory = memory, .data = data};
+    if (extents)
+        memcpy(record->shape, shape, extents);
+    *kept_shape = record->shape;
+    atfork_lock();
+    record->next = records;
+    records = record;
+    atfork_unlock();
+    atomic_fetch_add(&record_count, 1);
+    return data;
+}
+
+static struct record *take_record(const void *data)
+{
+    atfork_lock();
+    struct record **at = &records;
+    while (*at && (*at)->data != data)
+        at = &(*at)->next;
+    struct record *record = *at;
+    if (record)
+        *at = record->next;
+    atfork_unlock();
+    return record;
+}
+
+void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
+                      size_t bytes, const int64_t **kept_shape)
+{
+    return memory->host_access ? allocate_on_host(shape, ndim, bytes, kept_shape)
+                               : allocate_on_device(memory, device_id, shape, ndim, bytes, kept_shape);
+}
+
+void hvd_free(void *data)
+{
+    if (!data)
+        return;
+    struct record *record = atomic_load(&record_count) ? take_record(data) : NULL;
+    if (!record) {
+        free_on_host(data);
+        return;
+    }
+    atomic_fetch_sub(&record_count, 1);
+    record->memory->release(record->data);
+    free(record);
 }

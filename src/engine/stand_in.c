@@ -5,12 +5,13 @@
 #include "base/types.h"
 #include "coordinate/request.h"
 #include "device/identity.h"
+#include "device/memory.h"
 #include "engine/context.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64
+#define ALIGNMENT 64 /* of every tensor; of the block it is the memory's */
 
 static size_t round_up(size_t bytes)
 {
@@ -22,36 +23,58 @@ static size_t elements_of(const hvd_tensor *tensor)
     return (size_t)shape_elements(tensor->shape, tensor->ndim, 1);
 }
 
-/* One block for all tensors, filled where it is reduced; NULL when memory is out. */
-static void *make_data(const hvd_request *request, hvd_tensor *tensors)
+static hvd_code fill(const struct memory_ops *memory, const hvd_request *request, const hvd_tensor *tensor,
+                     hvd_status *status)
 {
-    /* Never 0, for which aligned_alloc may return NULL. */
-    size_t total = ALIGNMENT;
-    for (int i = 0; i < request->count; i++)
-        total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
-    char *block = aligned_alloc(ALIGNMENT, total);
-    size_t at = 0;
-    for (int i = 0; block && i < request->count; i++) {
-        size_t elements = elements_of(&tensors[i]);
-        tensors[i].data = block + at;
-        at += round_up(elements * hvd_dtype_size(tensors[i].dtype));
-        if (operation_reduces(request->operation))
-            identity_fill(tensors[i].data, elements, tensors[i].dtype, request->reduction);
-    }
-    return block;
+    uint8_t element[IDENTITY_BYTES];
+    size_t elements = elements_of(tensor);
+    if (!elements || !operation_reduces(request->operation))
+        return HVD_OK;
+    identity_element(tensor->dtype, request->reduction, element);
+    return memory->fill(tensor->data, element, hvd_dtype_size(tensor->dtype), elements, status);
 }
 
-static hvd_code create(struct comm *comm, hvd_request *request, hvd_tensor *tensors,
-                       struct hvd_handle **handle, hvd_status *status)
+/* One block for all tensors, filled where it is reduced. */
+static hvd_code make_data(const struct comm *comm, const struct memory_ops *memory,
+                          const hvd_request *request, hvd_tensor *tensors, void **data, hvd_status *status)
 {
-    void *data = make_data(request, tensors);
-    if (!data)
+    size_t total = 0, at = 0;
+    for (int i = 0; i < request->count; i++)
+        total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
+    char *block = memory->allocate(0, total);
+    if (!block)
         return status_set(status, HVD_OUT_OF_MEMORY,
                           "rank %d has joined and is out of memory for its part in what the others do",
                           comm->context->placement.rank);
-    hvd_code code = handle_create(comm->context, request, comm->size, false, handle, status);
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < request->count; i++) {
+        tensors[i].data = block + at;
+        at += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
+        code = fill(memory, request, &tensors[i], status);
+    }
+    if (code)
+        memory->release(block);
+    *data = block;
+    return code;
+}
+
+static hvd_code create(struct comm *comm, int device_type, hvd_request *request, hvd_tensor *tensors,
+                       struct hvd_handle **handle, hvd_status *status)
+{
+    const struct memory_ops *memory = memory_of(device_type);
+    void *data = NULL;
+    if (!memory)
+        return status_set(
+            status, HVD_UNSUPPORTED,
+            "rank %d has joined, and the others use devices of type %d, which its process can't "
+            "use; join where every rank has such a device",
+            comm->context->placement.rank, device_type);
+    hvd_code code = make_data(comm, memory, request, tensors, &data, status);
+    if (code)
+        return code;
+    code = handle_create(comm->context, request, comm->size, false, handle, status);
     if (code) {
-        free(data);
+        memory->release(data);
         return code;
     }
     (*handle)->own_data = data;
@@ -115,7 +138,7 @@ hvd_code stand_in_create(struct comm *comm, const struct member *member, struct 
         code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
     hvd_request request = request_of(comm, member->name, &head, tensors);
     if (!code)
-        code = create(comm, &request, tensors, handle, status);
+        code = create(comm, head.device_type, &request, tensors, handle, status);
     free(tensors);
     free(shapes);
     return code;

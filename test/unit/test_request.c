@@ -180,7 +180,8 @@ TEST(impossible_reductions_are_refused)
 TEST(bad_tensors_are_refused)
 {
     INVALID(HVD_ALLREDUCE, e->inputs[0].dtype = (hvd_dtype)99, "type number 99");
-    REFUSED(HVD_ALLREDUCE, e->inputs[0].device_type = 2, HVD_UNSUPPORTED, "device of type 2");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].device_type = 0, "device of type 0, which does not exist");
+    INVALID(HVD_ALLREDUCE, e->inputs[0].device_type = 256, "device of type 256");
     INVALID(HVD_ALLREDUCE, e->shapes[0][1] = -3, "[2, -3]");
     INVALID(HVD_ALLREDUCE, e->inputs[0].data = NULL, "no data");
     INVALID(HVD_ALLREDUCE, e->inputs[0].shape = NULL, "no shape");
@@ -200,6 +201,9 @@ TEST(tensors_that_do_not_fit_are_refused)
     }
     struct example *e = example_of(HVD_ALLREDUCE);
     e->request.outputs = e->outputs;
+    e->outputs[0].device_type = 2;
+    check_refused(e, HVD_INVALID_ARGUMENT, "on a device of type 2, tensor 0 on one of type 1");
+    e->outputs[0].device_type = HVD_CPU;
     e->outputs[0].shape = e->shapes[1];
     e->shapes[1][0] = 3;
     check_refused(e, HVD_INVALID_ARGUMENT, "output 0");

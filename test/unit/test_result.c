@@ -1,4 +1,5 @@
 /* test_result.c - memory of results comes back for the next ones, never to two at once. */
+#include "device/memory.h"
 #include "engine/result.h"
 #include "test.h"
 
@@ -15,7 +16,7 @@ static void *allocate(size_t bytes, int ndim)
 {
     const int64_t shape[] = {3, 5, 7, 9, 11, 13, 15, 17, 19};
     const int64_t *kept;
-    char *data = result_allocate(shape, ndim, bytes, &kept);
+    char *data = result_allocate(&memory_host, 0, shape, ndim, bytes, &kept);
     assert_non_null(data);
     assert_int_equal((uintptr_t)data % 64, 0);
     assert_memory_equal(kept, shape, (size_t)ndim * sizeof *shape);
@@ -50,8 +51,8 @@ TEST(sizes_from_nothing_to_huge)
     for (size_t bytes = 0; bytes < 80 * MIB; bytes = bytes * 3 + 1)
         hvd_free(allocate(bytes, 1));
     hvd_free(NULL);
-    assert_null(result_allocate(NULL, 0, SIZE_MAX, &kept));
-    assert_null(result_allocate(NULL, 0, SIZE_MAX - 64, &kept));
+    assert_null(result_allocate(&memory_host, 0, NULL, 0, SIZE_MAX, &kept));
+    assert_null(result_allocate(&memory_host, 0, NULL, 0, SIZE_MAX - 64, &kept));
 }
 
 static void *allocate_and_check(void *argument)
@@ -60,7 +61,7 @@ static void *allocate_and_check(void *argument)
     for (size_t round = 0; round < 300; round++) {
         const int64_t *kept;
         size_t bytes = MIB / 8 * (1 + (round * mark) % 9);
-        uint8_t *data = result_allocate(NULL, 0, bytes, &kept);
+        uint8_t *data = result_allocate(&memory_host, 0, NULL, 0, bytes, &kept);
         if (!data)
             return argument;
         memset(data, (int)mark, bytes);

@@ -1,0 +1,60 @@
+/* memory.c - see memory.h: the table of device types, and the row of host memory. */
+#include "device/memory.h"
+
+#include "base/platform.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TYPES 32 /* DLPack has 17 */
+
+#define ALIGNMENT        64
+#define LARGE_PAGE       ((size_t)2 << 20)
+#define LARGE_PAGES_FROM (2 * LARGE_PAGE) /* smaller blocks would have few whole ones */
+
+/* ---- the host ----------------------------------------------------------------------------------------- */
+
+static void *host_allocate(int32_t device_id, size_t bytes)
+{
+    bool is_large = bytes >= LARGE_PAGES_FROM;
+    void *data;
+    (void)device_id;
+    if (posix_memalign(&data, is_large ? LARGE_PAGE : ALIGNMENT, bytes ? bytes : 1))
+        return NULL;
+    if (is_large)
+        platform_memory_prefer_large_pages(data, bytes);
+    return data;
+}
+
+static hvd_code host_fill(void *data, const void *element, size_t width, size_t elements, hvd_status *status)
+{
+    (void)status;
+    for (size_t i = 0; i < elements; i++)
+        memcpy((char *)data + i * width, element, width);
+    return HVD_OK;
+}
+
+const struct memory_ops memory_host = {
+    .device_type = HVD_CPU,
+    .host_access = true,
+    .allocate = host_allocate,
+    .release = free,
+    .fill = host_fill,
+};
+
+/* ---- the table ---------------------------------------------------------------------------------------- */
+
+static const struct memory_ops *_Atomic rows[TYPES] = {[HVD_CPU] = &memory_host};
+
+const struct memory_ops *memory_of(int32_t device_type)
+{
+    return device_type < 0 || device_type >= TYPES ? NULL : atomic_load(&rows[device_type]);
+}
+
+void memory_register(const struct memory_ops *ops)
+{
+    assert(ops->device_type > 0 && ops->device_type < TYPES);
+    atomic_store(&rows[ops->device_type], ops);
+}
