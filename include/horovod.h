@@ -118,7 +118,8 @@ HVD_API const char *hvd_operation_name(hvd_operation operation);
 
 /* ---- tensors and requests ------------------------------------------------------------------------ */
 
-typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type; /* values as in DLPack */
+/* Values as in DLPack. All tensors of a request are on one type of device, and equally on all ranks. */
+typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type;
 
 #define HVD_MAX_DIMENSIONS 32
 
@@ -140,7 +141,9 @@ typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
  * request of several tensors is a group: it runs as a whole or fails as a whole. Tensors that share memory
  * which the group writes (the same one twice, a view) run one after the other, in the order of the group;
- * ranks that share differently get HVD_MISMATCH, where a tensor that had to wait has a first extent of 0. */
+ * ranks that share differently get HVD_MISMATCH, where a tensor that had to wait has a first extent of 0.
+ * Tensors on a device are used after the work that `stream` holds at hvd_submit; once the operation is done
+ * its results are there for all streams. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
@@ -160,7 +163,7 @@ typedef struct hvd_request {
                               beyond them go nowhere. NULL: the same number to all */
     int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */
     int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
-    void *stream;          /* device stream on which the inputs become ready; NULL on the CPU */
+    void *stream;          /* the caller's, of the tensors' device; NULL: its default one */
     int32_t waits;         /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
     hvd_done_fn done;      /* may be NULL */
     void *done_argument;
@@ -235,9 +238,10 @@ HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status
 /* The outcome, or HVD_IN_PROGRESS; never blocks. */
 HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
 
-/* The result of tensor `index` of a finished allgather or reducescatter; of an alltoall, index 0 is the rows
- * and index 1 how many of them came from each rank, as int64 [size]. Memory and shape belong to the
- * handle; take them with hvd_output_take to keep them longer: then free `data` with hvd_free. */
+/* The result of tensor `index` of a finished allgather or reducescatter, on that tensor's device; of an
+ * alltoall, index 0 is the rows and index 1 how many of them came from each rank, as int64 [size] on the CPU.
+ * Memory and shape belong to the handle; take them with hvd_output_take to keep them longer: then free `data`
+ * with hvd_free. */
 HVD_API hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 HVD_API hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 

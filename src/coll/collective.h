@@ -6,6 +6,7 @@
 #include "base/settings.h"
 #include "coll/schedule.h"
 #include "coll/vector.h"
+#include "device/memory.h"
 #include "horovod.h"
 
 /* All of it stays put until the collective is done. */
@@ -20,6 +21,14 @@ struct collective {
     bool apart;                  /* starts when all before it have ended, and those behind it when it has */
     struct choice choice;        /* the back end, and how that is to move it */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */
+
+    /* The functions of the memory that the spans point to, and the device of the first; NULL: the host's.
+     * Their addresses mean something to these functions only. The memory may be used once all of `ready` are
+     * done; a span of the output without an address is room for steps, which the host's memory needs only. */
+    const struct memory_ops *memory;
+    int32_t device_id;
+    struct memory_event *const *ready;
+    int ready_count;
 
     /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
      * the rows of all ranks are known, before the first byte of the output arrives: rows[rank * tensors +
@@ -44,9 +53,10 @@ struct collective {
 
     /* The back end's. */
     const struct algorithm *algorithm;
-    size_t piece_bytes; /* of the ring allreduce, per rank, about */
-    void *scratch;      /* the algorithm's, freed with free() at the end */
-    hvd_status status;  /* how the collective ended */
+    size_t piece_bytes;      /* of the ring allreduce, per rank, about */
+    void *scratch;           /* the algorithm's, freed with free() at the end */
+    struct staging *staging; /* see staging.h */
+    hvd_status status;       /* how the collective ended */
     struct collective *next;
 };
 

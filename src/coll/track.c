@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "coll/staging.h"
 
 #include <stdlib.h>
 
@@ -43,7 +44,29 @@ static void collective_finish(struct track *track, struct collective *collective
 {
     free(collective->scratch);
     collective->scratch = NULL;
+    if (collective->staging && !collective->status.code) {
+        collective_queue_push(&track->leaving, collective);
+        return;
+    }
+    staging_end(collective);
     collective_queue_push(track->finished, collective);
+}
+
+/* In the order in which their steps ended: a device copies in order, too. */
+static bool leaving_settle(struct track *track)
+{
+    bool any = false;
+    for (struct collective *collective; (collective = track->leaving.head); any = true) {
+        hvd_code code = staging_give_output(collective, &collective->status);
+        if (code == HVD_IN_PROGRESS)
+            return any;
+        if (!code)
+            status_ok(&collective->status);
+        collective_queue_pop(&track->leaving);
+        staging_end(collective);
+        collective_queue_push(track->finished, collective);
+    }
+    return any;
 }
 
 static void run_finish(struct track *track, struct run *run)
@@ -179,14 +202,26 @@ static bool planner_next(struct track *track)
     if (!collective)
         return false;
     status_ok(&collective->status);
-    track->planner = run_start(track, collective);
+    hvd_code code = staging_begin(collective, &collective->status);
+    track->planner = code ? NULL : run_start(track, collective);
     if (!track->planner) {
-        status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
-                   hvd_operation_name(collective->operation));
+        if (!code)
+            status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
+                       hvd_operation_name(collective->operation));
         track->stopped = true;
         collective_finish(track, collective);
     }
     return track->planner != NULL;
+}
+
+/* HVD_IN_PROGRESS: the input is not there yet. */
+static hvd_code planner_take_input(struct run *run)
+{
+    struct collective *collective = run->collective;
+    hvd_code code = run->phase ? HVD_OK : staging_take_input(collective, &collective->status);
+    if (code == HVD_IN_PROGRESS)
+        status_ok(&collective->status);
+    return code;
 }
 
 /* Plans whatever can be planned: the planner's next phase once the one before is done, then the next
@@ -197,7 +232,10 @@ static void track_plan(struct track *track)
         struct run *run = track->planner;
         if (run->left)
             return;
-        if (run_plan(track, run) != HVD_OK) {
+        hvd_code code = planner_take_input(run);
+        if (code == HVD_IN_PROGRESS)
+            return;
+        if (code || run_plan(track, run)) {
             collective_fail(track, run);
         } else if (!run->more) {
             track->planner = NULL;
@@ -291,6 +329,7 @@ bool track_progress(struct track *track)
         moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].sends);
     for (int i = 0; i < track->count; i++)
         moved |= lent_settle(track, &track->endpoints[i]);
+    moved |= leaving_settle(track);
     track_plan(track);
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
@@ -318,7 +357,8 @@ void track_abort(struct track *track, const hvd_status *cause)
         status_copy(&track->running->collective->status, cause);
         run_finish(track, track->running);
     }
-    for (struct collective *collective; (collective = collective_queue_pop(&track->waiting));) {
+    for (struct collective *collective; (collective = collective_queue_pop(&track->waiting)) ||
+                                        (collective = collective_queue_pop(&track->leaving));) {
         status_copy(&collective->status, cause);
         collective_finish(track, collective);
     }
@@ -326,12 +366,18 @@ void track_abort(struct track *track, const hvd_status *cause)
 
 bool track_idle(const struct track *track)
 {
-    return !track->running && !track->waiting.head;
+    return !track->running && !track->waiting.head && !track->leaving.head;
+}
+
+/* A planner that has not planned its first phase has no input yet. */
+bool track_awaits_device(const struct track *track)
+{
+    return track->leaving.head || (track->planner && track->planner->phase == 0);
 }
 
 bool track_is_ready(const struct track *track)
 {
-    return track->local.head && task_open(track->local.head) > 0;
+    return (track->local.head && task_open(track->local.head) > 0) || track_awaits_device(track);
 }
 
 void track_free(struct track *track)

@@ -25,7 +25,8 @@ struct track {
     void *owner;                       /* of lookup */
     struct collective_queue *finished; /* the executor's; done is still to be called */
     struct collective_queue waiting;
-    struct run *running;     /* under way, the newest first */
+    struct collective_queue leaving; /* their steps are done, but the output is still being copied */
+    struct run *running;             /* under way, the newest first */
     struct run *planner;     /* the one that has phases to plan; the waiting collectives wait for it */
     struct run *spare;       /* for reuse */
     struct task_queue local; /* steps that need no link */
@@ -43,7 +44,10 @@ void track_abort(struct track *track, const hvd_status *cause);
 
 bool track_idle(const struct track *track);
 
-/* Whether a step of this rank alone can move, for which no peer rings. */
+/* Whether a device copies to or from staging memory: nothing announces its end. */
+bool track_awaits_device(const struct track *track);
+
+/* Whether there is work that no peer announces: that, or a step of this rank alone. */
 bool track_is_ready(const struct track *track);
 void track_free(struct track *track); /* its memory, and the struct itself */
 

@@ -198,6 +198,15 @@ static hvd_code find_memory(const hvd_request *request, const struct memory_ops 
         hvd_operation_name(request->operation), (int)type);
 }
 
+static hvd_code record_ready(struct hvd_handle *handle, hvd_status *status)
+{
+    const hvd_request *request = &handle->request;
+    if (handle->memory->host_access)
+        return HVD_OK;
+    return handle->memory->event_record(request->inputs[0].device_id, request->stream, &handle->ready,
+                                        status);
+}
+
 /* ---- creation --------------------------------------------------------------------------------------- */
 
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
@@ -221,6 +230,11 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     if (code)
         return code;
     created->memory = memory;
+    code = record_ready(created, status);
+    if (code) {
+        close_block(context, created);
+        return code;
+    }
     atomic_init(&created->references, 2);
     char *base = (char *)created;
     created->pending = (struct pending){
@@ -254,6 +268,8 @@ void handle_release(struct hvd_handle *handle)
     struct hvd_context *context = handle->context;
     struct hvd_handle *whole = handle->whole;
     free_results(handle);
+    if (handle->ready)
+        handle->memory->event_release(handle->ready);
     if (handle->own_data)
         handle->memory->release(handle->own_data);
     if (handle->failure != &no_memory)

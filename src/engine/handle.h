@@ -25,6 +25,7 @@ struct hvd_handle {
     int result_count;
     int value;                       /* join: the last rank; adding a process set: its id */
     const struct memory_ops *memory; /* of its tensors */
+    struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched;   /* its memory; under the progress lock */
     struct hvd_handle *parts; /* of a group that shares memory, see parts.h; until they are taken */

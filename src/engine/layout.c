@@ -25,7 +25,7 @@ static uint64_t row_bytes_of(const hvd_tensor *tensor)
 
 /* How long the lists of a batch may become. */
 struct lengths {
-    size_t handles, tensors, rows, row_bytes, inputs, outputs, blocks;
+    size_t handles, tensors, rows, row_bytes, inputs, outputs, blocks, events;
 };
 
 static struct lengths measure(struct hvd_handle *const *handles, int count, int size)
@@ -51,6 +51,7 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
         lengths.outputs = lengths.tensors + 2;
         lengths.blocks = (size_t)size + 1;
     }
+    lengths.events = handles[0]->memory->host_access ? 0 : lengths.handles;
     return lengths;
 }
 
@@ -59,7 +60,8 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     struct lengths lengths = measure(handles, count, size);
     size_t bytes = sizeof(struct running_batch) + lengths.handles * sizeof(struct hvd_handle *) +
                    (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
-                   (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t);
+                   (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t) +
+                   lengths.events * sizeof(struct memory_event *);
     struct running_batch *running = pages_take(bytes);
     if (!running)
         return NULL;
@@ -73,6 +75,7 @@ struct running_batch *layout_create(struct hvd_handle *const *handles, int count
     running->own_rows = (uint64_t *)(running->collective.output.starts + lengths.outputs);
     running->row_bytes = running->own_rows + lengths.rows;
     running->blocks = (size_t *)(running->row_bytes + lengths.row_bytes);
+    running->events = (struct memory_event **)(running->blocks + lengths.blocks);
     memcpy(running->handles, handles, (size_t)count * sizeof *handles);
     return running;
 }
@@ -154,7 +157,7 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
 
 /* ---- allgather ------------------------------------------------------------------------------------ */
 
-/* Of what all ranks told: rows[rank * tensors + tensor], see coll/collective.h. */
+/* The sum of what all ranks have sent: rows[rank * tensors + tensor], see coll/collective.h. */
 static uint64_t sum_over_ranks(const struct collective *collective, const uint64_t *rows, int tensor)
 {
     uint64_t total = 0;
@@ -268,21 +271,38 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     size_t start = running->blocks[collective->rank], end = running->blocks[collective->rank + 1];
     size_t others = collective->input.length - (end - start);
     const int64_t *no_shape;
+    bool needs_room = others && !collective->memory;
     /* Without a gap: the blocks of lower ranks, then those of higher ones. */
-    running->room = others ? result_allocate(&memory_host, 0, NULL, 0, others, &no_shape) : NULL;
-    if (others && !running->room)
+    running->room = needs_room ? result_allocate(&memory_host, 0, NULL, 0, others, &no_shape) : NULL;
+    if (needs_room && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
                           others, running->handles[0]->pending.name);
     vector_add(&collective->output, running->room, start);
     hvd_code code = add_results_of_rank(running, status);
     if (!code)
-        vector_add(&collective->output, start < others ? (char *)running->room + start : NULL,
-                   others - start);
+        vector_add(&collective->output,
+                   running->room && start < others ? (char *)running->room + start : NULL, others - start);
     return code;
+}
+
+/* All members of a batch are on one type of device. */
+static void fill_device(struct running_batch *running)
+{
+    struct collective *collective = &running->collective;
+    const struct hvd_handle *first = running->handles[0];
+    if (first->memory->host_access)
+        return;
+    collective->memory = first->memory;
+    collective->device_id = first->request.inputs[0].device_id;
+    collective->ready = running->events;
+    for (int i = 0; i < running->count; i++)
+        if (running->handles[i]->ready)
+            running->events[collective->ready_count++] = running->handles[i]->ready;
 }
 
 hvd_code layout_fill(struct running_batch *running, hvd_status *status)
 {
+    fill_device(running);
     if (running->collective.operation == HVD_REDUCESCATTER)
         return fill_by_blocks(running, status);
     if (running->collective.operation == HVD_ALLTOALL)

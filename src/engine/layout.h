@@ -1,5 +1,5 @@
-/* layout.h - where the tensors of a batch lie: its job's vectors, and the results that the engine makes.
- * Driver only. */
+/* layout.h - where the tensors of a batch lie: its collective's vectors, and the results that the engine
+ * makes. Under the progress lock. */
 #ifndef HVD_ENGINE_LAYOUT_H
 #define HVD_ENGINE_LAYOUT_H
 
@@ -8,7 +8,7 @@
 #include "engine/comm.h"
 #include "engine/handle.h"
 
-/* One allocation: the job, its handles, and the lists that its vectors need. */
+/* One allocation: the collective, its handles, and the lists that its vectors need. */
 struct running_batch {
     struct collective collective;
     struct comm *comm;
@@ -20,16 +20,17 @@ struct running_batch {
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */
     void *room;                     /* reducescatter: other ranks' blocks on their way */
+    struct memory_event **events;   /* not on the host: of the handles */
 };
 
 /* The batch of these handles with empty vectors; NULL when memory is out. */
 struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size);
 void layout_free(struct running_batch *running);
 
-/* Fills the vectors in; the job must know its operation, rank and size. */
+/* Fills the vectors in; the collective must know its operation, rank and size. */
 hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 
-/* The job's `gathered`. */
+/* The collective's `gathered`. */
 hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status);
 
 #endif

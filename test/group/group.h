@@ -52,6 +52,8 @@ void group_run_sizes(const struct group_options *options, int smallest, int larg
 
 #ifdef __SANITIZE_THREAD__
 #define MOST_RANKS 3 /* some fifty times slower */
+#elif defined(HVD_ON_DEVICE)
+#define MOST_RANKS 4 /* every copy changes page tables */
 #else
 #define MOST_RANKS 8
 #endif

@@ -1,0 +1,55 @@
+/* device.h - a device whose memory only its own functions can touch: its pages are inaccessible to all else,
+ * so whatever dereferences a tensor elsewhere dies of SIGSEGV. It works late: copies and events are done when
+ * they have been asked for a few times, and what is not yet copied is garbage.
+ *
+ * Included in front of a test (-include), it puts all tensors of the test's requests on this device: inputs
+ * are written by a stream that is behind when the engine gets the request, and outputs are read back when the
+ * test has waited. */
+#ifndef HVD_TEST_DEVICE_H
+#define HVD_TEST_DEVICE_H
+
+#include "horovod.h"
+
+#include <stddef.h>
+
+#define DEVICE_TYPE 12 /* DLPack: for extensions */
+
+/* Each rank has a device of its number, with one stream. Garbage at first. */
+void *device_allocate(int32_t device_id, size_t bytes);
+void device_release(void *data);
+void device_read(void *to, const void *from, size_t bytes);  /* at once */
+void device_write(void *to, const void *from, size_t bytes); /* by its stream, some time */
+void *device_stream(int32_t device_id);
+
+/* From now on copies of this device fail. */
+void device_break(int32_t device_id);
+
+/* For so long nothing is done unless it is waited for. */
+void device_delay(int32_t device_id, double seconds);
+
+/* Adds the device to the engine's; more than once is fine. */
+void device_register(void);
+
+hvd_code device_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
+                       hvd_status *status);
+hvd_code device_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs,
+                    hvd_status *status);
+hvd_code device_wait(hvd_handle *handle, double seconds, hvd_status *status);
+hvd_code device_test(hvd_handle *handle, hvd_status *status);
+hvd_code device_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
+hvd_code device_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status);
+void device_release_handle(hvd_handle *handle);
+void device_free(void *data);
+
+#ifdef HVD_ON_DEVICE
+#define hvd_submit      device_submit
+#define hvd_run         device_run
+#define hvd_wait        device_wait
+#define hvd_test        device_test
+#define hvd_output      device_output
+#define hvd_joined_last device_joined_last
+#define hvd_release     device_release_handle
+#define hvd_free        device_free
+#endif
+
+#endif
