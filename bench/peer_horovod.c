@@ -57,10 +57,8 @@ static void call(hvd_operation operation, struct tensors *tensors)
     hvd_request request = request_of(operation, "bench", &input, 1);
     hvd_status status;
     check(hvd_run(context, &request, outputs, &status), &status);
-    if (operation != HVD_ALLREDUCE && operation != HVD_BROADCAST)
-        hvd_free(outputs[0].data);
-    if (operation == HVD_ALLTOALL)
-        hvd_free(outputs[1].data);
+    hvd_free(outputs[0].data);
+    hvd_free(outputs[1].data);
 }
 
 static void allreduce(struct tensors *tensors)

@@ -43,17 +43,16 @@ static const struct reduction {
 #undef REDUCTION
 };
 
-enum reductions { REDUCTIONS_none, REDUCTIONS_sums, REDUCTIONS_every };
-enum results { RESULTS_callers, RESULTS_engines };
-
-static const struct operation {
-    const char *name;
-    enum reductions reductions;
-    enum results results;
-    enum absence absence;
-} operations[] = {
-#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
-    [HVD_##name] = {text, REDUCTIONS_##reductions, RESULTS_##results, ABSENCE_##absence},
+const struct operation operation_table[] = {
+#define OPERATION(name, text, shape, result, argument, reductions, batching, absence)                        \
+    [HVD_##name] = {text,                                                                                    \
+                    SHAPE_##shape,                                                                           \
+                    RESULT_##result,                                                                         \
+                    RESULTS_##result,                                                                        \
+                    ARGUMENT_##argument,                                                                     \
+                    REDUCTIONS_##reductions,                                                                 \
+                    BATCHING_##batching,                                                                     \
+                    ABSENCE_##absence},
 #include "base/operations.def"
 #undef OPERATION
 };
@@ -73,7 +72,7 @@ bool reduction_known(int reduction)
 
 bool operation_known(int operation)
 {
-    return KNOWN(operations, operation);
+    return KNOWN(operation_table, operation);
 }
 
 size_t hvd_dtype_size(hvd_dtype dtype)
@@ -93,31 +92,7 @@ const char *reduction_name(hvd_reduction reduction)
 
 const char *hvd_operation_name(hvd_operation operation)
 {
-    return operation_known((int)operation) ? operations[operation].name : "unknown";
-}
-
-/* ---- which operation does which reduction ------------------------------------------------------------ */
-
-bool operation_does(hvd_operation operation, hvd_reduction reduction)
-{
-    enum reductions done = operations[operation].reductions;
-    bool sum = reduction == HVD_SUM || reduction == HVD_AVERAGE;
-    return done == REDUCTIONS_every || (done == REDUCTIONS_sums && sum);
-}
-
-bool operation_reduces(hvd_operation operation)
-{
-    return operations[operation].reductions != REDUCTIONS_none;
-}
-
-bool operation_makes_results(hvd_operation operation)
-{
-    return operations[operation].results == RESULTS_engines;
-}
-
-enum absence operation_absence(hvd_operation operation)
-{
-    return operations[operation].absence;
+    return operation_known((int)operation) ? operation_table[operation].name : "unknown";
 }
 
 /* ---- which type knows which reduction --------------------------------------------------------------- */
@@ -142,6 +117,10 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
                                hvd_status *status)
 {
     char text[128];
+    if (!operation_does(operation, reduction))
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the reduction is %s; it may be %s",
+                          hvd_operation_name(operation), reduction_name(reduction),
+                          reductions_of(operation, dtype, text, sizeof text));
     if (!reduction_takes(reduction, dtype))
         return status_set(
             status, HVD_INVALID_ARGUMENT,

@@ -11,15 +11,60 @@ bool reduction_known(int reduction);
 bool operation_known(int operation);
 const char *reduction_name(hvd_reduction reduction); /* "sum" */
 
-/* Of the rows of operations.def: whether it does this reduction at all, whether it does any, and whether its
- * outputs are the engine's. */
-bool operation_does(hvd_operation operation, hvd_reduction reduction);
-bool operation_reduces(hvd_operation operation);
-bool operation_makes_results(hvd_operation operation);
-
-/* Whether it may run without the ranks that have joined: always, only when asked for, never. */
+/* A row of operations.def, where the words are explained. */
+enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_tensors };
+enum result { RESULT_nothing, RESULT_same, RESULT_joined, RESULT_part, RESULT_exchanged };
+enum argument { ARGUMENT_nothing, ARGUMENT_root, ARGUMENT_splits, ARGUMENT_members, ARGUMENT_set };
+enum batching { BATCHING_fuse, BATCHING_alone };
 enum absence { ABSENCE_always, ABSENCE_asked, ABSENCE_never };
-enum absence operation_absence(hvd_operation operation);
+
+struct operation {
+    const char *name;
+    enum shape_rule shape;
+    enum result result;
+    int results; /* that the engine makes for a tensor of the caller */
+    enum argument argument;
+    uint32_t reductions; /* bits */
+    enum batching batching;
+    enum absence absence;
+};
+
+/* The largest hvd_operation and 1. */
+enum {
+    OPERATION_NUMBERS = sizeof((char[]){
+#define OPERATION(name, ...) [HVD_##name] = 0,
+#include "base/operations.def"
+#undef OPERATION
+    })
+};
+
+/* By hvd_operation; only numbers that operation_known knows. */
+extern const struct operation operation_table[];
+
+static inline bool operation_does(hvd_operation operation, hvd_reduction reduction)
+{
+    return operation_table[operation].reductions >> reduction & 1;
+}
+
+static inline bool operation_reduces(hvd_operation operation)
+{
+    return operation_table[operation].reductions != 0;
+}
+
+static inline bool operation_makes_results(hvd_operation operation)
+{
+    return operation_table[operation].results > 0;
+}
+
+static inline bool operation_takes(hvd_operation operation, enum argument argument)
+{
+    return operation_table[operation].argument == argument;
+}
+
+static inline bool operation_changes_sets(hvd_operation operation)
+{
+    return operation_takes(operation, ARGUMENT_members) || operation_takes(operation, ARGUMENT_set);
+}
 
 /* Whether the reduction makes sense for this type, as reductions.def says. */
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype);

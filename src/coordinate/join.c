@@ -55,7 +55,7 @@ void join_mark_partial(const struct coordinator *c, struct entry *entry)
     struct round *round = entry->round;
     const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
     round->partial = true;
-    if (summary && summary->operation == HVD_BROADCAST)
+    if (summary && operation_takes(summary->operation, ARGUMENT_root))
         round->rootless |= is_excluded(c, entry, summary->root);
 }
 
@@ -150,19 +150,30 @@ static void joined_text(const struct coordinator *c, char *text, size_t capacity
     rank_set_text(&ranks, text, capacity);
 }
 
+/* "allreduce and barrier" */
+static void always_text(char *text, size_t capacity)
+{
+    *text = '\0';
+    for (int i = 0; i < OPERATION_NUMBERS; i++) {
+        if (operation_known(i) && operation_table[i].absence == ABSENCE_always)
+            append_text(text, capacity, "%s%s", *text ? " and " : "", operation_table[i].name);
+    }
+}
+
 bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity)
 {
     const struct signature_summary *summary = &entry->round->common->summary;
-    enum absence absence = operation_absence(summary->operation);
+    enum absence absence = operation_table[summary->operation].absence;
     if (!entry->round->partial || absence == ABSENCE_always ||
         (absence == ABSENCE_asked && c->config.join_all && !entry->round->rootless))
         return true;
-    char ranks[256];
+    char ranks[256], always[64], unless[160];
     joined_text(c, ranks, sizeof ranks);
-    const char *advice = absence == ABSENCE_never ? "it needs all ranks"
-                         : entry->round->rootless && c->config.join_all
-                             ? "its root is one of them"
-                             : "only allreduce and barrier run meanwhile, unless HOROVOD_JOIN=all is set";
+    always_text(always, sizeof always);
+    snprintf(unless, sizeof unless, "only %s run meanwhile, unless HOROVOD_JOIN=all is set", always);
+    const char *advice = absence == ABSENCE_never                       ? "it needs all ranks"
+                         : entry->round->rootless && c->config.join_all ? "its root is one of them"
+                                                                        : unless;
     snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",
              entry->name, ranks, advice);
     return false;

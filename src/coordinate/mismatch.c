@@ -46,11 +46,11 @@ static bool diff_real(struct diff_out *to, const char *what, double a, double b)
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct diff_out *to)
 {
-    /* `root` serves a broadcast and, as the id of a set, its removal; else it is 0 on both sides. */
-    if (a->operation == HVD_BROADCAST && names)
+    /* `root` is a rank, or the id of a process set; else it is 0 on both sides. */
+    bool rooted = operation_takes(a->operation, ARGUMENT_root);
+    if (rooted && names)
         return diff_integer(to, "the root rank", names[a->root], names[b->root]);
-    return diff_integer(to, a->operation == HVD_BROADCAST ? "the root rank" : "the process set", a->root,
-                        b->root);
+    return diff_integer(to, rooted ? "the root rank" : "the process set", a->root, b->root);
 }
 
 static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
@@ -128,7 +128,7 @@ void signature_difference(const struct signature *a, const struct signature *b, 
     }
     if (heads_differ(&heads[0], &heads[1], names, &to))
         return;
-    if (heads[0].operation == HVD_ADD_PROCESS_SET && sets_differ(&readers[0], &readers[1], &to))
+    if (operation_takes(heads[0].operation, ARGUMENT_members) && sets_differ(&readers[0], &readers[1], &to))
         return;
     for (int i = 0; i < heads[0].count; i++) {
         struct signature_tensor tensors[2];

@@ -13,20 +13,6 @@
 
 #define HEAD_LENGTH ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
 
-enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_tensors };
-enum batching { BATCHING_fuse, BATCHING_alone };
-
-/* The columns are explained in operations.def. */
-static const struct rule {
-    enum shape_rule shape;
-    enum batching batching;
-} rules[] = {
-#define OPERATION(name, text, shape, reductions, results, batching, absence)                                 \
-    [HVD_##name] = {SHAPE_##shape, BATCHING_##batching},
-#include "base/operations.def"
-#undef OPERATION
-};
-
 /* ---- checks ----------------------------------------------------------------------------------------- */
 
 static hvd_code check_operation(const hvd_request *request, hvd_status *status)
@@ -35,7 +21,7 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
         return status_set(status, HVD_INVALID_ARGUMENT, "there is no operation number %d",
                           (int)request->operation);
     const char *text = hvd_operation_name(request->operation);
-    bool bare = rules[request->operation].shape == SHAPE_no_tensors;
+    bool bare = operation_table[request->operation].shape == SHAPE_no_tensors;
     if (bare ? request->count != 0 : request->count < 1 || request->count > REQUEST_TENSOR_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s of %d tensors; it takes %s", text,
                           (int)request->count, bare ? "none" : "1 to 16384");
@@ -66,22 +52,19 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
     if (operation_makes_results(request->operation) && request->outputs)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: outputs must be NULL; the results come from hvd_output", text);
-    if (request->operation == HVD_ALLTOALL && request->count != 1)
-        return status_set(status, HVD_INVALID_ARGUMENT, "alltoall of %d tensors; it takes 1",
+    if (operation_takes(request->operation, ARGUMENT_splits) && request->count != 1)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s of %d tensors; it takes 1", text,
                           (int)request->count);
-    if (request->operation == HVD_BROADCAST && request->root < 0)
-        return status_set(status, HVD_INVALID_ARGUMENT, "broadcast: the root rank %d is negative",
+    if (operation_takes(request->operation, ARGUMENT_root) && request->root < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the root rank %d is negative", text,
                           (int)request->root);
-    if (request->operation == HVD_ADD_PROCESS_SET)
+    if (operation_takes(request->operation, ARGUMENT_members))
         return check_ranks(request, status);
     if (!operation_reduces(request->operation))
         return HVD_OK;
     if (!reduction_known((int)request->reduction))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: there is no reduction number %d", text,
                           (int)request->reduction);
-    if (!operation_does(request->operation, request->reduction))
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the reduction is %s; it may be sum or average",
-                          text, reduction_name(request->reduction));
     if (!isfinite(request->prescale) || !isfinite(request->postscale))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: prescale %g and postscale %g must be finite",
                           text, request->prescale, request->postscale);
@@ -92,7 +75,7 @@ static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor
                             hvd_status *status)
 {
     const char *text = hvd_operation_name(request->operation);
-    int least = rules[request->operation].shape != SHAPE_same_shape;
+    int least = operation_table[request->operation].shape != SHAPE_same_shape;
     if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has %d dimensions%s; it may have %d to %d", text, index,
@@ -180,7 +163,7 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
 /* Of a removal it is the id of the set. */
 static bool has_root(hvd_operation operation)
 {
-    return operation == HVD_BROADCAST || operation == HVD_REMOVE_PROCESS_SET;
+    return operation_takes(operation, ARGUMENT_root) || operation_takes(operation, ARGUMENT_set);
 }
 
 static void put_head(struct wire_writer *writer, const hvd_request *request)
@@ -206,9 +189,9 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
     if (code)
         return code;
     /* The first extent that ranks compare. */
-    size_t first = rules[request->operation].shape == SHAPE_same_rows;
+    size_t first = operation_table[request->operation].shape == SHAPE_same_rows;
     size_t bytes = HEAD_LENGTH;
-    if (request->operation == HVD_ADD_PROCESS_SET)
+    if (operation_takes(request->operation, ARGUMENT_members))
         bytes += ((size_t)request->rank_count + 1) * sizeof(uint32_t);
     for (int i = 0; i < request->count; i++)
         bytes += 2 + ((size_t)request->inputs[i].ndim - first) * sizeof(uint64_t);
@@ -225,12 +208,12 @@ struct signature signature_encode(const hvd_request *request, uint8_t *bytes, ui
 {
     struct wire_writer writer = {.bytes = bytes, .capacity = length};
     put_head(&writer, request);
-    if (request->operation == HVD_ADD_PROCESS_SET) {
+    if (operation_takes(request->operation, ARGUMENT_members)) {
         wire_put_u32(&writer, (uint32_t)request->rank_count);
         for (int i = 0; i < request->rank_count; i++)
             wire_put_u32(&writer, (uint32_t)request->ranks[i]);
     }
-    int first = rules[request->operation].shape == SHAPE_same_rows;
+    int first = operation_table[request->operation].shape == SHAPE_same_rows;
     for (int i = 0; i < request->count; i++) {
         wire_put_u8(&writer, (uint8_t)request->inputs[i].dtype);
         wire_put_u8(&writer, (uint8_t)request->inputs[i].ndim);
@@ -264,14 +247,14 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
     if (reader->failed || !operation_known((int)head->operation) || root > INT32_MAX ||
         count > REQUEST_TENSOR_LIMIT)
         return false;
-    const struct rule *rule = &rules[head->operation];
+    const struct operation *row = &operation_table[head->operation];
     bool reduces = operation_reduces(head->operation);
     head->dtype = reduces ? (hvd_dtype)dtype : HVD_UINT8;
     head->root = (int32_t)root;
     head->count = (int)count;
-    head->may_fuse = rule->batching == BATCHING_fuse;
-    head->first_dimension = rule->shape == SHAPE_same_rows;
-    return (count == 0) == (rule->shape == SHAPE_no_tensors) &&
+    head->may_fuse = row->batching == BATCHING_fuse;
+    head->first_dimension = row->shape == SHAPE_same_rows;
+    return (count == 0) == (row->shape == SHAPE_no_tensors) &&
            (!reduces || (reduction_known((int)head->reduction) && dtype_known(dtype)));
 }
 
@@ -315,7 +298,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
                                           .priority = head.priority,
                                           .root = head.root};
     struct wire_reader ranks;
-    if (head.operation == HVD_ADD_PROCESS_SET && !signature_read_ranks(&reader, &ranks))
+    if (operation_takes(head.operation, ARGUMENT_members) && !signature_read_ranks(&reader, &ranks))
         return false;
     for (int i = 0; i < head.count; i++) {
         struct signature_tensor tensor;

@@ -2,6 +2,7 @@
 #include "coordinate/table.h"
 
 #include "base/status.h"
+#include "base/types.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +18,10 @@ static hvd_code check(struct form *form, int size, hvd_status *status)
 {
     if (!signature_summarize(&form->signature, &form->summary))
         return status_set(status, HVD_INVALID_ARGUMENT, "a request is malformed");
-    if (form->summary.operation == HVD_BROADCAST && form->summary.root >= size)
+    if (operation_takes(form->summary.operation, ARGUMENT_root) && form->summary.root >= size)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "broadcast: the root rank %d is outside the job, whose ranks are 0 to %d",
-                          (int)form->summary.root, size - 1);
+                          "%s: the root rank %d is outside the job, whose ranks are 0 to %d",
+                          hvd_operation_name(form->summary.operation), (int)form->summary.root, size - 1);
     return HVD_OK;
 }
 

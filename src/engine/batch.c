@@ -115,12 +115,6 @@ static hvd_code find_handle(struct comm *comm, const struct batch *batch, int in
     return HVD_OK;
 }
 
-static bool changes_membership(const struct hvd_handle *handle)
-{
-    hvd_operation operation = handle->request.operation;
-    return operation == HVD_ADD_PROCESS_SET || operation == HVD_REMOVE_PROCESS_SET;
-}
-
 void batch_start(struct comm *comm, const struct batch *batch)
 {
     hvd_status status;
@@ -134,7 +128,7 @@ void batch_start(struct comm *comm, const struct batch *batch)
         code = find_handle(comm, batch, i, &handles[i], &status);
         found += !code;
     }
-    if (!code && changes_membership(handles[0])) {
+    if (!code && operation_changes_sets(handles[0]->request.operation)) {
         /* It moves no bytes and is over at once. The one call back into a coordinator out of its own output;
          * it only lowers the count of running batches. */
         coordinator_batch_done(comm->coordinator, batch->sequence);

@@ -64,7 +64,7 @@ int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capac
         return 0; /* the lock may be held by a thread that the child does not have */
     pthread_mutex_lock(&counters->lock);
     for (const struct set_counters *set = counters->first; set; set = set->next) {
-        for (int operation = 0; operation < COUNTED_OPERATIONS; operation++) {
+        for (int operation = 0; operation < OPERATION_NUMBERS; operation++) {
             hvd_counters row = read_counters(set, operation);
             if (!row.submitted && !row.batches)
                 continue;

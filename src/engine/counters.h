@@ -3,12 +3,10 @@
 #ifndef HVD_ENGINE_COUNTERS_H
 #define HVD_ENGINE_COUNTERS_H
 
-#include "horovod.h"
+#include "base/types.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-enum { COUNTED_OPERATIONS = HVD_REMOVE_PROCESS_SET + 1 };
 
 struct operation_counters {
     atomic_uint_fast64_t submitted, succeeded, failed, batches, bytes, wait_ns;
@@ -17,7 +15,7 @@ struct operation_counters {
 /* Of one process set. Removed sets keep theirs, so that totals never shrink. */
 struct set_counters {
     int process_set;
-    struct operation_counters operations[COUNTED_OPERATIONS];
+    struct operation_counters operations[OPERATION_NUMBERS];
     struct set_counters *next;
 };
 

@@ -47,7 +47,8 @@ static struct handle_block measure(const hvd_request *request, int size, size_t 
     block.shapes = block.tensors + tensors * sizeof(hvd_tensor);
     block.splits = block.shapes + extents * sizeof(int64_t);
     block.signature =
-        block.splits + (request->operation == HVD_ALLTOALL ? (size_t)size * sizeof(int64_t) : 0);
+        block.splits +
+        (operation_takes(request->operation, ARGUMENT_splits) ? (size_t)size * sizeof(int64_t) : 0);
     block.total = block.signature + signature_length;
     return block;
 }
@@ -74,24 +75,25 @@ static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
     handle->request.outputs = request->outputs ? tensors + request->count : NULL;
 }
 
-/* What only alltoall has, and what a signature leaves out since it is each rank's own. */
+/* What a signature leaves out since it is each rank's own. */
 static hvd_code check_splits(const hvd_request *request, int size, hvd_status *status)
 {
-    if (request->operation != HVD_ALLTOALL)
+    if (!operation_takes(request->operation, ARGUMENT_splits))
         return HVD_OK;
+    const char *text = hvd_operation_name(request->operation);
     int64_t rows = request->inputs[0].shape[0], sum = 0;
     if (!request->splits && rows % size)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "alltoall: %lld rows can't be divided evenly among %d ranks; pass splits",
+                          "%s: %lld rows can't be divided evenly among %d ranks; pass splits", text,
                           (long long)rows, size);
     for (int rank = 0; request->splits && rank < size; rank++) {
         int64_t split = request->splits[rank];
         if (split < 0)
-            return status_set(status, HVD_INVALID_ARGUMENT, "alltoall: the split for rank %d is %lld", rank,
+            return status_set(status, HVD_INVALID_ARGUMENT, "%s: the split for rank %d is %lld", text, rank,
                               (long long)split);
         if (split > rows - sum)
             return status_set(status, HVD_INVALID_ARGUMENT,
-                              "alltoall: the tensor has %lld rows; the splits for rank 0 to %d exceed them",
+                              "%s: the tensor has %lld rows; the splits for rank 0 to %d exceed them", text,
                               (long long)rows, rank);
         sum += split;
     }
@@ -100,7 +102,7 @@ static hvd_code check_splits(const hvd_request *request, int size, hvd_status *s
 
 static void copy_splits(struct hvd_handle *handle, const hvd_request *request, int64_t *splits, int size)
 {
-    if (request->operation != HVD_ALLTOALL)
+    if (!operation_takes(request->operation, ARGUMENT_splits))
         return;
     for (int rank = 0; rank < size; rank++)
         splits[rank] = request->splits ? request->splits[rank] : request->inputs[0].shape[0] / size;

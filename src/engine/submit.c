@@ -40,7 +40,9 @@ static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *siz
     *size = context->placement.size;
     if (request->process_set == 0)
         return HVD_OK;
-    int *root = request->operation == HVD_BROADCAST ? &request->root : &none;
+    bool rooted =
+        operation_known((int)request->operation) && operation_takes(request->operation, ARGUMENT_root);
+    int *root = rooted ? &request->root : &none;
     return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
 }
 
@@ -92,8 +94,8 @@ hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **h
 /* The ranks agree on these, too, but agreeing is only a part of what they need. */
 static hvd_code check_public(const hvd_request *request, hvd_status *status)
 {
-    bool changes = request && (request->operation == HVD_ADD_PROCESS_SET ||
-                               request->operation == HVD_REMOVE_PROCESS_SET);
+    bool changes =
+        request && operation_known((int)request->operation) && operation_changes_sets(request->operation);
     return changes ? status_set(status, HVD_INVALID_ARGUMENT,
                                 "%s is no request: call hvd_process_set_add or hvd_process_set_remove",
                                 hvd_operation_name(request->operation))

@@ -71,7 +71,7 @@ struct running {
 
 static inline bool has_output(const struct trial *trial)
 {
-    return trial->operation == HVD_ALLREDUCE || trial->operation == HVD_BROADCAST;
+    return !operation_makes_results(trial->operation);
 }
 
 static inline int64_t rows_given(const struct trial *trial, int rank)

@@ -265,7 +265,7 @@ TEST(test_choice)
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
 #define OPERATION(name, ...)                                                                                 \
-    if (operation_absence(HVD_##name) != ABSENCE_never)                                                      \
+    if (operation_table[HVD_##name].absence != ABSENCE_never)                                                \
         chosen(HVD_##name, 0, "auto");
 #include "base/operations.def"
 #undef OPERATION

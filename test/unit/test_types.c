@@ -56,3 +56,26 @@ TEST(test_reductions_of_reducescatter)
     types_check_reduction(HVD_REDUCESCATTER, HVD_BOOL, HVD_AVERAGE, false, &status);
     assert_non_null(strstr(status.text, "what it has: sum."));
 }
+
+/* What follows from another column is said once. */
+TEST(test_operations)
+{
+#define OPERATION(name, text, ...)                                                                           \
+    do {                                                                                                     \
+        const struct operation *row = &operation_table[HVD_##name];                                          \
+        assert_true(operation_known(HVD_##name) && (int)HVD_##name < OPERATION_NUMBERS);                     \
+        assert_string_equal(hvd_operation_name(HVD_##name), text);                                           \
+        assert_int_equal(row->result == RESULT_nothing, row->shape == SHAPE_no_tensors);                     \
+        assert_int_equal(operation_makes_results(HVD_##name),                                                \
+                         row->result != RESULT_nothing && row->result != RESULT_same);                       \
+        assert_false(operation_reduces(HVD_##name) && row->shape == SHAPE_no_tensors);                       \
+    } while (0);
+#include "base/operations.def"
+#undef OPERATION
+    assert_false(operation_known(OPERATION_NUMBERS));
+    assert_true(operation_does(HVD_ALLREDUCE, HVD_ADASUM));
+    assert_true(operation_does(HVD_REDUCESCATTER, HVD_AVERAGE));
+    assert_false(operation_does(HVD_REDUCESCATTER, HVD_MIN));
+    ASSERT_FAILS(types_check_reduction(HVD_REDUCESCATTER, HVD_INT8, HVD_MIN, false, &check_status),
+                 HVD_INVALID_ARGUMENT, "reducescatter: the reduction is min; it may be average, sum");
+}
