@@ -32,10 +32,8 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def submit(tensors: dict[str, torch.Tensor]) -> list[object]:
-    return [
-        _core.submit(ALLREDUCE, name, (tensor,), None, 1, 1.0, 1.0, 0, 0, 0, False)
-        for name, tensor in tensors.items()
-    ]
+    request = _core.describe(ALLREDUCE)
+    return [_core.submit(request, name, (tensor,)) for name, tensor in tensors.items()]
 
 
 def call(tensors: dict[str, torch.Tensor]) -> list[object]:

@@ -1,7 +1,30 @@
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+class Operation(NamedTuple):
+    number: int
+    name: str
+    shape: str
+    result: str
+    results: int
+    argument: str
+    reductions: tuple[int, ...]
+    absence: str
+
+operations: dict[str, Operation]
+reductions: dict[str, int]
+
+class Request:
+    operation: Operation
+    reduction: int
+    prescale: float
+    postscale: float
+    root: int
+    process_set: int
+    priority: int
+    grouped: int
 
 class Handle(Generic[T]):
     def wait(self) -> T: ...
@@ -21,37 +44,34 @@ def health() -> None: ...
 def counters() -> list[tuple[int, str, int, int, int, int, int, float]]: ...
 def timeline_start(path: str, mark_cycles: bool, /) -> None: ...
 def timeline_stop() -> None: ...
+def describe(
+    operation: Operation,
+    *,
+    reduction: int = 1,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    root: int = 0,
+    process_set: int = 0,
+    priority: int = 0,
+    grouped: bool = False,
+) -> Request: ...
 def submit(
-    operation: int,
+    request: Request,
     name: str | None,
     inputs: Sequence[Any],
-    outputs: Sequence[Any] | None,
-    reduction: int,
-    prescale: float,
-    postscale: float,
-    root: int,
-    process_set: int,
-    priority: int,
-    grouped: bool,
+    *,
+    outputs: Sequence[Any] | None = None,
     splits: Sequence[int] | None = None,
     finish: Callable[[Any], Any] | None = None,
     waits: bool = False,
-    /,
 ) -> Handle[Any]: ...
 def run(
-    operation: int,
+    request: Request,
     name: str | None,
     inputs: Sequence[Any],
-    outputs: Sequence[Any] | None,
-    reduction: int,
-    prescale: float,
-    postscale: float,
-    root: int,
-    process_set: int,
-    priority: int,
-    grouped: bool,
+    *,
+    outputs: Sequence[Any] | None = None,
     splits: Sequence[int] | None = None,
-    /,
 ) -> list[Result] | None: ...
 def wait(operations: Sequence[Handle[Any]], /) -> None: ...
 def in_flight(address: int, bytes: int, /) -> str | None: ...

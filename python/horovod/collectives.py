@@ -21,7 +21,7 @@ from horovod.requests import (
     BROADCAST,
     JOIN,
     A,
-    Request,
+    Call,
     asynchronous,
     blocking,
     every,
@@ -67,9 +67,9 @@ class Collectives(Exchanges[A]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
-    ) -> Request[A, A]:
+    ) -> Call[A, A]:
         reduction, factors = reduction_of(average, op), (prescale_factor, postscale_factor)
-        return Request(self._arrays, ALLREDUCE, [tensor], first, name, process_set, reduction, factors)
+        return Call(self._arrays, ALLREDUCE, [tensor], first, name, process_set, reduction, factors)
 
     def _grouped_allreduce(
         self,
@@ -80,12 +80,12 @@ class Collectives(Exchanges[A]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
-    ) -> Request[A, list[A]]:
+    ) -> Call[A, list[A]]:
         factors = (prescale_factor, postscale_factor)
         reduction = reduction_of(average, op)
-        request = Request(self._arrays, ALLREDUCE, tensors, every, name, process_set, reduction, factors)
-        request.grouped = True
-        return request
+        return Call(
+            self._arrays, ALLREDUCE, tensors, every, name, process_set, reduction, factors, grouped=True
+        )
 
     allreduce_async = asynchronous(
         _allreduce, "Starts the reduction of a tensor over all ranks into a new one."
@@ -105,22 +105,14 @@ class Collectives(Exchanges[A]):
         # Written out: for the gradients of a step `asynchronous` would take longer than the engine.
         reduction = op if op is not None and average is None else reduction_of(average, op, 2)
         number = 0 if process_set is global_process_set else check_member(process_set)
-        handle: Handle[A] = _core.submit(
+        request = _core.describe(
             ALLREDUCE,
-            name,
-            (tensor,),
-            None,
-            reduction,
-            prescale_factor,
-            postscale_factor,
-            0,
-            number,
-            0,
-            False,
-            None,
-            first,
+            reduction=reduction,
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            process_set=number,
         )
-        return handle
+        return _core.submit(request, name, (tensor,), finish=first)
 
     allreduce_ = blocking(_allreduce, "The reduction of a tensor over all ranks, in place.", in_place=True)
     grouped_allreduce_async = asynchronous(
@@ -157,8 +149,8 @@ class Collectives(Exchanges[A]):
             process_set: the ranks that take part.
         """
         small, context = compression.compress(tensor)
-        request = self._allreduce(small, average, name, op, prescale_factor, postscale_factor, process_set)
-        decompressed: A = compression.decompress(self.outcome(request), context)
+        call = self._allreduce(small, average, name, op, prescale_factor, postscale_factor, process_set)
+        decompressed: A = compression.decompress(self.outcome(call), context)
         return decompressed
 
     def grouped_allreduce(
@@ -174,10 +166,10 @@ class Collectives(Exchanges[A]):
     ) -> list[A]:
         """The reduction of several tensors as one operation, in new tensors; see ``allreduce``."""
         pairs = [compression.compress(tensor) for tensor in tensors]
-        request = self._grouped_allreduce(
+        call = self._grouped_allreduce(
             [small for small, _ in pairs], average, name, op, prescale_factor, postscale_factor, process_set
         )
-        results: list[A] = self.outcome(request)
+        results: list[A] = self.outcome(call)
         return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- broadcast ---------------------------------------------------------------------------------
@@ -188,8 +180,8 @@ class Collectives(Exchanges[A]):
         root_rank: int,
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
-    ) -> Request[A, A]:
-        return Request(self._arrays, BROADCAST, [tensor], first, name, process_set, root=root_rank)
+    ) -> Call[A, A]:
+        return Call(self._arrays, BROADCAST, [tensor], first, name, process_set, root=root_rank)
 
     broadcast_async = asynchronous(
         _broadcast, "Starts giving the root's tensor to all ranks, in a new tensor."
@@ -209,7 +201,7 @@ class Collectives(Exchanges[A]):
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Waits until every rank of the process set has called it."""
-    _core.run(BARRIER, None, (), None, Sum, 1.0, 1.0, 0, check_member(process_set), 0, False)
+    _core.run(_core.describe(BARRIER, process_set=check_member(process_set)), None, ())
 
 
 def join(device: int = -1) -> int:
@@ -231,6 +223,6 @@ def join(device: int = -1) -> int:
         last = hvd.join()
         hvd.broadcast_parameters(model.state_dict(), root_rank=last)
     """
-    operation = _core.submit(JOIN, None, (), None, Sum, 1.0, 1.0, 0, 0, 0, False)
-    operation.wait()
-    return operation.joined_last()
+    handle = _core.submit(_core.describe(JOIN), None, ())
+    handle.wait()
+    return handle.joined_last()

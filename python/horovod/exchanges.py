@@ -6,7 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from horovod.common.basics import Average, Sum
+from horovod import _core
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.requests import (
@@ -15,7 +16,7 @@ from horovod.requests import (
     REDUCESCATTER,
     A,
     Arrays,
-    Request,
+    Call,
     asynchronous,
     blocking,
     every,
@@ -42,8 +43,10 @@ class UnsupportedReductionError(NotImplementedError, ValueError):
 
 def check_scatter_op(op: int) -> int:
     """The reduction, if reducescatter can do it."""
-    if op not in (Average, Sum):
-        raise UnsupportedReductionError("reducescatter does op=Average and op=Sum only")
+    if op not in REDUCESCATTER.reductions:
+        names = [name for name, number in _core.reductions.items() if number in REDUCESCATTER.reductions]
+        does = " and ".join(f"op={name.capitalize()}" for name in names)
+        raise UnsupportedReductionError(f"{REDUCESCATTER.name} does {does} only")
     return op
 
 
@@ -54,21 +57,21 @@ class Exchanges(Generic[A]):
     def __init__(self, arrays: Arrays[A]) -> None:
         self._arrays = arrays
 
-    def outcome(self, request: Request[A, T]) -> T:
-        """Runs a request that makes new tensors; frameworks with gradients record it."""
-        return request.pick(request.run())
+    def outcome(self, call: Call[A, T]) -> T:
+        """Runs a call that makes new tensors; frameworks with gradients record it."""
+        return call.pick(call.run())
 
     # -- allgather ---------------------------------------------------------------------------------
 
     def _allgather(
         self, tensor: A, name: str | None = None, process_set: ProcessSet = global_process_set
-    ) -> Request[A, A]:
-        return Request(self._arrays, ALLGATHER, [tensor], first, name, process_set)
+    ) -> Call[A, A]:
+        return Call(self._arrays, ALLGATHER, [tensor], first, name, process_set)
 
     def _grouped_allgather(
         self, tensors: Sequence[A], name: str | None = None, process_set: ProcessSet = global_process_set
-    ) -> Request[A, list[A]]:
-        return Request(self._arrays, ALLGATHER, tensors, every, name, process_set, grouped=True)
+    ) -> Call[A, list[A]]:
+        return Call(self._arrays, ALLGATHER, tensors, every, name, process_set, grouped=True)
 
     allgather_async = asynchronous(
         _allgather, "Starts joining the ranks' tensors along the first dimension, which may differ."
@@ -97,10 +100,10 @@ class Exchanges(Generic[A]):
         process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-    ) -> Request[A, A]:
+    ) -> Call[A, A]:
         factors = (prescale_factor, postscale_factor)
         op = check_scatter_op(op)
-        return Request(self._arrays, REDUCESCATTER, [tensor], first, name, process_set, op, factors)
+        return Call(self._arrays, REDUCESCATTER, [tensor], first, name, process_set, op, factors)
 
     def _grouped_reducescatter(
         self,
@@ -110,11 +113,9 @@ class Exchanges(Generic[A]):
         process_set: ProcessSet = global_process_set,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-    ) -> Request[A, list[A]]:
+    ) -> Call[A, list[A]]:
         factors, op = (prescale_factor, postscale_factor), check_scatter_op(op)
-        request = Request(self._arrays, REDUCESCATTER, tensors, every, name, process_set, op, factors)
-        request.grouped = True
-        return request
+        return Call(self._arrays, REDUCESCATTER, tensors, every, name, process_set, op, factors, grouped=True)
 
     reducescatter_async = asynchronous(
         _reducescatter, "Starts the reduction of a tensor over all ranks, of which every rank keeps its rows."
@@ -142,8 +143,8 @@ class Exchanges(Generic[A]):
                 dimensions.
         """
         small, context = compression.compress(tensor)
-        request = self._reducescatter(small, name, op, process_set, prescale_factor, postscale_factor)
-        decompressed: A = compression.decompress(self.outcome(request), context)
+        call = self._reducescatter(small, name, op, process_set, prescale_factor, postscale_factor)
+        decompressed: A = compression.decompress(self.outcome(call), context)
         return decompressed
 
     def grouped_reducescatter(
@@ -158,10 +159,10 @@ class Exchanges(Generic[A]):
     ) -> list[A]:
         """As ``reducescatter``, several tensors as one operation."""
         pairs = [compression.compress(tensor) for tensor in tensors]
-        request = self._grouped_reducescatter(
+        call = self._grouped_reducescatter(
             [small for small, _ in pairs], name, op, process_set, prescale_factor, postscale_factor
         )
-        results: list[A] = self.outcome(request)
+        results: list[A] = self.outcome(call)
         return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- alltoall ----------------------------------------------------------------------------------
@@ -172,10 +173,10 @@ class Exchanges(Generic[A]):
         splits: Any = None,
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
-    ) -> Request[A, Any]:
+    ) -> Call[A, Any]:
         numbers = None if splits is None else splits_of(splits)
         pick = first if splits is None else tuple
-        return Request(self._arrays, ALLTOALL, [tensor], pick, name, process_set, splits=numbers)
+        return Call(self._arrays, ALLTOALL, [tensor], pick, name, process_set, splits=numbers)
 
     alltoall_async = asynchronous(_alltoall, "Starts giving every rank its rows of this rank's tensor.")
     alltoall = blocking(

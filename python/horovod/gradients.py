@@ -19,7 +19,7 @@ from horovod.requests import (
     REDUCESCATTER,
     A,
     Arrays,
-    Request,
+    Call,
     every,
 )
 
@@ -57,89 +57,96 @@ class DifferentiableCollectives(Collectives[A]):
         super().__init__(arrays)
         self._differentiable = arrays
 
-    def outcome(self, request: Request[A, T]) -> T:
-        """Runs a request that makes new tensors, and records it where a gradient may be asked for."""
-        return request.pick(self._outputs(request))
+    def outcome(self, call: Call[A, T]) -> T:
+        """Runs a call that makes new tensors, and records it where a gradient may be asked for."""
+        return call.pick(self._outputs(call))
 
-    def _outputs(self, request: Request[A, Any]) -> list[A]:
-        if not self._differentiable.needs_gradient(request.tensors):
-            return request.run()
-        rule = _RULES[request.operation]
+    def _outputs(self, call: Call[A, Any]) -> list[A]:
+        if not self._differentiable.needs_gradient(call.tensors):
+            return call.run()
+        operation = call.request.operation
+        rule = _RULES[operation.number]
         counts = _Rows([], [])
-        if request.operation in (ALLGATHER, ALLTOALL):
-            counts.given.extend(map(len, request.tensors))  # type: ignore[arg-type]
+        if operation.shape == "same_rows":
+            counts.given.extend(map(len, call.tensors))  # type: ignore[arg-type]
 
         def forward(tensors: list[A]) -> list[A]:
-            outputs = request.run()
-            if request.operation == ALLTOALL:
+            outputs = call.run()
+            if operation.result == "exchanged":
                 counts.received.extend(outputs[1].tolist())  # type: ignore[attr-defined]
-            request.tensors = ()  # the graph need not keep them
+            call.tensors = ()  # the graph need not keep them
             return outputs
 
         def backward(gradients: list[A]) -> list[A]:
-            return rule(self, request, gradients, counts)
+            return rule(self, call, gradients, counts)
 
-        return self._differentiable.record(forward, backward, request.tensors)
+        return self._differentiable.record(forward, backward, call.tensors)
 
-    def follow(self, request: Request[A, Any], operation: int, gradients: list[A], **options: Any) -> list[A]:
+    def follow(
+        self, call: Call[A, Any], operation: _core.Operation, gradients: list[A], **options: Any
+    ) -> list[A]:
         """The collective that an operation's gradients go through; its name says of which it is."""
-        name = f"{request.name}.gradient" if request.name else None
-        follower: Request[A, Any] = Request(
-            self._arrays, operation, gradients, every, name, request.process_set, **options
+        name = f"{call.name}.gradient" if call.name else None
+        follower: Call[A, Any] = Call(
+            self._arrays, operation, gradients, every, name, call.process_set, **options
         )
         return self._outputs(follower)
 
     # -- one rule for each operation ---------------------------------------------------------------
 
-    def _of_allreduce(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+    def _of_allreduce(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
         """The same reduction of the gradients."""
-        options = {"reduction": request.reduction, "factors": request.factors, "grouped": request.grouped}
-        return self.follow(request, ALLREDUCE, gradients, **options)
+        asked = call.request
+        options = {"reduction": asked.reduction, "factors": (asked.prescale, asked.postscale)}
+        return self.follow(call, ALLREDUCE, gradients, grouped=bool(asked.grouped), **options)
 
-    def _of_allgather(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+    def _of_allgather(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
         """This rank's rows of the averaged gradients."""
-        before = _rows_before(request, rows.given)
-        reduced = self.follow(request, ALLREDUCE, gradients, reduction=Average, grouped=request.grouped)
+        before = _rows_before(call, rows.given)
+        reduced = self.follow(
+            call, ALLREDUCE, gradients, reduction=Average, grouped=bool(call.request.grouped)
+        )
         return [
             gradient[start : start + count]  # type: ignore[index]
             for gradient, start, count in zip(reduced, before, rows.given, strict=True)
         ]
 
-    def _of_broadcast(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+    def _of_broadcast(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
         """The averaged gradient at the root, zeros elsewhere."""
-        (reduced,) = self.follow(request, ALLREDUCE, gradients, reduction=Average)
-        at_root = _core.placement()[0] == request.root
+        (reduced,) = self.follow(call, ALLREDUCE, gradients, reduction=Average)
+        at_root = _core.placement()[0] == call.request.root
         return [reduced if at_root else self._differentiable.zeros_like(reduced)]
 
-    def _of_reducescatter(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+    def _of_reducescatter(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
         """All ranks' gradients joined, times the factors, and times the size for a sum."""
-        factor = request.factors[0] * request.factors[1]
-        if request.reduction == Sum:
-            factor *= request.process_set.size() or 1
-        joined = self.follow(request, ALLGATHER, gradients, grouped=request.grouped)
+        factor = call.request.prescale * call.request.postscale
+        if call.request.reduction == Sum:
+            factor *= call.process_set.size() or 1
+        joined = self.follow(call, ALLGATHER, gradients, grouped=bool(call.request.grouped))
         return [gradient * factor for gradient in joined]  # type: ignore[operator,misc]
 
-    def _of_alltoall(self, request: Request[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
+    def _of_alltoall(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
         """Rows go back to where they came from; those that went nowhere have no gradient."""
-        returned = self.follow(request, ALLTOALL, gradients[:1], splits=rows.received)[0]
+        returned = self.follow(call, ALLTOALL, gradients[:1], splits=rows.received)[0]
         return [self._differentiable.extend(returned, rows.given[0])]
 
 
-def _rows_before(request: Request[A, Any], counts: list[int]) -> list[int]:
+def _rows_before(call: Call[A, Any], counts: list[int]) -> list[int]:
     """How many rows the lower ranks have, by tensor."""
-    name = f"{request.name}.rows" if request.name else None
-    number = check_member(request.process_set)
-    gathered = _core.run(ALLGATHER, name, (array("q", counts),), None, Sum, 1.0, 1.0, 0, number, 0, False)
+    name = f"{call.name}.rows" if call.name else None
+    number = check_member(call.process_set)
+    request = _core.describe(ALLGATHER, process_set=number)
+    gathered = _core.run(request, name, (array("q", counts),))
     assert gathered is not None
     everything = memoryview(gathered[0]).tolist()
-    lower = request.process_set.rank() or 0
+    lower = call.process_set.rank() or 0
     return [sum(everything[i : lower * len(counts) : len(counts)]) for i in range(len(counts))]
 
 
 _RULES: dict[int, Callable[..., list[Any]]] = {
-    ALLREDUCE: DifferentiableCollectives._of_allreduce,
-    ALLGATHER: DifferentiableCollectives._of_allgather,
-    BROADCAST: DifferentiableCollectives._of_broadcast,
-    REDUCESCATTER: DifferentiableCollectives._of_reducescatter,
-    ALLTOALL: DifferentiableCollectives._of_alltoall,
+    ALLREDUCE.number: DifferentiableCollectives._of_allreduce,
+    ALLGATHER.number: DifferentiableCollectives._of_allgather,
+    BROADCAST.number: DifferentiableCollectives._of_broadcast,
+    REDUCESCATTER.number: DifferentiableCollectives._of_reducescatter,
+    ALLTOALL.number: DifferentiableCollectives._of_alltoall,
 }

@@ -7,7 +7,6 @@ import pickle
 from typing import Any
 
 from horovod import _core
-from horovod.common.basics import Sum
 from horovod.common.basics import rank as own_rank
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.requests import ALLGATHER, BROADCAST
@@ -21,7 +20,7 @@ _LENGTH_BYTES = 8
 
 
 def _broadcast_bytes(data: bytearray, root: int, name: str, process_set: int) -> None:
-    _core.run(BROADCAST, name, (data,), None, Sum, 1.0, 1.0, root, process_set, 0, False)
+    _core.run(_core.describe(BROADCAST, root=root, process_set=process_set), name, (data,))
 
 
 def broadcast_object(
@@ -53,7 +52,8 @@ def allgather_object(
     number = check_member(process_set)
     data = bytearray(pickler.dumps(obj))
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
-    gathered = _core.run(ALLGATHER, name, (length, data), None, Sum, 1.0, 1.0, 0, number, 0, True)
+    request = _core.describe(ALLGATHER, process_set=number, grouped=True)
+    gathered = _core.run(request, name, (length, data))
     assert gathered is not None
     lengths, everything = (memoryview(result) for result in gathered)
     objects, end = [], 0

@@ -85,7 +85,8 @@ class Reducer(Generic[P, A]):
         for group in groups:
             members = tuple(places[parameter] for parameter in group)
             self.group_of.update(dict.fromkeys(members, members))
-        self.rules, self.how = rules, (rules.op, *rules.factors)
+        self.rules = rules
+        self.number = -1  # of the process set when the reductions were described
         self.set_passes(passes)
         # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
         self.sparse: set[int] | None = None if rules.early else set()
@@ -204,13 +205,15 @@ class Reducer(Generic[P, A]):
             marks[count + place] = 1
         name = f"sparse_gradients.{self.names[0] if self.names else ''}"
         number = check_member(self.rules.process_set)
-        _core.run(ALLREDUCE, name, (marks,), None, Max, 1.0, 1.0, 0, number, 0, False)
+        _core.run(_core.describe(ALLREDUCE, reduction=Max, process_set=number), name, (marks,))
         sparse = {place for place in range(count) if marks[place]}
         self.restored = {place for place in sparse if marks[count + place]}
         self.sparse = sparse - self.restored
 
     def _start(self, places: Sequence[int], waits: bool) -> None:
-        self.number = check_member(self.rules.process_set)  # it may be gone, or another one's
+        number = check_member(self.rules.process_set)  # it may be gone, or another one's
+        if number != self.number:
+            self._describe(number)
         for place in places:
             self.in_flight.add(place)
             group = self.group_of.get(place)
@@ -227,6 +230,22 @@ class Reducer(Generic[P, A]):
             elif self.in_flight.issuperset(group):
                 self._reduce(group, True, waits)
 
+    def _describe(self, number: int) -> None:
+        """The reductions of single gradients, and of groups."""
+        before, after = self.rules.factors
+        self.number = number
+        self.requests = tuple(
+            _core.describe(
+                ALLREDUCE,
+                reduction=self.rules.op,
+                prescale=before,
+                postscale=after,
+                process_set=number,
+                grouped=grouped,
+            )
+            for grouped in (False, True)
+        )
+
     def _reduce(self, places: tuple[int, ...], grouped: bool, waits: bool) -> None:
         """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
         tensors = []
@@ -237,24 +256,8 @@ class Reducer(Generic[P, A]):
             self.sent[place] = tensor, context
             tensors.append(tensor)
         name = self._name(places[0]) if self.rounds else self.names[places[0]]
-        op, before, after = self.how
         try:
-            operation = _core.submit(
-                ALLREDUCE,
-                name,
-                tensors,
-                None,
-                op,
-                before,
-                after,
-                0,
-                self.number,
-                0,
-                grouped,
-                None,
-                None,
-                waits,
-            )
+            operation = _core.submit(self.requests[grouped], name, tensors, waits=waits)
         except ValueError:
             if self.careful.issuperset(places):
                 raise

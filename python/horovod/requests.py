@@ -1,5 +1,5 @@
 """What one call asks of the engine. Every collective is written once, as a method that makes a
-:class:`Request`; ``asynchronous`` and ``blocking`` turn it into the functions that users call."""
+:class:`Call`; ``asynchronous`` and ``blocking`` turn it into the functions that users call."""
 
 from __future__ import annotations
 
@@ -17,20 +17,13 @@ A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Values of hvd_operation in horovod.h.
-ALLREDUCE = 0
-ALLGATHER = 1
-BROADCAST = 2
-JOIN = 3
-ALLTOALL = 5
-BARRIER = 6
-REDUCESCATTER = 7
-
-_MAKES_RESULTS = {
-    ALLGATHER,
-    ALLTOALL,
-    REDUCESCATTER,
-}  # memory of the engine, since shapes are not known before
+ALLREDUCE = _core.operations["allreduce"]
+ALLGATHER = _core.operations["allgather"]
+BROADCAST = _core.operations["broadcast"]
+JOIN = _core.operations["join"]
+ALLTOALL = _core.operations["alltoall"]
+BARRIER = _core.operations["barrier"]
+REDUCESCATTER = _core.operations["reducescatter"]
 
 
 class Arrays(Protocol[A]):
@@ -46,18 +39,15 @@ class Arrays(Protocol[A]):
         """An array over memory of the engine, without a copy."""
 
 
-class Request(Generic[A, T]):
-    """One call, checked and ready. ``pick`` makes the call's outcome of the tensors that come out."""
+class Call(Generic[A, T]):
+    """A request and its tensors, checked and ready. ``pick`` makes the outcome of what comes out."""
 
-    __slots__ = (
-        *("arrays", "factors", "grouped", "name", "operation", "pick", "process_set", "reduction", "root"),
-        *("splits", "tensors"),
-    )
+    __slots__ = ("arrays", "name", "pick", "process_set", "request", "splits", "tensors")
 
     def __init__(
         self,
         arrays: Arrays[A],
-        operation: int,
+        operation: _core.Operation,
         tensors: Sequence[A],
         pick: Callable[[list[A]], T],
         name: str | None,
@@ -69,49 +59,36 @@ class Request(Generic[A, T]):
         splits: Sequence[int] | None = None,
     ) -> None:
         self.arrays = arrays
-        self.operation = operation
         self.tensors = tensors
         self.pick = pick
         self.name = name
         self.process_set = process_set
-        self.reduction = reduction
-        self.factors = factors
-        self.root = root
-        self.grouped = grouped
         self.splits = splits
-
-    def _ask(
-        self, how: Callable[..., Any], inputs: Sequence[A], outputs: Sequence[A] | None, *finish: Any
-    ) -> Any:
-        return how(
-            self.operation,
-            self.name,
-            inputs,
-            outputs,
-            self.reduction,
-            *self.factors,
-            self.root,
-            check_member(self.process_set),
-            0,
-            self.grouped,
-            self.splits,
-            *finish,
+        self.request = _core.describe(
+            operation,
+            reduction=reduction,
+            prescale=factors[0],
+            postscale=factors[1],
+            root=root,
+            process_set=check_member(process_set),
+            grouped=grouped,
         )
 
     def _memory(self, in_place: bool) -> tuple[list[A], list[A] | None]:
         if in_place:
             return list(self.tensors), None
         inputs = [self.arrays.dense(tensor) for tensor in self.tensors]
-        if self.operation in _MAKES_RESULTS:
+        if self.request.operation.results:  # the engine makes them
             return inputs, None
         return inputs, [self.arrays.empty_like(tensor) for tensor in inputs]
 
     def start(self, in_place: bool = False) -> Handle[T]:
         """Submits the request."""
         inputs, outputs = self._memory(in_place)
-        finish = self._adopt_and_pick if self.operation in _MAKES_RESULTS else self.pick
-        handle: Handle[T] = self._ask(_core.submit, inputs, outputs, finish)
-        return handle
+        finish = self._adopt_and_pick if self.request.operation.results else self.pick
+        return _core.submit(
+            self.request, self.name, inputs, outputs=outputs, splits=self.splits, finish=finish
+        )
 
     def _adopt_and_pick(self, results: list[_core.Result]) -> T:
         return self.pick([self.arrays.adopt(result) for result in results])
@@ -119,41 +96,41 @@ class Request(Generic[A, T]):
     def run(self, in_place: bool = False) -> list[A]:
         """Submits the request and waits; the calling thread does the work itself."""
         inputs, outputs = self._memory(in_place)
-        results: Sequence[_core.Result] | None = self._ask(_core.run, inputs, outputs)
-        if self.operation in _MAKES_RESULTS:
-            return [self.arrays.adopt(result) for result in results or ()]
+        results = _core.run(self.request, self.name, inputs, outputs=outputs, splits=self.splits)
+        if results is not None:
+            return [self.arrays.adopt(result) for result in results]
         return inputs if outputs is None else outputs
 
 
 def asynchronous(
-    ask: Callable[P, Request[Any, T]], text: str, in_place: bool = False
+    make: Callable[P, Call[Any, T]], text: str, in_place: bool = False
 ) -> Callable[P, Handle[T]]:
     """The form of a collective that returns a handle at once."""
 
     def start(*args: P.args, **kwargs: P.kwargs) -> Handle[T]:
-        return ask(*args, **kwargs).start(in_place)
+        return make(*args, **kwargs).start(in_place)
 
-    return _signed(start, ask, "Handle[{}]", text)
+    return _signed(start, make, "Handle[{}]", text)
 
 
-def blocking(ask: Callable[P, Request[Any, T]], text: str, in_place: bool = False) -> Callable[P, T]:
+def blocking(make: Callable[P, Call[Any, T]], text: str, in_place: bool = False) -> Callable[P, T]:
     """The form of a collective that returns its outcome; differentiable where the framework can."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        request = ask(*args, **kwargs)
+        call = make(*args, **kwargs)
         if in_place:
-            return request.pick(request.run(in_place))
-        outcome: T = args[0].outcome(request)  # type: ignore[attr-defined]
+            return call.pick(call.run(in_place))
+        outcome: T = args[0].outcome(call)  # type: ignore[attr-defined]
         return outcome
 
-    return _signed(run, ask, "{}", text)
+    return _signed(run, make, "{}", text)
 
 
-def _signed(made: Callable[P, T], ask: Callable[P, Any], returned: str, text: str) -> Callable[P, T]:
+def _signed(made: Callable[P, T], make: Callable[P, Any], returned: str, text: str) -> Callable[P, T]:
     """Gives a function the parameters of the method it was made from, for help() and editors."""
-    signature = inspect.signature(ask)
-    outcome = str(signature.return_annotation).removeprefix("Request[A, ").removesuffix("]")
-    functools.update_wrapper(made, ask, ("__module__",))
+    signature = inspect.signature(make)
+    outcome = str(signature.return_annotation).removeprefix("Call[A, ").removesuffix("]")
+    functools.update_wrapper(made, make, ("__module__",))
     made.__signature__ = signature.replace(return_annotation=returned.format(outcome))  # type: ignore[attr-defined]
     made.__doc__ = text
     return made

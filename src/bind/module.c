@@ -6,7 +6,9 @@
 #include "bind/errors.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
+#include "bind/request.h"
 #include "bind/result.h"
+#include "bind/tables.h"
 #include "bind/tensor.h"
 
 #include <pthread.h>
@@ -207,16 +209,20 @@ static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UN
     return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
-PyDoc_STRVAR(submit_doc,
-             "submit($module, operation, name, inputs, outputs, reduction, prescale, postscale, "
-             "root, process_set, priority, grouped, splits=None, finish=None, waits=False, "
-             "/)\n--\n\n"
-             "Start an operation (see hvd_request in horovod.h) and return its Handle, whose wait() "
-             "returns finish(outputs, else inputs in place, else a list of Result).");
+PyDoc_STRVAR(describe_doc,
+             "describe($module, operation, *, reduction=1, prescale=1.0, postscale=1.0, root=0, "
+             "process_set=0, priority=0, grouped=False)\n--\n\n"
+             "A Request, to be submitted any number of times: which of `operations` is to be done, and how "
+             "(see hvd_request in horovod.h).");
 
-PyDoc_STRVAR(run_doc, "run($module, operation, name, inputs, outputs, reduction, prescale, postscale, root, "
-                      "process_set, priority, grouped, splits=None, /)\n--\n\n"
-                      "Run an operation to its end; an allgather returns a list of Result.");
+PyDoc_STRVAR(submit_doc,
+             "submit($module, request, name, inputs, *, outputs=None, splits=None, finish=None, "
+             "waits=False)\n--\n\n"
+             "Start an operation and return its Handle, whose wait() returns finish(outputs, else inputs in "
+             "place, else a list of Result); `waits`: the caller does so next.");
+
+PyDoc_STRVAR(run_doc, "run($module, request, name, inputs, *, outputs=None, splits=None)\n--\n\n"
+                      "Run an operation to its end; returns the Results that the engine made, or None.");
 
 PyDoc_STRVAR(wait_doc,
              "wait($module, operations, /)\n--\n\n"
@@ -293,8 +299,9 @@ static PyMethodDef methods[] = {
     {"counters", core_counters, METH_NOARGS, counters_doc},
     {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
     {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
-    {"submit", METHOD(operation_submit), METH_FASTCALL, submit_doc},
-    {"run", METHOD(operation_run), METH_FASTCALL, run_doc},
+    {"describe", METHOD(request_describe), METH_FASTCALL | METH_KEYWORDS, describe_doc},
+    {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS, submit_doc},
+    {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS, run_doc},
     {"wait", operation_wait_all, METH_O, wait_doc},
     {"in_flight", operation_in_flight, METH_VARARGS, in_flight_doc},
     {"process_set_add", process_set_add, METH_O, process_set_add_doc},
@@ -324,7 +331,8 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module && !tensor_init_module() && !errors_init_module() && !result_init_module(module) &&
-        !operation_init_module(module) && !pthread_atfork(NULL, NULL, in_forked_child))
+        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module) &&
+        !pthread_atfork(NULL, NULL, in_forked_child))
         return module;
     Py_XDECREF(module);
     return NULL;

@@ -2,6 +2,7 @@
  * hands it to in_flight.c when it is freed earlier. */
 #include "bind/operation.h"
 
+#include "bind/arguments.h"
 #include "bind/blocking.h"
 #include "bind/errors.h"
 #include "bind/in_flight.h"
@@ -20,15 +21,19 @@ typedef struct {
 
 static PyTypeObject *handle_type;
 
+/* The parameters of submit; run has those before FINISH. */
+enum { REQUEST, NAME, INPUTS, OUTPUTS, SPLITS, FINISH, WAITS };
+
 /* 0, or -1 with an exception set. */
-static int submit(PyObject *const *arguments, Py_ssize_t count, int waits, struct in_flight *operation)
+static int submit(PyObject *const *values, int waits, struct in_flight *operation)
 {
+    struct submission submission = {values[REQUEST], values[NAME], values[INPUTS],
+                                    argument_or_null(values[OUTPUTS]), argument_or_null(values[SPLITS])};
     hvd_request request;
     in_flight_reclaim();
-    if (!module_context() || request_read(&request, &operation->held, arguments, count))
+    if (!module_context() || request_read(&request, &operation->held, &operation->results, &submission))
         return -1;
     request.waits = waits;
-    operation->results = request_results(&request);
     /* Reading ran Python, which may have shut down: only from here on the context stays. */
     hvd_context *context = module_context();
     if (!context) {
@@ -275,28 +280,44 @@ PyObject *operation_wait_all(PyObject *Py_UNUSED(module), PyObject *operations)
     return failure.code ? raise_status(&failure) : Py_BuildValue("");
 }
 
-PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *keywords)
 {
+    static struct parameters parameters = {
+        .function = "submit",
+        .required = 3,
+        .positional = 3,
+        .names = {"request", "name", "inputs", "outputs", "splits", "finish", "waits"}};
+    PyObject *values[PARAMETERS_MOST];
+    if (arguments_sort(&parameters, arguments, count, keywords, values))
+        return NULL;
     Handle *self = (Handle *)PyType_GenericAlloc(handle_type, 0);
-    int waits = count > REQUEST_WAITS && arguments[REQUEST_WAITS] == Py_True;
-    if (!self || submit(arguments, count, waits, &self->operation)) {
+    if (!self || submit(values, values[WAITS] == Py_True, &self->operation)) {
         Py_XDECREF(self);
         return NULL;
     }
-    if (count > REQUEST_FINISH && arguments[REQUEST_FINISH] != Py_None) {
-        Py_INCREF(self->finish = arguments[REQUEST_FINISH]);
-        /* The outputs, or the inputs where the operation runs in place. */
-        if (!self->operation.results)
-            Py_INCREF(self->written = arguments[arguments[3] == Py_None ? 2 : 3]);
+    self->finish = argument_or_null(values[FINISH]);
+    Py_XINCREF(self->finish);
+    /* The outputs, or the inputs where the operation runs in place. */
+    if (self->finish && !self->operation.results) {
+        self->written = argument_or_null(values[OUTPUTS]);
+        self->written = self->written ? self->written : values[INPUTS];
+        Py_INCREF(self->written);
     }
     return (PyObject *)self;
 }
 
-PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count,
+                        PyObject *keywords)
 {
+    static struct parameters parameters = {.function = "run",
+                                           .required = 3,
+                                           .positional = 3,
+                                           .names = {"request", "name", "inputs", "outputs", "splits"}};
+    PyObject *values[PARAMETERS_MOST];
     struct in_flight operation = {0};
     PyObject *answer = NULL;
-    if (submit(arguments, count, 1, &operation))
+    if (arguments_sort(&parameters, arguments, count, keywords, values) || submit(values, 1, &operation))
         return NULL;
     /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
     if (!wait_for(operation.handle))

@@ -1,10 +1,14 @@
 /* request.c - see request.h. */
 #include "bind/request.h"
 
+#include "bind/arguments.h"
 #include "bind/errors.h"
+#include "bind/tables.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <structmember.h>
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
@@ -52,29 +56,15 @@ static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize
     return 0;
 }
 
-/* As the column `results` of operations.def, which is the engine's own; horovod.h says it in words. */
-static bool makes_results(hvd_operation operation)
-{
-    return operation == HVD_ALLGATHER || operation == HVD_REDUCESCATTER || operation == HVD_ALLTOALL;
-}
-
-int32_t request_results(const hvd_request *request)
-{
-    if (request->operation == HVD_ALLTOALL)
-        return 2; /* the rows, and how many came from each rank */
-    return makes_results(request->operation) ? request->count : 0;
-}
-
-/* Holds inputs, then outputs; outputs None: the operation writes to its inputs, unless it makes its results.
- */
-static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyObject *inputs,
-                        PyObject *outputs)
+/* Holds inputs, then outputs; without outputs the operation writes to its inputs, unless it makes results. */
+static int hold_tensors(struct held_tensors *held, hvd_operation operation, bool makes_results,
+                        PyObject *inputs, PyObject *outputs)
 {
     Py_ssize_t in = PySequence_Size(inputs);
-    Py_ssize_t out = outputs == Py_None ? 0 : PySequence_Size(outputs);
+    Py_ssize_t out = outputs ? PySequence_Size(outputs) : 0;
     if (in < 0 || out < 0)
         return -1;
-    if (outputs != Py_None && out != in) {
+    if (outputs && out != in) {
         PyErr_Format(PyExc_ValueError, "%s: %zd inputs but %zd outputs", hvd_operation_name(operation), in,
                      out);
         return -1;
@@ -86,7 +76,7 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
         return -1;
     }
     struct tensor_role role = {.operation = hvd_operation_name(operation)};
-    role.written = outputs == Py_None && !makes_results(operation);
+    role.written = !outputs && !makes_results;
     int failed = hold_sequence(held, inputs, in, role);
     role.written = 1;
     if (failed || hold_sequence(held, outputs, out, role)) {
@@ -96,7 +86,18 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, PyOb
     return 0;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- described requests ---------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD hvd_request request;
+    int results;         /* that the engine makes for a tensor of the caller */
+    PyObject *operation; /* of the module's table */
+} Request;
+
+static PyTypeObject *request_type;
+
+/* The parameters of describe. */
+enum { OPERATION, REDUCTION, PRESCALE, POSTSCALE, ROOT, PROCESS_SET, PRIORITY, GROUPED };
 
 int read_int32(PyObject *object, int32_t *value)
 {
@@ -105,7 +106,7 @@ int read_int32(PyObject *object, int32_t *value)
     if (number == -1 && !overflow && PyErr_Occurred())
         return -1;
     if (overflow || number < INT32_MIN || number > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%S is neither a rank nor the id of a process set nor an operation",
+        PyErr_Format(PyExc_ValueError, "%S is neither a rank nor the id of a process set nor a reduction",
                      object);
         return -1;
     }
@@ -143,28 +144,107 @@ static int read_factor(PyObject *object, const char *what, double *value)
     return -1;
 }
 
-static int read_arguments(hvd_request *request, PyObject *const *arguments, Py_ssize_t count)
+static PyObject *make_request(PyObject *const *values)
 {
-    if (count < REQUEST_ARGUMENTS || count > REQUEST_END) {
-        PyErr_Format(PyExc_TypeError, "%d to %d arguments are needed, not %zd", REQUEST_ARGUMENTS,
-                     REQUEST_END, count);
-        return -1;
+    int results;
+    int32_t reduction = HVD_SUM;
+    hvd_request request = {.struct_size = sizeof request, .prescale = 1, .postscale = 1};
+    if (tables_read_operation(values[OPERATION], &request.operation, &results) ||
+        (values[REDUCTION] && read_int32(values[REDUCTION], &reduction)) ||
+        (values[PRESCALE] && read_factor(values[PRESCALE], "prescale_factor", &request.prescale)) ||
+        (values[POSTSCALE] && read_factor(values[POSTSCALE], "postscale_factor", &request.postscale)) ||
+        (values[ROOT] && read_int32(values[ROOT], &request.root)) ||
+        (values[PROCESS_SET] && read_int32(values[PROCESS_SET], &request.process_set)) ||
+        (values[PRIORITY] && read_int32(values[PRIORITY], &request.priority)))
+        return NULL;
+    request.reduction = (hvd_reduction)reduction;
+    request.grouped = values[GROUPED] ? PyObject_IsTrue(values[GROUPED]) : 0;
+    Request *self = request.grouped < 0 ? NULL : (Request *)PyType_GenericAlloc(request_type, 0);
+    if (self) {
+        self->request = request;
+        self->results = results;
+        Py_INCREF(self->operation = values[OPERATION]);
     }
-    *request = (hvd_request){.struct_size = sizeof *request};
-    /* In the order that request.h gives; 2 and 3 are inputs and outputs. */
-    int32_t operation, reduction;
-    if (read_int32(arguments[0], &operation) || read_name(arguments[1], &request->name) ||
-        read_int32(arguments[4], &reduction) ||
-        read_factor(arguments[5], "prescale_factor", &request->prescale) ||
-        read_factor(arguments[6], "postscale_factor", &request->postscale) ||
-        read_int32(arguments[7], &request->root) || read_int32(arguments[8], &request->process_set) ||
-        read_int32(arguments[9], &request->priority))
-        return -1;
-    request->operation = (hvd_operation)operation;
-    request->reduction = (hvd_reduction)reduction;
-    request->grouped = PyObject_IsTrue(arguments[10]);
-    return request->grouped < 0 ? -1 : 0;
+    return (PyObject *)self;
 }
+
+/* What was described last, as programs mostly ask for the same again, with the very same objects. */
+static struct {
+    PyObject *values[PARAMETERS_MOST], *request;
+} last;
+
+static void remember(PyObject *const *values, PyObject *request)
+{
+    for (int i = OPERATION + 1; i < PARAMETERS_MOST; i++) { /* others may change */
+        if (values[i] && !PyLong_CheckExact(values[i]) && !PyFloat_CheckExact(values[i]) &&
+            !PyBool_Check(values[i]))
+            return;
+    }
+    for (int i = 0; i < PARAMETERS_MOST; i++) {
+        Py_XINCREF(values[i]);
+        Py_XDECREF(last.values[i]);
+        last.values[i] = values[i];
+    }
+    Py_INCREF(request);
+    Py_XDECREF(last.request);
+    last.request = request;
+}
+
+PyObject *request_describe(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *keywords)
+{
+    static struct parameters parameters = {.function = "describe",
+                                           .required = 1,
+                                           .positional = 1,
+                                           .names = {"operation", "reduction", "prescale", "postscale",
+                                                     "root", "process_set", "priority", "grouped"}};
+    PyObject *values[PARAMETERS_MOST];
+    if (arguments_sort(&parameters, arguments, count, keywords, values))
+        return NULL;
+    if (last.request && !memcmp(values, last.values, sizeof values)) {
+        Py_INCREF(last.request);
+        return last.request;
+    }
+    PyObject *request = make_request(values);
+    if (request)
+        remember(values, request);
+    return request;
+}
+
+static void request_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Py_DECREF(((Request *)self)->operation);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(request_doc,
+             "What an operation is to do, the same for every name and tensor; see ``describe``.");
+
+int request_init_module(PyObject *module)
+{
+    static PyMemberDef members[] = {
+        {"operation", T_OBJECT_EX, offsetof(Request, operation), READONLY, NULL},
+        {"reduction", T_INT, offsetof(Request, request.reduction), READONLY, NULL},
+        {"prescale", T_DOUBLE, offsetof(Request, request.prescale), READONLY, NULL},
+        {"postscale", T_DOUBLE, offsetof(Request, request.postscale), READONLY, NULL},
+        {"root", T_INT, offsetof(Request, request.root), READONLY, NULL},
+        {"process_set", T_INT, offsetof(Request, request.process_set), READONLY, NULL},
+        {"priority", T_INT, offsetof(Request, request.priority), READONLY, NULL},
+        {"grouped", T_INT, offsetof(Request, request.grouped), READONLY, NULL},
+        {NULL, 0, 0, 0, NULL}};
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(request_dealloc)},
+                           {Py_tp_members, members},
+                           {Py_tp_doc, (char *)request_doc},
+                           {0, NULL}};
+    PyType_Spec spec = {"horovod._core.Request", sizeof(Request), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+    request_type = (PyTypeObject *)PyType_FromSpec(&spec);
+    return request_type ? PyModule_AddType(module, request_type) : -1;
+}
+
+/* ---- submissions ----------------------------------------------------------------------------------- */
 
 static int read_splits(struct held_tensors *held, PyObject *sequence)
 {
@@ -198,16 +278,24 @@ static int check_splits(hvd_context *context, const hvd_request *request, const 
     return -1;
 }
 
-int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
-                 Py_ssize_t count)
+int request_read(hvd_request *request, struct held_tensors *held, int32_t *results,
+                 const struct submission *submission)
 {
-    if (read_arguments(request, arguments, count) ||
-        hold_tensors(held, request->operation, arguments[2], arguments[3]))
+    if (Py_TYPE(submission->request) != request_type) {
+        PyErr_Format(PyExc_TypeError, "the request must be made by _core.describe, not %R",
+                     Py_TYPE(submission->request));
+        return -1;
+    }
+    const Request *described = (Request *)submission->request;
+    *request = described->request;
+    if (read_name(submission->name, &request->name) ||
+        hold_tensors(held, request->operation, described->results > 0, submission->inputs,
+                     submission->outputs))
         return -1;
     /* With outputs there are as many of them as inputs. */
-    request->count = arguments[3] == Py_None ? held->count : held->count / 2;
-    if (count > REQUEST_SPLITS && arguments[REQUEST_SPLITS] != Py_None &&
-        read_splits(held, arguments[REQUEST_SPLITS])) {
+    request->count = submission->outputs ? held->count / 2 : held->count;
+    *results = described->results * request->count;
+    if (submission->splits && read_splits(held, submission->splits)) {
         held_tensors_release(held);
         return -1;
     }

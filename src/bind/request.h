@@ -1,13 +1,8 @@
-/* request.h - one call from Python as an hvd_request, and the tensors that must stay until it is done. */
+/* request.h - what Python asks as an hvd_request, and the tensors that must stay until it is done. */
 #ifndef HVD_BIND_REQUEST_H
 #define HVD_BIND_REQUEST_H
 
 #include "bind/tensor.h"
-
-/* (operation, name, inputs, outputs, reduction, prescale, postscale, root, process_set, priority, grouped);
- * after them may come the splits of an alltoall and what makes the outcome of the tensors, each or None, and
- * whether the caller waits next */
-enum { REQUEST_ARGUMENTS = 11, REQUEST_SPLITS = 11, REQUEST_FINISH, REQUEST_WAITS, REQUEST_END };
 
 struct held_tensors {
     int32_t count;
@@ -16,20 +11,29 @@ struct held_tensors {
     Py_ssize_t split_count;
 };
 
-/* How many outputs of the operation are the engine's. */
-int32_t request_results(const hvd_request *request);
+/* Adds the type to the module. 0, or -1 with an exception set. */
+int request_init_module(PyObject *module);
 
-/* Reads the arguments of a call, which runs Python; inputs and outputs are not set yet. 0, or -1 with an
- * exception set; then nothing is held. */
-int request_read(hvd_request *request, struct held_tensors *held, PyObject *const *arguments,
-                 Py_ssize_t count);
+/* Function of the module: a Request, which is an hvd_request but for name, tensors and splits. */
+PyObject *request_describe(PyObject *module, PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *keywords);
+
+/* What a submission adds to a Request, borrowed; outputs and splits may be NULL. */
+struct submission {
+    PyObject *request, *name, *inputs, *outputs, *splits;
+};
+
+/* Reads a submission, which runs Python; inputs and outputs of the request are not set yet. `results`: how
+ * many outputs will be the engine's. 0, or -1 with an exception set; then nothing is held. */
+int request_read(hvd_request *request, struct held_tensors *held, int32_t *results,
+                 const struct submission *submission);
 
 /* Sets inputs and outputs to the held tensors, and submits, without running Python before. 0, or -1 as
  * above. */
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,
                    hvd_handle **handle);
 
-/* A rank, a set or the number of an operation. 0, or -1 with an exception set. */
+/* A rank, a set, a reduction or a priority. 0, or -1 with an exception set. */
 int read_int32(PyObject *object, int32_t *value);
 
 /* Whether any of them lies in these bytes, or a part of it. */

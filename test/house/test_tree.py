@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "bind": set(),
 }
 # Lists of public names, without code: for every folder.
-TABLES = {"base/dtypes.def"}
+TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def"}
 SKIPPED = {"corpus", ".git", "build", "out", "dist", ".venv", "__pycache__"}
 TEXTS = {
     ".c",

@@ -35,6 +35,8 @@ def test_name_that_is_no_text(name: Any, kind: Any) -> None:
     with pytest.raises(TypeError, match=r"^name must be a str or None, not"):
         kind.hvd.allreduce(kind.array([1.0]), name=name)
     with pytest.raises(TypeError, match=r"^name must be a str or None, not"):
+        kind.hvd.allreduce_async_(kind.array([1.0]), name=name)
+    with pytest.raises(TypeError, match=r"^prescale_factor must be a number, not"):
         kind.hvd.allreduce_async_(kind.array([1.0]), name=name, prescale_factor="2")
 
 
@@ -46,7 +48,7 @@ def test_name_with_a_null_character(kind: Any) -> None:
 
 def test_splits_that_are_no_numbers(size: int) -> None:
     with pytest.raises(TypeError, match="str"):
-        _core.run(ALLTOALL, None, (np.ones(3),), None, 1, 1.0, 1.0, 0, 0, 0, False, ["1"] * size)
+        _core.run(_core.describe(ALLTOALL), None, (np.ones(3),), splits=["1"] * size)
 
 
 def misaligned(dtype: str) -> Any:

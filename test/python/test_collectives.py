@@ -300,7 +300,7 @@ def test_outcome_is_asked_for_again(rank: int, size: int) -> None:
         return seen[-1]
 
     part = np.array([rank + 1.0])
-    handle = _core.submit(ALLGATHER, "again", (part,), None, 1, 1.0, 1.0, 0, 0, 0, False, None, finish)
+    handle = _core.submit(_core.describe(ALLGATHER), "again", (part,), finish=finish)
     with pytest.raises(KeyboardInterrupt):
         handle.wait()
     assert handle.wait().tolist() == [r + 1.0 for r in range(size)]
@@ -368,7 +368,7 @@ def test_dlpack_of_read_only_memory() -> None:
 def test_results_are_buffers(code: str, size: int) -> None:
     array = np.arange(6).reshape(3, 2).astype(code)
     spelled = f"Z{code.lower()}" if code in "FD" else code
-    handle = basics.collectives._core.submit(1, None, [array], None, 1, 1.0, 1.0, 0, 0, 0, False, None, list)
+    handle = _core.submit(_core.describe(ALLGATHER), None, [array], finish=list)
     view = memoryview(handle.wait()[0])
     assert (view.format, view.shape, view.nbytes) == (spelled, (3 * size, 2), array.nbytes * size)
     assert np.asarray(view).tolist() == array.tolist() * size

@@ -27,7 +27,7 @@ LENGTH = 1000
 
 
 def start(name: str, tensor: Any) -> Any:
-    return _core.submit(ALLREDUCE, name, (tensor,), None, hvd.Sum, 1.0, 1.0, 0, 0, 0, False)
+    return _core.submit(_core.describe(ALLREDUCE), name, (tensor,))
 
 
 # ---- other memory for a tensor ----------------------------------------------------------------------
@@ -216,13 +216,14 @@ def test_threads_that_drop_handles() -> None:
         "import numpy as np\n"
         "from horovod import _core\n"
         "hvd.init()\n"
+        "request = _core.describe(_core.operations['allreduce'])\n"
         "class Odd(np.ndarray):\n"
         "    def __del__(self):\n"
         "        time.sleep(0)\n"
         "def work(thread):\n"
         "    for i in range(1000):\n"
         "        tensor = np.ones(3).view(Odd)\n"
-        "        _core.submit(0, f'{thread}.{i}', (tensor,), None, 1, 1.0, 1.0, 0, 0, 0, False)\n"
+        "        _core.submit(request, f'{thread}.{i}', (tensor,))\n"
         "threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]\n"
         "for thread in threads:\n"
         "    thread.start()\n"

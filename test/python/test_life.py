@@ -219,7 +219,8 @@ def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
         "    def __dlpack__(self, **options):\n"
         "        return self.inside.__dlpack__()\n"
         "tensors = [Wrapped() for _ in range(40)]\n"
-        "handle = _core.submit(0, 'odd', tensors, None, 1, 1.0, 1.0, 0, 0, 0, True)\n"
+        "request = _core.describe(_core.operations['allreduce'], grouped=True)\n"
+        "handle = _core.submit(request, 'odd', tensors)\n"
         "del tensors\n"
         "handle.wait()\n"
         "print('over')",
@@ -313,7 +314,7 @@ def test_ctrl_c_while_waiting(rank: int, size: int) -> None:
 
 
 def start(name: str, tensor: Any) -> Any:
-    return _core.submit(ALLREDUCE, name, (tensor,), None, hvd.Sum, 1.0, 1.0, 0, 0, 0, False)
+    return _core.submit(_core.describe(ALLREDUCE), name, (tensor,))
 
 
 def test_wait_for_many(size: int) -> None:
@@ -630,10 +631,12 @@ class Numbers:
         leave()
         return 1
 
+reduce = _core.describe(_core.operations["allreduce"])
+exchange = _core.describe(_core.operations["alltoall"])
 for leave in here, elsewhere:
-    attempt(lambda: _core.submit(0, "x", (Tensor(),), None, 1, 1.0, 1.0, 0, 0, 0, False))
-    attempt(lambda: _core.run(0, "x", (Tensor(),), None, 1, 1.0, 1.0, 0, 0, 0, False))
-    attempt(lambda: _core.submit(5, "x", (np.ones(1),), None, 1, 1.0, 1.0, 0, 0, 0, False, Numbers()))
+    attempt(lambda: _core.submit(reduce, "x", (Tensor(),)))
+    attempt(lambda: _core.run(reduce, "x", (Tensor(),)))
+    attempt(lambda: _core.submit(exchange, "x", (np.ones(1),), splits=Numbers()))
     attempt(lambda: _core.process_set_add(Numbers()))
     attempt(lambda: _core.timeline_start("x", Truth()))
 print("over")

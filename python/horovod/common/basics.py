@@ -48,13 +48,12 @@ __all__ = [
     "stop_timeline",
 ]
 
-# Values of hvd_reduction in horovod.h.
-Average = 0
-Sum = 1
-Adasum = 2
-Min = 3
-Max = 4
-Product = 5
+Average = _core.reductions["average"]
+Sum = _core.reductions["sum"]
+Adasum = _core.reductions["adasum"]
+Min = _core.reductions["min"]
+Max = _core.reductions["max"]
+Product = _core.reductions["product"]
 
 atexit.register(_core.shutdown)
 

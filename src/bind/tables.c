@@ -1,0 +1,112 @@
+/* tables.c - see tables.h. The rows become tuples with names, and the words of their columns texts. */
+#include "bind/tables.h"
+
+static const struct row {
+    hvd_operation operation;
+    const char *name, *shape, *result;
+    int results;
+    const char *argument;
+    uint32_t reductions;
+    const char *absence;
+} rows[] = {
+#define OPERATION(name, text, shape, result, argument, reductions, batching, absence)                        \
+    {HVD_##name, text, #shape, #result, RESULTS_##result, #argument, REDUCTIONS_##reductions, #absence},
+#include "base/operations.def"
+#undef OPERATION
+};
+
+static const struct reduction {
+    hvd_reduction reduction;
+    const char *name;
+} reductions[] = {
+#define REDUCTION(name, text, kernel, types) {HVD_##name, text},
+#include "base/reductions.def"
+#undef REDUCTION
+};
+
+enum { ROWS = sizeof rows / sizeof *rows, REDUCTIONS = sizeof reductions / sizeof *reductions };
+
+static PyStructSequence_Field fields[] = {
+    {"number", "hvd_operation in horovod.h"},
+    {"name", NULL},
+    {"shape", "what the ranks' tensors must have in common; the words are those of operations.def"},
+    {"result", "what comes out for each tensor"},
+    {"results", "how many tensors the engine makes for one of the caller's"},
+    {"argument", "what it needs beyond tensors"},
+    {"reductions", "the values of hvd_reduction that it does, a tuple"},
+    {"absence", "whether a rank that has joined may be left out"},
+    {NULL, NULL},
+};
+static PyStructSequence_Desc description = {"horovod._core.Operation",
+                                            "What a collective operation is: a row of operations.def.",
+                                            fields, sizeof fields / sizeof *fields - 1};
+static PyTypeObject *operation_type;
+
+static PyObject *reductions_of(const struct row *row)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < REDUCTIONS; i++) {
+        if (!(row->reductions >> reductions[i].reduction & 1))
+            continue;
+        PyObject *number = PyLong_FromLong(reductions[i].reduction);
+        if (!number || PyList_Append(list, number))
+            Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+static PyObject *make_operation(const struct row *row)
+{
+    PyObject *values = Py_BuildValue("(isssisNs)", (int)row->operation, row->name, row->shape, row->result,
+                                     row->results, row->argument, reductions_of(row), row->absence);
+    PyObject *operation = values ? PyStructSequence_New(operation_type) : NULL;
+    for (Py_ssize_t i = 0; operation && i < description.n_in_sequence; i++) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        Py_INCREF(value);
+        PyStructSequence_SetItem(operation, i, value);
+    }
+    Py_XDECREF(values);
+    return operation;
+}
+
+/* Takes the value over. */
+static int put(PyObject *dict, const char *name, PyObject *value)
+{
+    int failed = !value || PyDict_SetItemString(dict, name, value);
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
+int tables_init_module(PyObject *module)
+{
+    operation_type = PyStructSequence_NewType(&description);
+    PyObject *operations = PyDict_New(), *numbers = PyDict_New();
+    int failed = !operation_type || !operations || !numbers || PyModule_AddType(module, operation_type);
+    for (int i = 0; !failed && i < ROWS; i++)
+        failed = put(operations, rows[i].name, make_operation(&rows[i]));
+    for (int i = 0; !failed && i < REDUCTIONS; i++)
+        failed = put(numbers, reductions[i].name, PyLong_FromLong(reductions[i].reduction));
+    failed = failed || PyModule_AddObjectRef(module, "operations", operations) ||
+             PyModule_AddObjectRef(module, "reductions", numbers);
+    Py_XDECREF(operations);
+    Py_XDECREF(numbers);
+    return failed ? -1 : 0;
+}
+
+int tables_read_operation(PyObject *object, hvd_operation *operation, int *results)
+{
+    if (Py_TYPE(object) != operation_type) {
+        PyErr_Format(PyExc_TypeError, "the operation must be one of _core.operations, not %R", object);
+        return -1;
+    }
+    long number = PyLong_AsLong(PyStructSequence_GetItem(object, 0));
+    int i = 0;
+    while (rows[i].operation != (hvd_operation)number)
+        i++;
+    *operation = rows[i].operation;
+    *results = rows[i].results;
+    return 0;
+}
