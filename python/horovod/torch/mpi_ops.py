@@ -175,14 +175,14 @@ def sparse_allreduce_async(
     tensor = tensor.detach()
     indices, values, shape = tensor._indices(), tensor._values(), tensor.shape
     names = (f"{name}.indices", f"{name}.values") if name else (None, None)
-    connector_indices = allgather_async(indices.t(), names[0], process_set)
-    connector_values = allgather_async(values, names[1], process_set)
+    joined_indices = allgather_async(indices.t(), names[0], process_set)
+    joined_values = allgather_async(values, names[1], process_set)
 
     def wait() -> torch.Tensor:
-        gathered = connector_values.wait()
+        gathered = joined_values.wait()
         if op == Average:
             gathered = gathered / (process_set.size() or 1)
-        joined = connector_indices.wait().t()
+        joined = joined_indices.wait().t()
         return torch.sparse_coo_tensor(joined, gathered, shape, check_invariants=False)
 
     return wait
