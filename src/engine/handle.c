@@ -337,13 +337,19 @@ static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
     return handle->failure ? status_copy(status, handle->failure) : status_ok(status);
 }
 
+/* The driver numbers what has no name, at any time before the end. */
+static const char *name_in_flight(const struct hvd_handle *handle)
+{
+    return handle->request.name ? handle->pending.name : hvd_operation_name(handle->request.operation);
+}
+
 hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
 {
     if (!handle)
         return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
     if (!handle_is_done(handle)) {
         hvd_code code = context_check_process(handle->context, status);
-        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", handle->pending.name);
+        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", name_in_flight(handle));
     }
     return outcome(handle, status);
 }
