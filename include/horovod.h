@@ -235,6 +235,11 @@ HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_t
  * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress. */
 HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status);
 
+/* Sets `done` of an operation whose request had none: it is called once when the operation is done; at once,
+ * by the calling thread, if it is already. HVD_INVALID_ARGUMENT: it has one. Not from two threads for one
+ * handle. */
+HVD_API hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_status *status);
+
 /* The outcome, or HVD_IN_PROGRESS; never blocks. */
 HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
 

@@ -238,6 +238,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         return code;
     }
     atomic_init(&created->references, 2);
+    atomic_init(&created->calls, request->done != NULL);
     char *base = (char *)created;
     created->pending = (struct pending){
         .name = created->name,
@@ -292,6 +293,12 @@ void handle_let_go(struct hvd_handle *handle)
     }
 }
 
+/* True for one caller only. */
+static bool take_call(struct hvd_handle *handle)
+{
+    return atomic_load(&handle->calls) && atomic_exchange(&handle->calls, false);
+}
+
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
     observe_finished(handle, status);
@@ -309,15 +316,15 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     handle_let_go(handle);
     parts_drop(handle);
     parts_ended(handle, status);
-    bool call = handle->request.done;
-    if (call) {
-        handle->next = context->finished_calls;
-        context->finished_calls = handle;
-    }
-    if (atomic_exchange_explicit(&handle->state, HANDLE_DONE, memory_order_acq_rel) == HANDLE_AWAITED)
+    /* Sequentially consistent, as the loads in hvd_on_done: one of the two sides sees the other's store. */
+    if (atomic_exchange(&handle->state, HANDLE_DONE) == HANDLE_AWAITED)
         futex_wake_all(&handle->state);
-    if (!call)
+    if (!take_call(handle)) {
         handle_release(handle);
+        return;
+    }
+    handle->next = context->finished_calls;
+    context->finished_calls = handle;
 }
 
 struct hvd_handle *handle_reverse(struct hvd_handle *newest)
@@ -352,6 +359,27 @@ hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
         return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", name_in_flight(handle));
     }
     return outcome(handle, status);
+}
+
+hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_status *status)
+{
+    if (!handle || !done)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the %s is NULL", handle ? "function" : "handle");
+    hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
+    if (code)
+        return code;
+    if (handle->request.done)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s has a done function already",
+                          name_in_flight(handle));
+    handle->request.done_argument = argument;
+    handle->request.done = done;
+    atomic_store(&handle->calls, true);
+    if (atomic_load(&handle->state) == HANDLE_DONE && take_call(handle)) {
+        hvd_status own;
+        outcome(handle, &own);
+        done(argument, &own);
+    }
+    return status_ok(status);
 }
 
 void hvd_release(hvd_handle *handle)

@@ -12,6 +12,7 @@
 struct hvd_handle {
     atomic_int references; /* the caller's and the engine's */
     atomic_uint state;     /* HANDLE_*; a futex word */
+    atomic_bool calls; /* request.done is to be called: by the thread that finishes it, or by hvd_on_done */
     struct hvd_context *context;
     struct pending pending;
     int64_t submitted; /* clock_now's, when somebody observes */

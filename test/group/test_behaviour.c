@@ -116,6 +116,40 @@ static void callbacks(struct member *member)
     check_allreduce_works(member, "nobody leaves before all were called");
 }
 
+/* Set after the submission: some find the operation under way, the last ones find it done. */
+static void callbacks_set_later(struct member *member)
+{
+    static _Thread_local int32_t values[200];
+    struct call_count count = {.context = member->context};
+    hvd_handle *handles[200];
+    hvd_status status;
+    int64_t shape[] = {1};
+    for (int i = 0; i < 200; i++) {
+        values[i] = i;
+        hvd_tensor tensor = tensor_of(&values[i], HVD_INT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, NULL, &tensor);
+        CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        if (i % 8)
+            CHECK_OK(hvd_on_done(handles[i], count_call, &count, &check_status));
+    }
+    for (int i = 0; i < 200; i += 8) {
+        CHECK_OK(hvd_wait(handles[i], 60, &check_status));
+        int before = atomic_load(&count.calls);
+        CHECK_OK(hvd_on_done(handles[i], count_call, &count, &check_status));
+        CHECK(atomic_load(&count.calls) > before, "the operation was done, and its callback was not called");
+    }
+    CHECK(hvd_on_done(handles[0], count_call, &count, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    CHECK(hvd_on_done(NULL, count_call, &count, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    for (int waited = 0; atomic_load(&count.calls) < 200; waited++) {
+        CHECK(waited < 20000, "only %d of 200 callbacks within 20 s", atomic_load(&count.calls));
+        usleep(1000);
+    }
+    for (int i = 0; i < 200; i++)
+        hvd_release(handles[i]);
+    check_allreduce_works(member, "nobody leaves before all were called");
+    CHECK(atomic_load(&count.calls) == 200, "%d callbacks", atomic_load(&count.calls));
+}
+
 static hvd_code reduce_floats(struct member *member, const char *name, int64_t elements, hvd_status *status)
 {
     float data[16] = {0};
@@ -382,6 +416,7 @@ GROUP_TEST(test_any_order_of_small_batches, any_order, 4, 4, .transport = "shm",
 GROUP_TEST(test_any_order_collected, any_order, 3, 3, .transport = "tcp", SETTINGS("cycle_time_ms", "0.5"))
 GROUP_TEST(test_waited_for_one, waited_for_one, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_callbacks, callbacks, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_callbacks_set_later, callbacks_set_later, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_duplicate_name, duplicate_name, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_equal_names, equal_names, 1, 3, EVERY_TRANSPORT)
