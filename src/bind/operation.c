@@ -14,9 +14,10 @@
 
 typedef struct {
     PyObject_HEAD struct in_flight operation;
-    PyObject *finish;  /* makes the outcome of a list of tensors; NULL: made, or None */
-    PyObject *written; /* that list; NULL: the engine's results, not taken yet */
-    PyObject *outcome; /* NULL: not made yet, or None */
+    PyObject *finish;    /* makes the outcome of a list of tensors; NULL: made, or None */
+    PyObject *written;   /* that list; NULL: the engine's results, not taken yet */
+    PyObject *outcome;   /* NULL: not made yet, or None */
+    PyObject *callbacks; /* a list, until they are called */
 } Handle;
 
 static PyTypeObject *handle_type;
@@ -111,6 +112,7 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(handle->finish);
     Py_VISIT(handle->written);
     Py_VISIT(handle->outcome);
+    Py_VISIT(handle->callbacks);
     return 0;
 }
 
@@ -122,6 +124,7 @@ static int handle_clear(PyObject *self)
     Py_CLEAR(handle->finish);
     Py_CLEAR(handle->written);
     Py_CLEAR(handle->outcome);
+    Py_CLEAR(handle->callbacks);
     return 0;
 }
 
@@ -210,6 +213,61 @@ static PyObject *handle_done(PyObject *self, PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(hvd_test(((Handle *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
+/* With the exception that it may raise printed, as there is nobody to catch it. */
+static void call_back(PyObject *function, PyObject *handle)
+{
+    PyObject *answer = PyObject_CallFunctionObjArgs(function, handle, NULL);
+    if (!answer)
+        PyErr_WriteUnraisable(function);
+    Py_XDECREF(answer);
+}
+
+/* The engine's done function, on any thread, with or without the GIL; gives the reference to the Handle back.
+ */
+static void call_all_back(void *argument, const hvd_status *Py_UNUSED(status))
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    Handle *self = argument;
+    PyObject *callbacks = self->callbacks;
+    self->callbacks = NULL; /* later ones are called at once */
+    for (Py_ssize_t i = 0; i < PyList_Size(callbacks); i++)
+        call_back(PyList_GetItem(callbacks, i), argument);
+    Py_DECREF(callbacks);
+    Py_DECREF((PyObject *)self);
+    PyGILState_Release(state);
+}
+
+PyDoc_STRVAR(
+    add_done_callback_doc,
+    "add_done_callback($self, function, /)\n--\n\n"
+    "Call function(handle) once when the operation is done or has failed, on any thread; at once if it "
+    "is. It may start operations, but must not wait for others. What it raises is printed.");
+
+static PyObject *handle_add_done_callback(PyObject *object, PyObject *function)
+{
+    Handle *self = (Handle *)object;
+    hvd_status status;
+    if (self->callbacks)
+        return PyList_Append(self->callbacks, function) ? NULL : Py_BuildValue("");
+    if (in_flight_is_over(&self->operation)) {
+        call_back(function, object);
+        Py_RETURN_NONE;
+    }
+    self->callbacks = PyList_New(0);
+    if (!self->callbacks || PyList_Append(self->callbacks, function)) {
+        Py_CLEAR(self->callbacks);
+        return NULL;
+    }
+    Py_INCREF(object); /* the engine's */
+    if (!hvd_on_done(self->operation.handle, call_all_back, self, &status))
+        Py_RETURN_NONE;
+    Py_DECREF(object);
+    Py_CLEAR(self->callbacks);
+    return raise_status(&status);
+}
+
 PyDoc_STRVAR(joined_last_doc, "joined_last($self, /)\n--\n\n"
                               "The rank that joined last; of a finished join.");
 
@@ -225,6 +283,7 @@ static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 static PyMethodDef handle_methods[] = {
     {"wait", handle_wait, METH_NOARGS, wait_doc},
     {"done", handle_done, METH_NOARGS, done_doc},
+    {"add_done_callback", handle_add_done_callback, METH_O, add_done_callback_doc},
     {"joined_last", handle_joined_last, METH_NOARGS, joined_last_doc},
     {NULL, NULL, 0, NULL},
 };
