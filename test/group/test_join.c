@@ -151,11 +151,11 @@ static void refused(struct member *member)
     int64_t shape[] = {2};
     float data[2] = {1, 2};
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), outputs[2];
-    for (int operation = HVD_ALLGATHER; member->rank && operation <= HVD_REDUCESCATTER; operation++) {
-        if (operation == HVD_JOIN || operation == HVD_BARRIER || operation == 4)
+    for (int i = 0; member->rank && i < OPERATION_NUMBERS; i++) {
+        if (!operation_known(i) || operation_table[i].absence != ABSENCE_asked)
             continue;
-        hvd_request request = request_of((hvd_operation)operation, "x", &tensor);
-        request.splits = operation == HVD_ALLTOALL ? (int64_t[]){1, 1, 0} : NULL;
+        hvd_request request = request_of((hvd_operation)i, "x", &tensor);
+        request.splits = operation_takes(request.operation, ARGUMENT_splits) ? (int64_t[]){1, 1, 0} : NULL;
         hvd_code code = hvd_run(member->context, &request, outputs, &status);
         CHECK(code == HVD_MISMATCH && strstr(status.text, "rank 0 did so") &&
                   strstr(status.text, "HOROVOD_JOIN=all"),

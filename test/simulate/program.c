@@ -1,6 +1,7 @@
 /* program.c - what the members of a process set ask for, and what must become of it. */
 #include "program.h"
 
+#include "base/types.h"
 #include "random.h"
 
 #include <stdio.h>
@@ -75,18 +76,9 @@ static int variant_of(const struct program *p, const struct plan *plan, int rank
 
 static bool runs_without(const struct program *p, int name, int round, bool root_asks)
 {
-    switch (operation_of(p, name, round)) {
-    case HVD_ALLREDUCE:
-    case HVD_BARRIER:
-        return true;
-    case HVD_ADD_PROCESS_SET:
-    case HVD_REMOVE_PROCESS_SET:
-        return false;
-    case HVD_BROADCAST:
-        return p->join_all && root_asks;
-    default:
-        return p->join_all;
-    }
+    const struct operation *row = &operation_table[operation_of(p, name, round)];
+    return row->absence == ABSENCE_always ||
+           (row->absence == ABSENCE_asked && p->join_all && (root_asks || row->argument != ARGUMENT_root));
 }
 
 /* What must become of a name: all who ask for it have to ask for the same, and who does not has joined. */
@@ -286,16 +278,17 @@ struct signature program_signature(const struct program *p, const struct scenari
     hvd_operation operation = operation_of(p, name, round);
     if (plan->change != CHANGE_NONE)
         return change_signature(s, plan, variant);
-    bool own_rows = operation == HVD_ALLGATHER || operation == HVD_ALLTOALL;
+    const struct operation *row = &operation_table[operation];
     int64_t length = plan->form >> 14 & 1 ? 300 : 1; /* some go in long batches */
-    int64_t shape[] = {own_rows ? rank % 3 : 2, (1 + (int64_t)(plan->form % 60) + variant) * length};
+    int64_t shape[] = {row->shape == SHAPE_same_rows ? rank % 3 : 2,
+                       (1 + (int64_t)(plan->form % 60) + variant) * length};
     hvd_tensor tensor = {&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0};
     hvd_request request = {
         .struct_size = sizeof request,
         .operation = operation,
-        .count = operation != HVD_BARRIER,
+        .count = row->shape != SHAPE_no_tensors,
         .inputs = &tensor,
-        .reduction = operation == HVD_REDUCESCATTER || plan->form >> 9 & 1 ? HVD_SUM : HVD_MAX,
+        .reduction = plan->form >> 9 & 1 || !operation_does(operation, HVD_MAX) ? HVD_SUM : HVD_MAX,
         .root = (int32_t)root_of(p, plan),
         .prescale = plan->form >> 15 & 1 ? 2 : 1,
         .priority = (int32_t)(plan->form >> 12 & 3) + (operation == HVD_BARRIER ? variant : 0),
