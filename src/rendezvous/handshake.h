@@ -28,8 +28,7 @@
 
 enum handshake_role {
     HANDSHAKE_RENDEZVOUS = 1,
-    HANDSHAKE_LINK = 2, /* one channel between two ranks */
-    HANDSHAKE_LOCAL = 3 /* two ranks of one host, about shared memory */
+    HANDSHAKE_LINK = 2 /* between two ranks; + n: by the n-th transport */
 };
 
 struct handshake_claim {

@@ -2,7 +2,6 @@
 #include "transport/attempt.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -11,16 +10,16 @@
 #include <stdlib.h>
 
 /* By which ranks of this mesh know each other. */
-static struct handshake_claim claim_of(const struct mesh_config *config, bool local)
+static struct handshake_claim claim_of(const struct mesh_config *config, int row)
 {
-    struct handshake_claim claim = {.role = local ? HANDSHAKE_LOCAL : HANDSHAKE_LINK,
+    struct handshake_claim claim = {.role = HANDSHAKE_LINK + (unsigned)row,
                                     .generation = config->generation,
                                     .to = (uint32_t)config->settings->rank};
     snprintf(claim.job, sizeof claim.job, "%s", config->settings->job);
     return claim;
 }
 
-static struct attempt *allocate(struct mesh *mesh, int fd, bool local)
+static struct attempt *allocate(struct mesh *mesh, int row, int fd)
 {
     struct attempt *attempt = calloc(1, sizeof *attempt);
     if (!attempt) {
@@ -28,29 +27,27 @@ static struct attempt *allocate(struct mesh *mesh, int fd, bool local)
         return NULL;
     }
     attempt->mesh = mesh;
+    attempt->row = row;
     attempt->fd = fd;
-    attempt->local = local;
     attempt->since = clock_now();
     return attempt;
 }
 
-struct attempt *attempt_accept(struct mesh *mesh, const struct mesh_config *config, int fd, bool local)
+struct attempt *attempt_accept(struct mesh *mesh, const struct mesh_config *config, int row, int fd,
+                               const char *who)
 {
-    char who[SOCKET_TEXT] = "a process of this host";
-    struct handshake_claim expected = claim_of(config, local);
-    struct attempt *attempt = allocate(mesh, fd, local);
+    struct handshake_claim expected = claim_of(config, row);
+    struct attempt *attempt = allocate(mesh, row, fd);
     if (!attempt)
         return NULL;
     attempt->stage = ATTEMPT_SHAKING;
-    if (!local)
-        socket_peer_text(fd, who);
     handshake_accept(&attempt->handshake, config->settings->secret, &expected, who);
     return attempt;
 }
 
-struct attempt *attempt_for_peer(struct peer *peer, bool local, int channel)
+struct attempt *attempt_for_peer(struct peer *peer, int row, int channel)
 {
-    struct attempt *attempt = allocate(peer->mesh, -1, local);
+    struct attempt *attempt = allocate(peer->mesh, row, -1);
     if (!attempt)
         return NULL;
     attempt->initiator = true;
@@ -64,7 +61,8 @@ void attempt_free(struct attempt *attempt)
     if (!attempt)
         return;
     socket_close(&attempt->fd);
-    sharing_free(&attempt->sharing);
+    if (attempt->state)
+        transport_at(attempt->row)->discard(attempt->state);
     free(attempt);
 }
 
@@ -75,26 +73,26 @@ static hvd_code cannot_connect(const struct attempt *attempt, int error, hvd_sta
     char who[128];
     peer_text(attempt->peer, who, sizeof who);
     status_set_errno(status, error,
-                     error == ECONNREFUSED ? "%s has probably ended, see its output; connecting to it fails"
-                                           : "can't connect to %s",
+                     error == EPERM          ? "%s runs as another user; connecting to it fails"
+                     : error == ECONNREFUSED ? "%s has probably ended, see its output; connecting to it fails"
+                                             : "can't connect to %s",
                      who);
     if (error == EMFILE || error == ENFILE)
         return HVD_SYSTEM;
-    if (attempt->local && error != EAGAIN)
+    if (!transport_at(attempt->row)->connection_per_channel && error != EAGAIN)
         return HVD_UNSUPPORTED;
     return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;
 }
 
-hvd_code attempt_connect(struct attempt *attempt, const struct mesh_config *config,
-                         const struct record *record, hvd_status *status)
+hvd_code attempt_connect(struct attempt *attempt, const struct mesh_config *config, const char *address,
+                         hvd_status *status)
 {
     char who[128];
-    struct handshake_claim claim = claim_of(config, attempt->local);
+    struct handshake_claim claim = claim_of(config, attempt->row);
     claim.from = claim.to;
     claim.to = (uint32_t)attempt->peer->rank;
     claim.channel = (uint32_t)attempt->channel;
-    attempt->fd = attempt->local ? platform_local_connect(record->local_name)
-                                 : socket_connect_numeric(record->address, record->port);
+    attempt->fd = transport_at(attempt->row)->dial(address);
     if (attempt->fd < 0)
         return cannot_connect(attempt, errno, status);
     attempt->stage = ATTEMPT_CONNECTING;
@@ -106,13 +104,16 @@ hvd_code attempt_connect(struct attempt *attempt, const struct mesh_config *conf
 /* ---- proving ------------------------------------------------------------------------------------------ */
 
 /* The handshake has proven the claim; now it must also make sense here: the higher rank connects, once for
- * each channel. */
+ * each channel, or once. */
 static hvd_code identify(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
 {
     const struct handshake_claim *claim = &attempt->handshake.claim;
+    const struct transport *transport = transport_at(attempt->row);
     struct peer *peer = mesh_peer(attempt->mesh, (int)claim->from);
-    bool plausible = peer && claim->from > claim->to && claim->channel < (uint32_t)config->channels;
-    if (plausible && !peer->links[claim->channel]) {
+    uint32_t connections = transport->connection_per_channel ? (uint32_t)config->channels : 1;
+    bool plausible = peer && claim->from > claim->to && claim->channel < connections &&
+                     (peer->reachable >> attempt->row & 1);
+    if (plausible && (!peer->transport || peer->transport == transport) && !peer->links[claim->channel]) {
         attempt->peer = peer;
         attempt->channel = (int)claim->channel;
         return HVD_OK;
@@ -124,23 +125,23 @@ static hvd_code identify(struct attempt *attempt, const struct mesh_config *conf
                       plausible ? "is connected already" : "has no business here");
 }
 
-static hvd_code begin_sharing(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
-{
-    attempt->stage = ATTEMPT_SHARING;
-    if (attempt->peer->local_index < 0)
-        return status_set(status, HVD_UNSUPPORTED, "rank %d is not on this host", attempt->peer->rank);
-    return sharing_begin(&attempt->sharing, attempt->mesh->segment, attempt->peer->local_index,
-                         config->channels, status);
-}
-
 static hvd_code shake_hands(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
 {
     hvd_code code = handshake_advance(&attempt->handshake, attempt->fd, status);
     if (!code && !attempt->initiator)
         code = identify(attempt, config, status);
-    if (!code && attempt->local)
-        code = begin_sharing(attempt, config, status);
+    if (!code)
+        attempt->stage = ATTEMPT_NEGOTIATING;
     return code;
+}
+
+static hvd_code negotiate(struct attempt *attempt, hvd_status *status)
+{
+    const struct transport *transport = transport_at(attempt->row);
+    if (!transport->negotiate)
+        return HVD_OK;
+    attempt->peer->index = peer_index(attempt->peer, attempt->row);
+    return transport->negotiate(attempt->peer, attempt->fd, &attempt->state, status);
 }
 
 static hvd_code check_connected(struct attempt *attempt, hvd_status *status)
@@ -148,8 +149,6 @@ static hvd_code check_connected(struct attempt *attempt, hvd_status *status)
     int error = socket_error(attempt->fd);
     if (error)
         return cannot_connect(attempt, error, status);
-    if (attempt->local && !platform_peer_is_same_user(attempt->fd))
-        return status_set(status, HVD_UNSUPPORTED, "rank %d runs as another user", attempt->peer->rank);
     attempt->stage = ATTEMPT_SHAKING;
     return HVD_OK;
 }
@@ -161,8 +160,8 @@ hvd_code attempt_advance(struct attempt *attempt, const struct mesh_config *conf
         code = check_connected(attempt, status);
     if (!code && attempt->stage == ATTEMPT_SHAKING)
         code = shake_hands(attempt, config, status);
-    if (!code && attempt->stage == ATTEMPT_SHARING)
-        code = sharing_advance(&attempt->sharing, attempt->fd, status);
+    if (!code && attempt->stage == ATTEMPT_NEGOTIATING)
+        code = negotiate(attempt, status);
     return code;
 }
 
@@ -175,8 +174,8 @@ short attempt_events(const struct attempt *attempt)
         return POLLOUT;
     case ATTEMPT_SHAKING:
         return handshake_events(&attempt->handshake);
-    case ATTEMPT_SHARING:
-        return sharing_events(&attempt->sharing);
+    case ATTEMPT_NEGOTIATING:
+        return transport_at(attempt->row)->events(attempt->state);
     }
     return 0;
 }

@@ -3,26 +3,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define RETRY_INTERVAL (CLOCK_SECOND / 20)
 
-enum { POLL_TCP, POLL_LOCAL, POLL_ATTEMPTS };
-
-bool record_can_share(const struct record *a, const struct record *b)
-{
-    return a->local_name[0] && b->local_name[0] && strcmp(a->host_identity, b->host_identity) == 0;
-}
-
-bool record_can_connect(const struct record *a, const struct record *b)
-{
-    return a->address[0] && b->address[0];
-}
+#define POLL_ATTEMPTS TRANSPORT_LIMIT /* after the listeners */
 
 bool connector_peer_is_complete(const struct peer *peer)
 {
@@ -97,38 +85,44 @@ static hvd_code make_links(struct attempt *attempt, hvd_status *status)
     struct peer *peer = attempt->peer;
     int fd = attempt->fd;
     attempt->fd = -1;
-    if (!attempt->local)
-        return tcp_open_link(peer, attempt->channel, fd, status);
-    /* The hub's connection to the same process serves both meshes; both ends find it, or neither. */
-    if (peer->hub)
-        socket_close(&fd);
-    peer->doorbell = fd;
-    peer->segment = attempt->sharing.segment;
-    attempt->sharing.segment = NULL;
-    return shm_open_links(peer, attempt->sharing.rings, status);
+    peer->transport = transport_at(attempt->row);
+    return peer->transport->open(peer, attempt->channel, fd, attempt->state, status);
 }
 
-static hvd_code add_tcp_attempts(struct connector *connector, struct peer *peer, hvd_status *status)
+/* The next row that reaches the peer, or -1. */
+static int next_row(const struct peer *peer, int row)
+{
+    while (transport_at(++row))
+        if (peer->reachable >> row & 1)
+            return row;
+    return -1;
+}
+
+static hvd_code add_attempts(struct connector *connector, struct peer *peer, int row, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    for (int channel = 0; !code && channel < connector->mesh->channels; channel++)
-        code = add(connector, attempt_for_peer(peer, false, channel), status);
+    int connections = transport_at(row)->connection_per_channel ? connector->mesh->channels : 1;
+    for (int channel = 0; !code && channel < connections; channel++)
+        code = add(connector, attempt_for_peer(peer, row, channel), status);
     return code;
 }
 
-/* Sharing memory did not work: the initiator goes on with TCP, the acceptor waits for that. */
+/* A transport did not work: the initiator goes on with the next one, the acceptor waits for that. */
 static hvd_code fall_back(struct connector *connector, const struct attempt *attempt, const hvd_status *why,
                           hvd_status *status)
 {
     char who[128];
     struct peer *peer = attempt->peer;
+    const char *name = transport_at(attempt->row)->name;
+    int next = next_row(peer, attempt->row);
     peer_text(peer, who, sizeof who);
-    if (!record_can_connect(connector->mine, record_of(connector, peer)))
+    if (next < 0)
         return status_set(status, HVD_UNSUPPORTED,
-                          "can't share memory with %s: %.300s; HOROVOD_TRANSPORT=auto would use TCP instead",
-                          who, why->text);
-    log_info(connector->mesh->rank, "no shared memory with %s, using TCP: %s", who, why->text);
-    return attempt->initiator ? add_tcp_attempts(connector, peer, status) : HVD_OK;
+                          "can't use %s with %s: %.300s; HOROVOD_TRANSPORT=auto would try other transports",
+                          name, who, why->text);
+    log_info(connector->mesh->rank, "no %s with %s, using %s: %s", name, who, transport_at(next)->name,
+             why->text);
+    return attempt->initiator ? add_attempts(connector, peer, next, status) : HVD_OK;
 }
 
 static void pause_attempt(struct attempt *attempt)
@@ -170,7 +164,8 @@ static hvd_code begin(struct connector *connector, int index, hvd_status *status
 {
     hvd_status fault;
     struct attempt *attempt = connector->attempts[index];
-    hvd_code code = attempt_connect(attempt, connector->config, record_of(connector, attempt->peer), &fault);
+    const char *address = record_of(connector, attempt->peer)->addresses[attempt->row];
+    hvd_code code = attempt_connect(attempt, connector->config, address, &fault);
     return settle(connector, index, code, &fault, status);
 }
 
@@ -181,14 +176,14 @@ static hvd_code advance(struct connector *connector, int index, hvd_status *stat
     return settle(connector, index, code, &fault, status);
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------------- */
+/* ---- unauthenticated connections ---------------------------------------------------------------------- */
 
 static bool is_unauthenticated(const struct attempt *attempt)
 {
     return !attempt->peer;
 }
 
-static int find_strangers(const struct connector *connector, int *oldest)
+static int find_unauthenticated(const struct connector *connector, int *oldest)
 {
     int count = 0;
     *oldest = -1;
@@ -203,11 +198,11 @@ static int find_strangers(const struct connector *connector, int *oldest)
     return count;
 }
 
-/* A flood makes the oldest strangers go, so that an honest one gets its turn. */
+/* In a flood the oldest are dropped, so that a rank's own connection gets its turn. */
 static bool may_accept(struct connector *connector)
 {
     int oldest;
-    if (find_strangers(connector, &oldest) < UNAUTHENTICATED_LIMIT)
+    if (find_unauthenticated(connector, &oldest) < UNAUTHENTICATED_LIMIT)
         return true;
     if (clock_now() - connector->attempts[oldest]->since < UNAUTHENTICATED_GRACE)
         return false;
@@ -215,26 +210,18 @@ static bool may_accept(struct connector *connector)
     return true;
 }
 
-/* Takes over the descriptor. */
-static hvd_code take_unauthenticated(struct connector *connector, int fd, bool local, hvd_status *status)
-{
-    if (local && !platform_peer_is_same_user(fd)) {
-        log_unauthenticated(connector, "a process of another user tried to connect");
-        socket_close(&fd);
-        return HVD_OK;
-    }
-    return add(connector, attempt_accept(connector->mesh, connector->config, fd, local), status);
-}
-
-static hvd_code accept_all(struct connector *connector, int listener, bool local, hvd_status *status)
+static hvd_code accept_all(struct connector *connector, int row, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     while (!code && may_accept(connector)) {
-        int fd = socket_accept(listener);
+        char who[SOCKET_TEXT];
+        int fd = transport_at(row)->accept(connector->listeners[row], who);
         if (fd >= 0)
-            code = take_unauthenticated(connector, fd, local, status);
+            code = add(connector, attempt_accept(connector->mesh, connector->config, row, fd, who), status);
         else if (errno == EAGAIN)
             return HVD_OK;
+        else if (errno == EPERM)
+            log_unauthenticated(connector, "a process of another user tried to connect");
         else if (errno == EMFILE || errno == ENFILE)
             return status_set_errno(status, errno, "can't accept a connection of another rank");
         else if (errno != ECONNABORTED && errno != EINTR)
@@ -246,7 +233,7 @@ static hvd_code accept_all(struct connector *connector, int listener, bool local
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
 
-/* Drops late strangers, begins again what was paused; yields when to look again. */
+/* Drops what takes too long to authenticate, begins again what was paused; yields when to look again. */
 static hvd_code keep_time(struct connector *connector, int64_t *next, hvd_status *status)
 {
     int64_t now = clock_now();
@@ -285,8 +272,8 @@ static void fill_polls(struct connector *connector)
 {
     bool paused = clock_now() < connector->paused_until;
     struct pollfd *polls = connector->polls;
-    polls[POLL_TCP] = (struct pollfd){paused ? -1 : connector->tcp_listener, POLLIN, 0};
-    polls[POLL_LOCAL] = (struct pollfd){paused ? -1 : connector->local_listener, POLLIN, 0};
+    for (int row = 0; row < TRANSPORT_LIMIT; row++)
+        polls[row] = (struct pollfd){paused ? -1 : connector->listeners[row], POLLIN, 0};
     for (int i = 0; i < connector->count; i++) {
         const struct attempt *attempt = connector->attempts[i];
         polls[POLL_ATTEMPTS + i] = (struct pollfd){attempt->fd, attempt_events(attempt), 0};
@@ -307,10 +294,10 @@ static hvd_code take_turn(struct connector *connector, hvd_status *status)
         if (connector->polls[POLL_ATTEMPTS + i].revents)
             code = advance(connector, i, status);
     }
-    if (!code && connector->polls[POLL_TCP].revents)
-        code = accept_all(connector, connector->tcp_listener, false, status);
-    if (!code && connector->polls[POLL_LOCAL].revents)
-        code = accept_all(connector, connector->local_listener, true, status);
+    for (int row = 0; !code && row < TRANSPORT_LIMIT; row++) {
+        if (connector->polls[row].revents)
+            code = accept_all(connector, row, status);
+    }
     return code;
 }
 
@@ -320,12 +307,8 @@ static hvd_code add_initiators(struct connector *connector, hvd_status *status)
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < connector->mesh->peer_count; i++) {
         struct peer *peer = &connector->mesh->peers[i];
-        if (peer->rank > connector->mesh->rank)
-            continue;
-        if (record_can_share(connector->mine, record_of(connector, peer)))
-            code = add(connector, attempt_for_peer(peer, true, 0), status);
-        else
-            code = add_tcp_attempts(connector, peer, status);
+        if (peer->rank < connector->mesh->rank)
+            code = add_attempts(connector, peer, next_row(peer, -1), status);
     }
     return code;
 }
@@ -350,8 +333,8 @@ void connector_free(struct connector *connector)
 {
     while (connector->count)
         drop(connector, connector->count - 1);
-    socket_close(&connector->tcp_listener);
-    socket_close(&connector->local_listener);
+    for (int row = 0; row < TRANSPORT_LIMIT; row++)
+        socket_close(&connector->listeners[row]);
     free(connector->attempts);
     free(connector->polls);
 }

@@ -12,7 +12,7 @@ struct connector { /* zeroed memory with listeners of -1 is a valid empty one */
     struct mesh *mesh;
     const struct mesh_config *config;
     const struct record *mine, *records; /* records: one per peer */
-    int tcp_listener, local_listener;
+    int listeners[TRANSPORT_LIMIT];      /* by row */
     struct attempt **attempts;
     struct pollfd *polls;
     int count, capacity;
@@ -26,8 +26,5 @@ hvd_code connector_run(struct connector *connector, hvd_status *status);
 void connector_free(struct connector *connector); /* closes the listeners, too */
 
 bool connector_peer_is_complete(const struct peer *peer);
-/* Whether two ranks may try to share memory, or talk over TCP. */
-bool record_can_share(const struct record *a, const struct record *b);
-bool record_can_connect(const struct record *a, const struct record *b);
 
 #endif

@@ -15,11 +15,27 @@ enum { NEIGHBOURS = 256 }; /* on one host, whose cores are looked at */
 
 #define NEWS_PER_CALL 64
 
-static const char *const transport_names[] = {
-#define TRANSPORT(name) #name,
+/* ---- the table of transports -------------------------------------------------------------------------- */
+
+/* Ends in NULL. */
+static const struct transport *const rows[TRANSPORT_LIMIT + 1] = {
+#define TRANSPORT(name) &transport_##name,
 #include "transport/transports.def"
 #undef TRANSPORT
 };
+
+const struct transport *transport_at(int row)
+{
+    return rows[row];
+}
+
+void **mesh_state(struct mesh *mesh, const struct transport *transport)
+{
+    int row = 0;
+    while (rows[row] != transport)
+        row++;
+    return &mesh->states[row];
+}
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
@@ -30,9 +46,7 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     for (int i = 0; i < config->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
-        *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .doorbell = -1, .local_index = -1};
-        struct peer *shared = config->hub ? mesh_peer(config->hub, peer->rank) : NULL;
-        peer->hub = shared && shared->doorbell >= 0 ? shared : NULL;
+        *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
         mesh->peer_count++;
         peer->links = calloc((size_t)mesh->channels, sizeof *peer->links);
         if (!peer->links)
@@ -57,6 +71,18 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
     return HVD_OK;
 }
 
+/* The transports that have links. */
+static void list_used(struct mesh *mesh)
+{
+    for (int row = 0; rows[row]; row++) {
+        bool used = false;
+        for (int i = 0; i < mesh->peer_count; i++)
+            used |= mesh->peers[i].transport == rows[row];
+        if (used)
+            mesh->used[mesh->used_count++] = rows[row];
+    }
+}
+
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
 {
     struct mesh *opened = calloc(1, sizeof *opened);
@@ -73,6 +99,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
         code = make_hub(opened, status);
     if (!code)
         code = opening_run(opened, config, status);
+    list_used(opened);
     if (!code && !config->hub)
         code = mesh_attach(opened, status);
     if (code) {
@@ -88,19 +115,19 @@ void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)
     record_fail(config, cause);
 }
 
-/* Channel 0 ends first: by it the peer sees that this was meant. */
+static void unwatch(struct peer *peer)
+{
+    if (peer->watched >= 0)
+        platform_poller_remove(peer->mesh->hub->bell, peer->watched);
+    peer->watched = -1;
+}
+
 static void close_peer(struct peer *peer)
 {
-    for (int channel = 0; peer->links && channel < peer->mesh->channels; channel++) {
-        if (peer->links[channel])
-            peer->links[channel]->operations->close(peer->links[channel]);
-    }
+    unwatch(peer);
+    if (peer->state)
+        peer->transport->close_peer(peer);
     free(peer->links);
-    if (peer->doorbell >= 0)
-        platform_poller_remove(peer->mesh->hub->bell, peer->doorbell);
-    socket_close(&peer->doorbell);
-    lending_end(&peer->lending);
-    segment_release(peer->segment);
 }
 
 static struct mesh **slot_of(const struct mesh *hub, unsigned number)
@@ -129,7 +156,9 @@ void mesh_close(struct mesh *mesh)
         detach(mesh);
     for (int i = 0; i < mesh->peer_count; i++)
         close_peer(&mesh->peers[i]);
-    segment_release(mesh->segment);
+    for (int row = 0; rows[row]; row++)
+        if (mesh->states[row])
+            rows[row]->close_mesh(mesh);
     free(mesh->slots);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
@@ -142,12 +171,8 @@ void mesh_abandon(struct mesh *mesh)
 {
     if (!mesh)
         return;
-    for (int i = 0; i < mesh->peer_count; i++) {
-        struct peer *peer = &mesh->peers[i];
-        for (int channel = 0; channel < mesh->channels; channel++)
-            peer->links[channel]->operations->abandon(peer->links[channel]);
-        socket_close(&peer->doorbell);
-    }
+    for (int i = 0; i < mesh->peer_count; i++)
+        mesh->peers[i].transport->abandon(&mesh->peers[i]);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
     socket_close(&mesh->sockets);
@@ -163,6 +188,14 @@ static int compare_rank(const void *rank, const void *peer)
 struct peer *mesh_peer(const struct mesh *mesh, int rank)
 {
     return bsearch(&rank, mesh->peers, (size_t)mesh->peer_count, sizeof *mesh->peers, compare_rank);
+}
+
+int peer_index(const struct peer *peer, int row)
+{
+    int index = 0;
+    for (const struct peer *at = peer->mesh->peers; at < peer; at++)
+        index += at->reachable >> row & 1;
+    return index;
 }
 
 int mesh_next_peer(const struct mesh *mesh, int rank)
@@ -183,15 +216,7 @@ struct link *mesh_link(struct mesh *mesh, int peer, int channel)
 const char *mesh_transport_name(const struct mesh *mesh, int peer)
 {
     const struct peer *found = mesh_peer(mesh, peer);
-    return found ? transport_names[found->transport] : "none";
-}
-
-bool transport_is_known(const char *name)
-{
-    bool known = strcmp(name, "auto") == 0;
-    for (int i = 0; i < TRANSPORT_COUNT; i++)
-        known |= strcmp(name, transport_names[i]) == 0;
-    return known;
+    return found ? found->transport->name : "none";
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------- */
@@ -212,8 +237,7 @@ static void lose(struct peer *peer, const hvd_status *cause)
     peer->lost = true;
     peer->mesh->untold += !peer->expected;
     status_copy(&peer->cause, cause);
-    if (peer->doorbell >= 0) /* its end would keep the sleeper awake */
-        platform_poller_remove(peer->mesh->hub->bell, peer->doorbell);
+    unwatch(peer); /* its end would keep the sleeper awake */
     mesh_resume_for_news(peer->mesh);
 }
 
@@ -230,52 +254,39 @@ static void lose_in_all(const struct peer *peer)
     }
 }
 
-static void describe_loss(const struct peer *peer, int error, hvd_status *cause)
+void peer_give_up(struct peer *peer, const hvd_status *cause)
 {
-    char who[MESH_PEER_TEXT];
-    peer_text(peer, who, sizeof who);
-    if (error == EBADMSG) {
-        status_set(cause, HVD_PEER_LOST,
-                   "gave up %s: it points to memory that it has not shared; either its memory is corrupt, or "
-                   "it runs another version of Horovod",
-                   who);
-    } else if (error == ECANCELED) {
-        status_set(cause, HVD_PEER_LOST,
-                   "gave up %s: it ended an operation whose data this rank still read; see its output", who);
-    } else if (error == ENOSPC) {
-        status_set(cause, HVD_PEER_LOST,
-                   "gave up %s: there is no shared memory for what goes to it (a container's memory limit "
-                   "counts it; HOROVOD_SHM_RING_BYTES makes it smaller)",
-                   who);
-    } else if (error == 0 || error == ECONNRESET || error == EPIPE) {
-        status_set(cause, HVD_PEER_LOST,
-                   "lost %s: its connection was closed without the shutdown handshake; it was probably "
-                   "killed or crashed, see "
-                   "its output",
-                   who);
-    } else {
-        status_set_errno(cause, error, "lost %s: the connection failed", who);
-        cause->code = HVD_PEER_LOST;
-    }
+    if (peer->lost)
+        return;
+    lose(peer, cause);
+    if (peer->mesh->slots)
+        lose_in_all(peer);
 }
 
 void peer_lose(struct peer *peer, int error)
 {
     hvd_status cause;
+    char who[MESH_PEER_TEXT];
     if (peer->lost)
         return;
-    describe_loss(peer, error, &cause);
-    lose(peer, &cause);
-    if (peer->mesh->slots)
-        lose_in_all(peer);
+    peer_text(peer, who, sizeof who);
+    if (error == 0 || error == ECONNRESET || error == EPIPE)
+        status_set(&cause, HVD_PEER_LOST,
+                   "lost %s: its connection was closed without the shutdown handshake; it was probably "
+                   "killed or crashed, see "
+                   "its output",
+                   who);
+    else
+        status_set_errno(&cause, error, "lost %s: the connection failed", who);
+    cause.code = HVD_PEER_LOST;
+    peer_give_up(peer, &cause);
 }
 
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)
 {
     const struct peer *found = mesh_peer(mesh, peer);
     peer_text(found, who, capacity);
-    int doorbell = found->hub ? found->hub->doorbell : found->doorbell;
-    return doorbell < 0 ? '\0' : platform_peer_state(doorbell);
+    return found->transport->process_state ? found->transport->process_state(found) : '\0';
 }
 
 void mesh_expect_end(struct mesh *mesh, int peer)
@@ -303,16 +314,19 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status)
 
 /* ---- news and sleep ----------------------------------------------------------------------------------- */
 
-static bool listen_to(struct peer *peer)
+bool mesh_watch_peer(struct peer *peer, int fd)
 {
-    bool done = true;
-    if (peer->hub)
-        return true;
-    if (peer->doorbell >= 0)
-        return platform_poller_add(peer->mesh->hub->bell, peer->doorbell, POLLER_READ, peer);
-    for (int channel = 0; done && channel < peer->mesh->channels; channel++)
-        done = tcp_listen(peer->links[channel]);
-    return done;
+    struct mesh *hub = peer->mesh->hub;
+    hub->watches_peers = true;
+    peer->watched = fd;
+    return platform_poller_add(hub->bell, fd, POLLER_READ, peer);
+}
+
+bool mesh_watch_link(const struct peer *peer, int fd, struct link *link)
+{
+    struct mesh *hub = peer->mesh->hub;
+    hub->watches_links = true;
+    return platform_poller_add(hub->sockets, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, link);
 }
 
 hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
@@ -322,11 +336,9 @@ hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
     mesh->next = *slot;
     *slot = mesh;
     mesh->attached = true;
-    for (int i = 0; i < TRANSPORT_COUNT; i++)
-        hub->has[i] |= mesh->has[i];
     for (int i = 0; i < mesh->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
-        if (!listen_to(peer))
+        if (!peer->transport->attach(peer))
             return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", mesh->rank,
                                     peer->rank);
         if (peer->hub && peer->hub->lost)
@@ -353,18 +365,33 @@ void *mesh_find(const struct mesh *hub, unsigned number)
     return mesh ? mesh->owner : NULL;
 }
 
-void mesh_poll(struct mesh *hub)
+static void poll_links(const struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
-    if (hub->has[TRANSPORT_tcp])
-        tcp_poll(hub);
-    if (!hub->has[TRANSPORT_shm])
-        return;
+    int count = platform_poller_take(hub->sockets, news, NEWS_PER_CALL);
+    for (int i = 0; i < count; i++) {
+        struct link *link = news[i].tag;
+        link->operations->ready(link, news[i].what);
+    }
+}
+
+static void poll_peers(const struct mesh *hub)
+{
+    struct poller_news news[NEWS_PER_CALL];
     int count = platform_poller_take(hub->bell, news, NEWS_PER_CALL);
     for (int i = 0; i < count; i++) {
-        if (news[i].tag)
-            shm_poll(news[i].tag);
+        struct peer *peer = news[i].tag;
+        if (peer)
+            peer->transport->poll(peer);
     }
+}
+
+void mesh_poll(struct mesh *hub)
+{
+    if (hub->watches_links)
+        poll_links(hub);
+    if (hub->watches_peers)
+        poll_peers(hub);
 }
 
 static bool any_news(const struct mesh *mesh)
@@ -379,28 +406,29 @@ static bool any_news(const struct mesh *mesh)
     return false;
 }
 
-static void set_sleeping(struct mesh *mesh, unsigned value)
+static void set_sleeping(struct mesh *mesh, bool value)
 {
-    if (mesh->segment)
-        atomic_store(&mesh->segment->memory->sleeping, value);
-    if (mesh == mesh->hub && mesh->has[TRANSPORT_tcp])
+    for (int i = 0; i < mesh->used_count; i++)
+        if (mesh->used[i]->arm)
+            mesh->used[i]->arm(mesh, value);
+    if (mesh == mesh->hub && mesh->watches_links)
         platform_poller_change(mesh->bell, mesh->sockets, value ? POLLER_READ : 0, NULL);
 }
 
 static bool any_rung(const struct mesh *hub)
 {
-    return hub->resumed || (hub->segment && atomic_load(&hub->segment->memory->any_rung));
+    return hub->resumed || (hub->rung && atomic_load(hub->rung));
 }
 
 bool mesh_arm(struct mesh *mesh)
 {
-    set_sleeping(mesh, 1);
+    set_sleeping(mesh, true);
     return !mesh->untold && !any_news(mesh) && !any_rung(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)
 {
-    set_sleeping(mesh, 0);
+    set_sleeping(mesh, false);
 }
 
 void mesh_sleep(struct mesh *hub, int64_t deadline)
@@ -418,33 +446,37 @@ void mesh_wake(struct mesh *hub)
 
 bool mesh_suspend(struct mesh *mesh)
 {
-    set_sleeping(mesh, 1);
+    set_sleeping(mesh, true);
     mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh);
     if (!mesh->suspended)
-        set_sleeping(mesh, 0);
+        set_sleeping(mesh, false);
     return mesh->suspended;
 }
 
 bool mesh_holds_memory(const struct mesh *mesh)
 {
     bool holds = false;
-    for (int i = 0; i < mesh->peer_count; i++)
-        holds |= mesh->peers[i].transport == TRANSPORT_shm && shm_holds_memory(&mesh->peers[i]);
+    for (int i = 0; i < mesh->peer_count; i++) {
+        const struct peer *peer = &mesh->peers[i];
+        holds |= peer->transport->holds_memory && peer->transport->holds_memory(peer);
+    }
     return holds;
 }
 
 bool mesh_return_memory(struct mesh *mesh)
 {
     bool done = true;
-    for (int i = 0; i < mesh->peer_count; i++)
-        done &= mesh->peers[i].transport != TRANSPORT_shm || shm_return_memory(&mesh->peers[i]);
+    for (int i = 0; i < mesh->peer_count; i++) {
+        struct peer *peer = &mesh->peers[i];
+        done &= !peer->transport->return_memory || peer->transport->return_memory(peer);
+    }
     return done;
 }
 
 void mesh_resume(struct mesh *mesh)
 {
     if (mesh->suspended)
-        set_sleeping(mesh, 0);
+        set_sleeping(mesh, false);
     mesh->suspended = false;
 }
 
@@ -458,25 +490,12 @@ void mesh_resume_for_news(struct mesh *mesh)
     mesh->hub->resumed = mesh;
 }
 
-/* A bit may stand for several meshes, or for one that was closed: what has no news is suspended again. */
-static void take_rung(const struct mesh *hub)
-{
-    struct segment_memory *memory = hub->segment->memory;
-    unsigned words = atomic_exchange(&memory->any_rung, 0);
-    for (unsigned word = 0; word < SEGMENT_RUNG_WORDS; word++) {
-        uint64_t bits = words >> word & 1 ? atomic_exchange(&memory->rung[word], 0) : 0;
-        for (; bits; bits &= bits - 1) {
-            struct mesh *mesh = hub->slots[word * 64 + (unsigned)__builtin_ctzll(bits)];
-            for (; mesh; mesh = mesh->next)
-                mesh_resume_for_news(mesh);
-        }
-    }
-}
-
 void *mesh_next_resumed(struct mesh *hub)
 {
-    if (hub->segment && atomic_load_explicit(&hub->segment->memory->any_rung, memory_order_relaxed))
-        take_rung(hub);
+    bool rung = hub->rung && atomic_load_explicit(hub->rung, memory_order_relaxed);
+    for (int i = 0; rung && i < hub->used_count; i++)
+        if (hub->used[i]->take_rung)
+            hub->used[i]->take_rung(hub);
     struct mesh *mesh = hub->resumed;
     if (!mesh)
         return NULL;
@@ -485,17 +504,17 @@ void *mesh_next_resumed(struct mesh *hub)
     return mesh->owner;
 }
 
-/* Where the peer last began to wait; -1: unknown. */
 static int core_of(const struct peer *peer)
 {
-    return peer->segment ? atomic_load_explicit(&peer->segment->memory->core, memory_order_relaxed) - 1 : -1;
+    return peer->transport->core ? peer->transport->core(peer) : -1;
 }
 
 bool mesh_shares_core(struct mesh *mesh, int core)
 {
     bool shares = false;
-    if (mesh->segment)
-        atomic_store_explicit(&mesh->segment->memory->core, core + 1, memory_order_relaxed);
+    for (int i = 0; i < mesh->used_count; i++)
+        if (mesh->used[i]->set_core)
+            mesh->used[i]->set_core(mesh, core);
     for (int i = 0; i < mesh->peer_count; i++)
         shares |= core_of(&mesh->peers[i]) == core;
     return shares;

@@ -25,9 +25,9 @@ struct mesh_config {
 };
 
 /* Publishes this rank's addresses, connects to all peers, authenticates both ways, and sets up the links:
- * shared memory where both ranks see each other's, else TCP. The text of an error names the peer and what to
- * look at. Touches nothing of the hub that its driver changes; mesh_attach comes next, which a hub needs not.
- */
+ * with each peer by the first transport of the table that works for both. The text of an error names the peer
+ * and what to look at. Touches nothing of the hub that its driver changes; mesh_attach comes next, which a
+ * hub needs not. */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
 /* For a rank that can't open the mesh at all: its peers need not wait for it. */

@@ -1,15 +1,12 @@
-/* opening.c - from settings to links: listen, publish, read what the peers published, choose, connect. The
- * thread of mesh_open only. */
+/* opening.c - from settings to links: listen, publish, read what the peers published, choose, connect; with
+ * every transport of the table. The thread of mesh_open only. */
 #include "transport/opening.h"
 
 #include "base/clock.h"
-#include "base/crypto.h"
 #include "base/log.h"
-#include "base/platform.h"
 #include "base/status.h"
 #include "transport/connector.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,50 +24,24 @@ struct opening {
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
 
-static bool uses(const struct opening *opening, const char *transport)
+static bool uses(const struct settings *settings, const struct transport *transport)
 {
-    const char *setting = opening->config->settings->transport;
-    return strcmp(setting, "auto") == 0 || strcmp(setting, transport) == 0;
-}
-
-static hvd_code listen_locally(struct opening *opening, hvd_status *status)
-{
-    char *name = opening->mine.local_name;
-    hvd_code code = crypto_random_hex(name + sprintf(name, "horovod-"), RECORD_NAME_DIGITS, status);
-    if (code)
-        return code;
-    opening->connector.local_listener = platform_local_listen(name);
-    if (opening->connector.local_listener < 0)
-        return status_set_errno(status, errno, "can't listen on a Unix socket");
-    return HVD_OK;
-}
-
-static hvd_code listen_on_network(struct opening *opening, hvd_status *status)
-{
-    const char *interface = opening->config->settings->network_interface;
-    hvd_code code = HVD_OK;
-    if (*interface)
-        code = socket_interface_address(interface, opening->mine.address, status);
-    else
-        snprintf(opening->mine.address, sizeof opening->mine.address, "%s",
-                 rendezvous_local_address(opening->config->rendezvous));
-    if (!code)
-        code = socket_listen(opening->mine.address, &opening->connector.tcp_listener, &opening->mine.port,
-                             status);
-    return code;
+    return strcmp(settings->transport, "auto") == 0 || strcmp(settings->transport, transport->name) == 0;
 }
 
 static hvd_code listen_and_publish(struct opening *opening, hvd_status *status)
 {
+    const struct mesh_config *config = opening->config;
+    struct record *mine = &opening->mine;
     hvd_code code = HVD_OK;
-    opening->mine.process = getpid();
-    gethostname(opening->mine.host, sizeof opening->mine.host - 1);
-    platform_host_identity(opening->mine.host_identity, sizeof opening->mine.host_identity);
-    if (uses(opening, "shm"))
-        code = listen_locally(opening, status);
-    if (!code && uses(opening, "tcp"))
-        code = listen_on_network(opening, status);
-    return code ? code : record_publish(opening->config, &opening->mine, status);
+    mine->process = getpid();
+    gethostname(mine->host, sizeof mine->host - 1);
+    for (int row = 0; !code && transport_at(row); row++) {
+        if (uses(config->settings, transport_at(row)))
+            code = transport_at(row)->listen(opening->mesh, config, &opening->connector.listeners[row],
+                                             mine->addresses[row], status);
+    }
+    return code ? code : record_publish(config, mine, status);
 }
 
 /* ---- who is missing ----------------------------------------------------------------------------------- */
@@ -106,13 +77,13 @@ static hvd_code report_unconnected(const struct opening *opening, hvd_status *st
     while (connector_peer_is_complete(&opening->mesh->peers[i]))
         i++;
     const struct peer *peer = &opening->mesh->peers[i];
-    const struct record *record = &opening->records[i];
+    int row = 31 - __builtin_clz(peer->reachable); /* the last resort */
     return status_set(status, HVD_TIMED_OUT,
                       "%s has joined, but within %g s (HOROVOD_START_TIMEOUT) it and rank %d were not "
-                      "connected%s%.300s; may their hosts reach each other at %s port %d and %s port %d?",
+                      "connected%s%.300s; may their hosts reach each other at %s and %s?",
                       peer_text(peer, who, sizeof who), opening->config->settings->start_timeout_seconds,
-                      opening->mesh->rank, peer->cause.code ? ": " : "", peer->cause.text, record->address,
-                      record->port, opening->mine.address, opening->mine.port);
+                      opening->mesh->rank, peer->cause.code ? ": " : "", peer->cause.text,
+                      opening->records[i].addresses[row], opening->mine.addresses[row]);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------ */
@@ -161,41 +132,60 @@ static hvd_code fetch_records(struct opening *opening, hvd_status *status)
 
 static hvd_code nothing_in_common(const struct opening *opening, const struct peer *peer, hvd_status *status)
 {
-    char who[128];
-    return status_set(status, HVD_UNSUPPORTED,
-                      "rank %d (host %s) and %s have no transport in common: shared memory needs both on one "
-                      "host, TCP needs HOROVOD_TRANSPORT=auto or tcp on both (here it is %s)",
-                      opening->mesh->rank, opening->mine.host, peer_text(peer, who, sizeof who),
-                      opening->config->settings->transport);
+    char who[128], needs[512] = "";
+    for (int row = 0; transport_at(row); row++)
+        append_text(needs, sizeof needs, "%s%s needs %s", row ? ", " : "", transport_at(row)->name,
+                    transport_at(row)->needs);
+    return status_set(
+        status, HVD_UNSUPPORTED,
+        "rank %d (host %s) and %s have no transport in common: %s, and HOROVOD_TRANSPORT=auto or "
+        "its name on both (here it is %s)",
+        opening->mesh->rank, opening->mine.host, peer_text(peer, who, sizeof who), needs,
+        opening->config->settings->transport);
 }
 
-/* Without memory the offers are empty, and each pair agrees on TCP. Most sets of a job are idle most of the
- * time: their memory comes when it is used. */
-static hvd_code make_segment(struct opening *opening, int local_peers, hvd_status *status)
+static unsigned rows_that_reach(const struct record *mine, const struct record *theirs)
 {
+    unsigned rows = 0;
+    for (int row = 0; transport_at(row); row++) {
+        const char *here = mine->addresses[row], *there = theirs->addresses[row];
+        if (*here && *there && transport_at(row)->reachable(here, there))
+            rows |= 1U << row;
+    }
+    return rows;
+}
+
+/* Where one can't be prepared, each pair agrees on the next. */
+static hvd_code prepare(struct opening *opening, int row, hvd_status *status)
+{
+    const struct mesh *mesh = opening->mesh;
     hvd_status fault;
-    struct mesh *mesh = opening->mesh;
-    size_t wanted = (size_t)opening->config->settings->shm_ring_bytes;
-    hvd_code code =
-        segment_create(local_peers, mesh->channels, wanted, mesh->hub == mesh, &mesh->segment, &fault);
-    if (code && !uses(opening, "tcp"))
+    int count = 0;
+    bool needed = false;
+    for (int i = 0; i < mesh->peer_count; i++) {
+        count += mesh->peers[i].reachable >> row & 1;
+        needed |= mesh->peers[i].reachable == 1U << row;
+    }
+    if (!count || !transport_at(row)->prepare || !transport_at(row)->prepare(opening->mesh, count, &fault))
+        return HVD_OK;
+    if (needed)
         return status_copy(status, &fault);
-    if (code)
-        log_warning(mesh->rank, "using TCP inside the host: %s", fault.text);
+    log_warning(mesh->rank, "using another transport than %s: %s", transport_at(row)->name, fault.text);
     return HVD_OK;
 }
 
 static hvd_code choose(struct opening *opening, hvd_status *status)
 {
-    int local_peers = 0;
+    hvd_code code = HVD_OK;
     for (int i = 0; i < opening->mesh->peer_count; i++) {
         struct peer *peer = &opening->mesh->peers[i];
-        if (record_can_share(&opening->mine, &opening->records[i]))
-            peer->local_index = local_peers++;
-        else if (!record_can_connect(&opening->mine, &opening->records[i]))
+        peer->reachable = rows_that_reach(&opening->mine, &opening->records[i]);
+        if (!peer->reachable)
             return nothing_in_common(opening, peer, status);
     }
-    return local_peers ? make_segment(opening, local_peers, status) : HVD_OK;
+    for (int row = 0; !code && transport_at(row); row++)
+        code = prepare(opening, row, status);
+    return code;
 }
 
 static hvd_code connect_all(struct opening *opening, hvd_status *status)
@@ -211,15 +201,13 @@ static hvd_code connect_all(struct opening *opening, hvd_status *status)
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
-static hvd_code check_settings(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
+static hvd_code check_settings(const struct mesh_config *config, hvd_status *status)
 {
     const struct settings *settings = config->settings;
-    if (!path_rule_find(settings->shm_path, &mesh->path_rule))
-        return status_set(
-            status, HVD_INVALID_ARGUMENT,
-            "path '%s' is unknown (HOROVOD_SHM_PATH); there are auto, ring, nontemporal and direct",
-            settings->shm_path);
-    if (!transport_is_known(settings->transport))
+    bool known = false;
+    for (int row = 0; transport_at(row); row++)
+        known |= uses(settings, transport_at(row));
+    if (!known)
         return status_set(status, HVD_INVALID_ARGUMENT, "transport '%s' is unknown (HOROVOD_TRANSPORT)",
                           settings->transport);
     if (strlen(settings->job) >= HANDSHAKE_JOB_LIMIT)
@@ -239,23 +227,11 @@ static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, 
     return code;
 }
 
-/* What only the opening needed. */
-static void tidy(struct mesh *mesh)
-{
-    if (!mesh->segment)
-        return;
-    segment_close_fd(mesh->segment);
-    if (!mesh->has[TRANSPORT_shm]) {
-        segment_release(mesh->segment);
-        mesh->segment = NULL;
-    }
-}
-
 hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
     struct opening opening = {.mesh = mesh, .config = config};
-    opening.connector.tcp_listener = opening.connector.local_listener = -1;
-    hvd_code code = check_settings(mesh, config, status);
+    memset(opening.connector.listeners, -1, sizeof opening.connector.listeners);
+    hvd_code code = check_settings(config, status);
     if (code || !mesh->peer_count)
         return code;
     code = listen_and_publish(&opening, status);
@@ -269,6 +245,8 @@ hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_st
         code = settle_failure(config, code, status);
     connector_free(&opening.connector);
     free(opening.records);
-    tidy(mesh);
+    for (int row = 0; transport_at(row); row++)
+        if (mesh->states[row] && transport_at(row)->opened)
+            transport_at(row)->opened(mesh);
     return code;
 }

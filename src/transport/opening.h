@@ -7,6 +7,4 @@
 /* Publishes, connects to all peers, and sets up their links. On failure mesh_close cleans up. */
 hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_status *status);
 
-bool transport_is_known(const char *name); /* also "auto"; mesh.c */
-
 #endif

@@ -4,26 +4,42 @@
 #include "base/status.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void record_encode(struct wire_writer *writer, const struct record *record)
 {
     wire_put_u64(writer, (uint64_t)record->process);
     wire_put_string(writer, record->host);
-    wire_put_string(writer, record->host_identity);
-    wire_put_string(writer, record->local_name);
-    wire_put_string(writer, record->address);
-    wire_put_u16(writer, (uint16_t)record->port);
+    for (int row = 0; transport_at(row); row++) {
+        if (!record->addresses[row][0])
+            continue;
+        wire_put_string(writer, transport_at(row)->name);
+        wire_put_string(writer, record->addresses[row]);
+    }
+}
+
+/* What this rank does not know it can't use. */
+static int find_row(const char *name)
+{
+    int row = 0;
+    while (transport_at(row) && strcmp(transport_at(row)->name, name) != 0)
+        row++;
+    return row;
 }
 
 bool record_decode(struct record *record, const uint8_t *bytes, size_t length)
 {
     struct wire_reader reader = wire_reader_of(bytes, length);
-    record->process = (long)wire_get_u64(&reader);
+    *record = (struct record){.process = (long)wire_get_u64(&reader)};
     wire_get_string(&reader, record->host, sizeof record->host);
-    wire_get_string(&reader, record->host_identity, sizeof record->host_identity);
-    wire_get_string(&reader, record->local_name, sizeof record->local_name);
-    wire_get_string(&reader, record->address, sizeof record->address);
-    record->port = wire_get_u16(&reader);
+    while (!reader.failed && !wire_done(&reader)) {
+        char name[32], address[TRANSPORT_ADDRESS];
+        wire_get_string(&reader, name, sizeof name);
+        wire_get_string(&reader, address, sizeof address);
+        int row = reader.failed ? TRANSPORT_LIMIT : find_row(name);
+        if (row < TRANSPORT_LIMIT && transport_at(row))
+            memcpy(record->addresses[row], address, sizeof address);
+    }
     return wire_done(&reader);
 }
 

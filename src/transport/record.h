@@ -3,18 +3,12 @@
 #define HVD_TRANSPORT_RECORD_H
 
 #include "base/clock.h"
-#include "base/socket.h"
 #include "transport/peer.h"
-
-#define RECORD_NAME_DIGITS 32 /* random */
 
 struct record {
     long process;
     char host[PEER_HOST_LIMIT];
-    char host_identity[96];
-    char local_name[RECORD_NAME_DIGITS + 16]; /* of its Unix socket; "" when it takes no shared memory */
-    char address[SOCKET_TEXT];                /* "" when it takes no TCP */
-    int port;
+    char addresses[TRANSPORT_LIMIT][TRANSPORT_ADDRESS]; /* by row; "": it does not use that transport */
 };
 
 void record_encode(struct wire_writer *writer, const struct record *record);

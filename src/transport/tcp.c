@@ -6,7 +6,7 @@
 #include "transport/peer.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,9 +14,9 @@
 #define BUFFER_BYTES   ((size_t)256 << 10)
 #define CONTROL_BYTES  ((size_t)16 << 10)
 #define BUFFER_ALIGN   64
-#define NEWS_PER_CALL  64
 #define PARTS_PER_CALL 64
 
+/* A peer's state: its links by channel, NULL where there is none yet. */
 struct tcp_link {
     struct link link;
     struct peer *peer;
@@ -197,45 +197,19 @@ static bool tcp_news(struct link *link)
            (link->want_write && tcp->writable);
 }
 
-void tcp_poll(struct mesh *hub)
-{
-    struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(hub->sockets, news, NEWS_PER_CALL);
-    for (int i = 0; i < count; i++) {
-        struct tcp_link *tcp = news[i].tag;
-        mesh_resume_for_news(tcp->peer->mesh);
-        tcp->readable |= (news[i].what & POLLER_READ) != 0;
-        tcp->writable |= (news[i].what & POLLER_WRITE) != 0;
-        if (news[i].what & POLLER_END) {
-            tcp->ending = true;
-            peer_lose(tcp->peer, socket_error(tcp->fd));
-        }
-    }
-}
-
-/* A close with unread bytes would reset the connection, and the peer might lose what was said last. */
-static void tcp_close(struct link *link)
+static void tcp_ready(struct link *link, unsigned what)
 {
     struct tcp_link *tcp = tcp_of(link);
-    if (tcp->fd >= 0) {
-        char unread[4096];
-        /* A child that has inherited the socket would keep the hub's poller reporting it. */
-        platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->fd);
-        shutdown(tcp->fd, SHUT_WR);
-        for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
-            i++;
-        socket_close(&tcp->fd);
+    mesh_resume_for_news(tcp->peer->mesh);
+    tcp->readable |= (what & POLLER_READ) != 0;
+    tcp->writable |= (what & POLLER_WRITE) != 0;
+    if (what & POLLER_END) {
+        tcp->ending = true;
+        peer_lose(tcp->peer, socket_error(tcp->fd));
     }
-    free(tcp->buffer);
-    free(tcp);
 }
 
-static void tcp_abandon(struct link *link)
-{
-    socket_close(&tcp_of(link)->fd);
-}
-
-const struct link_operations transport_tcp = {
+static const struct link_operations operations = {
     .send = tcp_send,
     .end_send = tcp_end_send,
     .receive = tcp_receive,
@@ -243,38 +217,133 @@ const struct link_operations transport_tcp = {
     .consume = tcp_consume,
     .end_receive = tcp_end_receive,
     .news = tcp_news,
-    .close = tcp_close,
-    .abandon = tcp_abandon,
+    .ready = tcp_ready,
 };
 
-hvd_code tcp_open_link(struct peer *peer, int channel, int fd, hvd_status *status)
+/* ---- set-up ------------------------------------------------------------------------------------------- */
+
+static hvd_code tcp_listen(struct mesh *mesh, const struct mesh_config *config, int *listener,
+                           char address[TRANSPORT_ADDRESS], hvd_status *status)
+{
+    const char *interface = config->settings->network_interface;
+    char numeric[SOCKET_TEXT];
+    int port;
+    hvd_code code = HVD_OK;
+    (void)mesh;
+    if (*interface)
+        code = socket_interface_address(interface, numeric, status);
+    else
+        snprintf(numeric, sizeof numeric, "%s", rendezvous_local_address(config->rendezvous));
+    if (!code)
+        code = socket_listen(numeric, listener, &port, status);
+    if (!code)
+        snprintf(address, TRANSPORT_ADDRESS, "%s port %d", numeric, port);
+    return code;
+}
+
+static bool tcp_reachable(const char *mine, const char *theirs)
+{
+    (void)mine;
+    (void)theirs;
+    return true;
+}
+
+static int tcp_dial(const char *address)
+{
+    char numeric[SOCKET_TEXT];
+    int port;
+    errno = EINVAL;
+    return sscanf(address, "%79s port %d", numeric, &port) == 2 ? socket_connect_numeric(numeric, port) : -1;
+}
+
+static int tcp_accept(int listener, char who[SOCKET_TEXT])
+{
+    int fd = socket_accept(listener);
+    if (fd >= 0)
+        socket_peer_text(fd, who);
+    return fd;
+}
+
+/* A link at a time. */
+static hvd_code tcp_open(struct peer *peer, int channel, int connection, void *state, hvd_status *status)
 {
     size_t capacity = channel == 0 ? CONTROL_BYTES : BUFFER_BYTES;
     struct tcp_link *tcp = calloc(1, sizeof *tcp);
     uint8_t *buffer = aligned_alloc(BUFFER_ALIGN, capacity);
-    if (!tcp || !buffer) {
+    (void)state;
+    if (!peer->state)
+        peer->state = calloc((size_t)peer->mesh->channels, sizeof tcp);
+    struct tcp_link **links = peer->state;
+    if (!tcp || !buffer || !links) {
         free(tcp);
         free(buffer);
-        socket_close(&fd);
+        socket_close(&connection);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     }
-    *tcp = (struct tcp_link){.link = {.operations = &transport_tcp, .peer = peer->rank, .channel = channel},
+    *tcp = (struct tcp_link){.link = {.operations = &operations, .peer = peer->rank, .channel = channel},
                              .peer = peer,
-                             .fd = fd,
+                             .fd = connection,
                              .readable = true,
                              .writable = true,
                              .buffer = buffer,
                              .capacity = capacity};
+    links[channel] = tcp;
     peer->links[channel] = &tcp->link;
-    peer->transport = TRANSPORT_tcp;
-    peer->mesh->has[TRANSPORT_tcp] = true;
-    socket_send_at_once(fd);
+    socket_send_at_once(connection);
     return HVD_OK;
 }
 
-bool tcp_listen(struct link *link)
+static bool tcp_attach(struct peer *peer)
 {
-    struct tcp_link *tcp = tcp_of(link);
-    return platform_poller_add(tcp->peer->mesh->hub->sockets, tcp->fd,
-                               POLLER_READ | POLLER_WRITE | POLLER_EDGE, tcp);
+    struct tcp_link **links = peer->state;
+    bool done = true;
+    for (int channel = 0; done && channel < peer->mesh->channels; channel++)
+        done = mesh_watch_link(peer, links[channel]->fd, &links[channel]->link);
+    return done;
 }
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+/* A close with unread bytes would reset the connection, and the peer might lose what was said last. */
+static void close_link(struct tcp_link *tcp)
+{
+    char unread[4096];
+    /* A child that has inherited the socket would keep the hub's poller reporting it. */
+    platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->fd);
+    shutdown(tcp->fd, SHUT_WR);
+    for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
+        i++;
+    socket_close(&tcp->fd);
+    free(tcp->buffer);
+    free(tcp);
+}
+
+static void tcp_close_peer(struct peer *peer)
+{
+    struct tcp_link **links = peer->state;
+    for (int channel = 0; channel < peer->mesh->channels; channel++)
+        if (links[channel])
+            close_link(links[channel]);
+    free(links);
+}
+
+static void tcp_abandon(struct peer *peer)
+{
+    struct tcp_link **links = peer->state;
+    for (int channel = 0; channel < peer->mesh->channels; channel++)
+        socket_close(&links[channel]->fd);
+}
+
+const struct transport transport_tcp = {
+    .name = "tcp",
+    .needs = "a network between their hosts",
+    .connection_per_channel = true,
+    .listen = tcp_listen,
+    .reachable = tcp_reachable,
+    .dial = tcp_dial,
+    .accept = tcp_accept,
+    .open = tcp_open,
+    .attach = tcp_attach,
+    .close_peer = tcp_close_peer,
+    .abandon = tcp_abandon,
+};

@@ -1,4 +1,4 @@
-/* transport.h - what moves bytes between two ranks.
+/* transport.h - what moves bytes between two ranks: links, and the transports that set them up.
  *
  * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Every
  * process set has links of its own: channel 0 carries the coordination, the others data (engine/comm.h). Both
@@ -10,6 +10,7 @@
 #ifndef HVD_TRANSPORT_TRANSPORT_H
 #define HVD_TRANSPORT_TRANSPORT_H
 
+#include "base/socket.h"
 #include "horovod.h"
 
 #include <stdbool.h>
@@ -20,11 +21,12 @@
 struct stores;
 struct link;
 
-/* One transport: a constant table of functions in a file of its own, and a row in transports.def.
+/* What a link can do: a constant table of its transport.
  * Functions that return ssize_t yield the bytes moved, 0 when nothing can move now, -1 when the link is
  * broken (the mesh then reports the peer as lost). */
 struct link_operations {
-    /* Takes bytes of the current outgoing message from the parts, in order. */
+    /* Takes bytes of the current outgoing message from the parts, in order. Where the peer views the message,
+     * every call but the last of a message brings whole elements. */
     ssize_t (*send)(struct link *link, const struct iovec *parts, int count);
     /* The current outgoing message is complete. */
     void (*end_send)(struct link *link);
@@ -44,24 +46,12 @@ struct link_operations {
     /* What is lent changes from now on: whoever still reads it must not use it. The link is of no use then.
      */
     void (*revoke)(struct link *link);
-    /* For the mesh: is there what want_read and want_write ask for? Called after the peers were told to ring,
-     * so what comes later rings. */
+    /* For the mesh: is there what want_read and want_write ask for? Called after the mesh was armed, so what
+     * comes later wakes it. */
     bool (*news)(struct link *link);
-    void (*close)(struct link *link); /* frees the link; its connection is closed already, or closed here */
-    /* In the child after fork: closes the descriptors only. */
-    void (*abandon)(struct link *link);
+    /* For the mesh: the descriptor that mesh_watch_link watches is ready (POLLER_READ, ...). */
+    void (*ready)(struct link *link, unsigned what);
 };
-
-enum transport {
-#define TRANSPORT(name) TRANSPORT_##name,
-#include "transport/transports.def"
-#undef TRANSPORT
-    TRANSPORT_COUNT
-};
-
-#define TRANSPORT(name) extern const struct link_operations transport_##name;
-#include "transport/transports.def"
-#undef TRANSPORT
 
 /* Common head of every transport's own link struct. */
 struct link {
@@ -86,5 +76,73 @@ static inline ssize_t link_receive(struct link *link, const struct iovec *parts,
 {
     return link->operations->receive(link, parts, count);
 }
+
+/* ---- transports --------------------------------------------------------------------------------------- */
+
+struct mesh;
+struct mesh_config;
+struct peer;
+
+#define TRANSPORT_LIMIT   8
+#define TRANSPORT_ADDRESS 192 /* bytes of an address, as text */
+
+/* One transport: a constant table in a file of its own, and a row in transports.def. What is NULL is not
+ * needed.
+ *
+ * Set-up is the same for all (opening.c, connector.c, attempt.c): every rank listens and publishes an address
+ * for each transport; of two ranks the higher one dials, by the first row that reaches the other, and the
+ * lower one accepts; the handshake authenticates both ends of each connection; the transport negotiates what
+ * else it needs, and opens the links. When dialling or negotiating fails, the next row is tried. */
+struct transport {
+    const char *name;  /* for HOROVOD_TRANSPORT */
+    const char *needs; /* for an error: "both ranks on one host" */
+    /* Each channel has a connection of its own, and dialling is repeated until it succeeds; else one
+     * connection stands for all channels. */
+    bool connection_per_channel;
+
+    /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. */
+    hvd_code (*listen)(struct mesh *mesh, const struct mesh_config *config, int *listener,
+                       char address[TRANSPORT_ADDRESS], hvd_status *status);
+    bool (*reachable)(const char *mine, const char *theirs); /* symmetric; both have published */
+    int (*dial)(const char *address);
+    int (*accept)(int listener, char who[SOCKET_TEXT]); /* EPERM: of another user, refused */
+    /* So many peers are reachable. After an error no negotiation succeeds, and the next rows are used. */
+    hvd_code (*prepare)(struct mesh *mesh, int peers, hvd_status *status);
+    /* Over the authenticated connection; *state is NULL at first, and what this keeps. HVD_IN_PROGRESS: to
+     * be called again after `events`; HVD_UNSUPPORTED: it does not work, and the other end knows. */
+    hvd_code (*negotiate)(struct peer *peer, int connection, void **state, hvd_status *status);
+    short (*events)(const void *state);
+    void (*discard)(void *state);
+    /* Fills peer->links, all or that of the channel. Takes over the connection, also on failure. */
+    hvd_code (*open)(struct peer *peer, int channel, int connection, void *state, hvd_status *status);
+    /* Every peer has its links, or the mesh could not be opened. */
+    void (*opened)(struct mesh *mesh);
+
+    /* In use, by the thread that drives. */
+    bool (*attach)(struct peer *peer); /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
+    void (*poll)(struct peer *peer);   /* the descriptor that mesh_watch_peer watches is ready */
+    void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */
+    void (*take_rung)(struct mesh *hub);        /* resumes the meshes that hub->rung stands for */
+    /* See mesh_return_memory. */
+    bool (*holds_memory)(const struct peer *peer);
+    bool (*return_memory)(struct peer *peer);
+    char (*process_state)(const struct peer *peer);
+    /* Any thread: the core on which the peer last began to wait, -1: unknown; and this rank. */
+    int (*core)(const struct peer *peer);
+    void (*set_core)(struct mesh *mesh, int core);
+
+    /* The end. Of what `open` has made: channel 0 is closed first, by it the peer sees that this was meant.
+     */
+    void (*close_peer)(struct peer *peer);
+    void (*close_mesh)(struct mesh *mesh); /* after all peers; whatever of the set-up has happened */
+    void (*abandon)(struct peer *peer);    /* in the child after fork: closes the descriptors only */
+};
+
+#define TRANSPORT(name) extern const struct transport transport_##name;
+#include "transport/transports.def"
+#undef TRANSPORT
+
+/* The rows, best first; NULL after the last. */
+const struct transport *transport_at(int row);
 
 #endif

@@ -131,12 +131,12 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
 
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "tcp", NULL};
+    const char *const named[] = {options->transport, NULL};
     struct group_options over = *options;
-    for (int i = 0; i < 2; i++) {
-        over.transport = transports[i];
-        bool wanted = !options->transport || strcmp(options->transport, over.transport) == 0;
-        for (int size = smallest; wanted && size <= largest; size++)
+    for (const char *const *transport = named[0] ? named : transports; *transport; transport++) {
+        over.transport = *transport;
+        for (int size = smallest; size <= largest; size++)
             group_run(&over, size, fn, NULL);
     }
 }

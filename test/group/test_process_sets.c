@@ -466,6 +466,34 @@ static void memory_follows_use(struct member *member)
     free(data);
 }
 
+/* Rank 0 gets no more memory for a set than its limit allows. */
+static void without_memory(struct member *member)
+{
+    enum { COUNT = 1 << 20 };
+    struct rlimit before, little;
+    float *data = calloc(COUNT, sizeof *data);
+    CHECK(data && getrlimit(RLIMIT_FSIZE, &before) == 0, "no limit");
+    little = (struct rlimit){4096, before.rlim_max};
+    check_allreduce_works(member, "start");
+    if (member->rank == 0)
+        CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0, "can't set a limit");
+    int id = add_set(member, (int32_t[]){0, 1}, 2);
+    check_allreduce_works(member, "added");
+    if (member->rank == 0)
+        CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "can't set a limit");
+    for (int round = 1; round <= 5; round++) {
+        int64_t shape[] = {COUNT};
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
+        request.process_set = id;
+        for (int i = 0; i < COUNT; i++)
+            data[i] = (float)round;
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        CHECK(data[COUNT - 1] == (float)(2 * round), "%g, not %d", data[COUNT - 1], 2 * round);
+    }
+    free(data);
+}
+
 /* ---- out of descriptors -------------------------------------------------------------------------------- */
 
 #ifndef __SANITIZE_THREAD__ /* which bears no threads in a child of fork() */
@@ -554,6 +582,7 @@ TEST(test_out_of_descriptors)
 
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_a_set_without_memory_uses_tcp, without_memory, 2, 2, .transport = "auto")
 GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_inquiries, inquiries, 3, 3, EVERY_TRANSPORT)

@@ -119,7 +119,7 @@ def test_only_the_torch_folder_imports_torch() -> None:
     [
         ("src/coll/algorithms.def", "ALGORITHM", r"^const struct algorithm (\w+) ="),
         ("src/backend/backends.def", "BACKEND", r"^const struct backend backend_(\w+) ="),
-        ("src/transport/transports.def", "TRANSPORT", r"^const struct link_operations transport_(\w+) ="),
+        ("src/transport/transports.def", "TRANSPORT", r"^const struct transport transport_(\w+) ="),
     ],
 )
 def test_rows_and_files_belong_together(table: str, macro: str, constant: str) -> None:

@@ -162,10 +162,10 @@ inline wake_all(word) /* in a step */
 /* ---- engine/progress.c ---------------------------------------------------------------------------------- */
 
 #ifdef TCP
-/* |tcp_poll: platform_poller_take(hub->sockets| |tcp_poll: mesh_resume_for_news(tcp->peer->mesh)| */
+/* |poll_links: platform_poller_take(hub->sockets| |tcp_ready: mesh_resume_for_news(tcp->peer->mesh)| */
 #define mesh_poll resume(ready & IN_SET); readable = readable | ready; ready = 0
 #else
-#define mesh_poll doorbell = false /* |shm_poll: platform_receive_with_fd(peer->doorbell| */
+#define mesh_poll doorbell = false /* |shm_poll: platform_receive_with_fd(shm->doorbell| */
 #endif
 
 #ifdef NO_SET
@@ -178,7 +178,7 @@ inline resume(for_it) /* in a step */
     if
     :: set_suspended && (for_it) ->
         set_suspended = false; /* |comm_resume: comm->suspended = false| */
-        set_armed = false      /* |mesh_resume: set_sleeping(mesh, 0)| */
+        set_armed = false      /* |mesh_resume: set_sleeping(mesh, false)| */
     :: else
     fi
 }
@@ -187,11 +187,11 @@ inline suspend_if_idle()
 {
     if
     :: atomic { set_is_idle && !set_suspended -> /* |comm_suspend: mesh_suspend(comm->mesh)| */
-        set_armed = true };              /* |mesh_suspend: set_sleeping(mesh, 1)| */
+        set_armed = true };              /* |mesh_suspend: set_sleeping(mesh, true)| */
         d_step {
             /* |mesh_suspend: mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh)| */
             set_suspended = !(all_news & IN_SET);
-            set_armed = set_suspended /* |mesh_suspend: set_sleeping(mesh, 0)| */
+            set_armed = set_suspended /* |mesh_suspend: set_sleeping(mesh, false)| */
         }
     :: else
     fi
@@ -200,12 +200,12 @@ inline suspend_if_idle()
 inline take_rung()
 {
     if
-    :: atomic { any_rung ->   /* |mesh_next_resumed: atomic_load_explicit(&hub->segment->memory->any_rung| */
-        any_rung = false };  /* |take_rung: atomic_exchange(&memory->any_rung, 0)| */
+    :: atomic { any_rung ->   /* |mesh_next_resumed: atomic_load_explicit(hub->rung| */
+        any_rung = false };  /* |shm_take_rung: atomic_exchange(&memory->any_rung, 0)| */
         d_step {
             bits = rung;
-            rung = false;    /* |take_rung: atomic_exchange(&memory->rung[word], 0)| */
-            resume(bits);    /* |take_rung: mesh_resume_for_news(mesh)| */
+            rung = false;    /* |shm_take_rung: atomic_exchange(&memory->rung[word], 0)| */
+            resume(bits);    /* |shm_take_rung: mesh_resume_for_news(mesh)| */
             bits = 0
         }
     :: else
@@ -338,7 +338,7 @@ inline lock_try()
             assert(holders == 1);
             quiet = is_quiet;
             disarm_set; /* |disarm: mesh_disarm(comm->mesh)| */
-            armed = false /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, 0)| */
+            armed = false /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, false)| */
         :: else
         fi
     }
@@ -360,7 +360,7 @@ inline lock_release()
     suspend_before_arming;
     d_step {
         periodic = polls_periodically && quiet; /* |lock_release: bool periodic = context->polls_periodically && quiet| */
-        armed = !periodic /* |mesh_arm: set_sleeping(mesh, 1)| |set_sleeping: mesh->sockets, value ? POLLER_READ| */
+        armed = !periodic /* |mesh_arm: set_sleeping(mesh, true)| |set_sleeping: mesh->sockets, value ? POLLER_READ| */
     }
     arm_set;
     d_step {
@@ -585,7 +585,7 @@ inline wake_if_sleeping()
     :: armed -> /* |wake_if_sleeping: atomic_load(sleeping)| */
         if
         :: atomic { armed -> armed = false }; /* |wake_if_sleeping: atomic_exchange(sleeping, 0)| */
-            doorbell = true /* |wake_if_sleeping: ring_doorbell(peer)| */
+            doorbell = true /* |wake_if_sleeping: ring_doorbell(shm)| */
         :: else
         fi
     :: else
@@ -602,10 +602,10 @@ inline publish(what)
     if
     :: what & IN_SET ->
         if
-        :: atomic { set_armed -> set_armed = false }; /* |wake_if_sleeping: ring_hub(peer)| */
+        :: atomic { set_armed -> set_armed = false }; /* |wake_if_sleeping: ring_hub(shm)| */
             rung = true;        /* |ring_hub: atomic_fetch_or(&memory->rung[bit / 64]| */
             any_rung = true;    /* |ring_hub: atomic_fetch_or(&memory->any_rung| */
-            wake_if_sleeping()  /* |ring_hub: wake_if_sleeping(peer->hub)| */
+            wake_if_sleeping()  /* |ring_hub: wake_if_sleeping(shm->hub)| */
         :: else
         fi
     :: else -> wake_if_sleeping()

@@ -4,8 +4,8 @@
 #include "base/socket.h"
 #include "test.h"
 #include "transport/arena.h"
-#include "transport/peer.h"
 #include "transport/sharing.h"
+#include "transport/shm.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -32,6 +32,17 @@ struct pair {
     uint8_t *memory; /* shared */
 };
 
+static struct segment *segment_of(struct pair *pair, int rank)
+{
+    return ((struct shm_mesh *)*mesh_state(&pair->mesh[rank], &transport_shm))->segment;
+}
+
+/* Its side of the pair. */
+static struct shm_peer *side_of(const struct pair *pair, int rank)
+{
+    return pair->peers[rank].state;
+}
+
 static int make(void **state)
 {
     int doorbells[2];
@@ -42,17 +53,22 @@ static int make(void **state)
         *mesh = (struct mesh){
             .hub = mesh, .rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
         mesh->bell = platform_poller_create();
-        ASSERT_OK(segment_create(1, 1, RING, true, &mesh->segment, &check_status));
+        struct shm_mesh *own = calloc(1, sizeof *own);
+        *mesh_state(mesh, &transport_shm) = own;
+        ASSERT_OK(segment_create(1, 1, RING, true, &own->segment, &check_status));
     }
     for (int rank = 0; rank < 2; rank++) {
         struct peer *peer = &pair->peers[rank];
+        struct segment *theirs = segment_of(pair, 1 - rank);
+        struct ring in = segment_ring(theirs, 0, 0);
+        struct sharing sharing = {.segment = theirs, .rings = &in};
         *peer = (struct peer){.mesh = &pair->mesh[rank],
                               .rank = 1 - rank,
                               .links = &pair->links[rank],
-                              .doorbell = doorbells[rank],
-                              .segment = pair->mesh[1 - rank].segment};
-        struct ring in = segment_ring(pair->mesh[1 - rank].segment, 0, 0);
-        ASSERT_OK(shm_open_links(peer, &in, &check_status));
+                              .transport = &transport_shm,
+                              .watched = -1};
+        atomic_fetch_add(&theirs->references, 1);
+        ASSERT_OK(transport_shm.open(peer, 0, doorbells[rank], &sharing, &check_status));
         pair->links[rank]->lends = true;
         pair->links[rank]->batch_bytes = (size_t)1 << 20;
     }
@@ -67,11 +83,9 @@ static int unmake(void **state)
 {
     struct pair *pair = *state;
     for (int rank = 0; rank < 2; rank++) {
-        pair->links[rank]->operations->close(pair->links[rank]);
-        lending_end(&pair->peers[rank].lending);
-        socket_close(&pair->peers[rank].doorbell);
+        transport_shm.close_peer(&pair->peers[rank]);
         socket_close(&pair->mesh[rank].bell);
-        segment_release(pair->mesh[rank].segment);
+        transport_shm.close_mesh(&pair->mesh[rank]);
     }
     hvd_shared_free(pair->memory);
     free(pair);
@@ -100,7 +114,7 @@ static void introduce(struct pair *pair)
     assert_in_range(n, 1, RING);
     assert_int_equal(pair->links[0]->lent, 0);
     for (int news = 0; news < 2; news++) /* the arena, and the token for direct reads */
-        shm_poll(&pair->peers[1]);
+        transport_shm.poll(&pair->peers[1]);
     assert_int_equal(receive_some(pair, copied, (size_t)n), n);
     assert_memory_equal(copied, pair->memory, n);
     pair->links[0]->operations->end_send(pair->links[0]);
@@ -182,7 +196,7 @@ static void expect_refused(struct pair *pair, struct ring_reference reference, c
 {
     hvd_status status;
     uint8_t byte;
-    struct ring ring = segment_ring(pair->mesh[0].segment, 0, 0);
+    struct ring ring = segment_ring(segment_of(pair, 0), 0, 0);
     assert_true(ring_refer(&ring, &reference));
     assert_int_equal(receive_some(pair, &byte, 1), -1);
     assert_int_equal(mesh_next_lost(&pair->mesh[1], &status), 0);
@@ -201,7 +215,7 @@ TEST(test_references_stay_inside)
     struct ring_reference all;
     introduce(pair);
     assert_true(arena_find(pair->memory, BYTES, &all));
-    const struct lending *lending = &pair->peers[1].lending;
+    const struct lending *lending = &side_of(pair, 1)->lending;
     size_t bytes = all.offset + BYTES;
     const struct ring_reference wrong[] = {
         {all.arena, 0, bytes + 1},   {all.arena, bytes, 1},       {all.arena, bytes + 1, 1},
@@ -216,7 +230,7 @@ TEST(test_references_stay_inside)
 TEST(test_no_foreign_memory_is_mapped)
 {
     struct pair *pair = *state;
-    struct lending *lending = &pair->peers[1].lending;
+    struct lending *lending = &side_of(pair, 1)->lending;
     char name[] = "/tmp/horovod-test-XXXXXX";
     int fd = mkstemp(name);
     unlink(name);
@@ -252,8 +266,8 @@ TEST(test_the_dead_still_lend)
     uint8_t *copy = malloc(BYTES);
     introduce(pair);
     assert_int_equal(send_some(pair, pair->memory, BYTES), BYTES);
-    socket_close(&pair->peers[0].doorbell);
-    shm_poll(&pair->peers[1]);
+    socket_close(&side_of(pair, 0)->doorbell);
+    transport_shm.poll(&pair->peers[1]);
     assert_true(pair->peers[1].lost);
     assert_int_equal(receive_some(pair, copy, BYTES), BYTES);
     assert_memory_equal(copy, pair->memory, BYTES);
@@ -266,10 +280,10 @@ TEST(test_freed_memory_is_let_go)
     struct pair *pair = *state;
     int before = count_entries("/proc/self/fd");
     introduce(pair);
-    assert_non_null(pair->peers[1].lending.borrowed);
+    assert_non_null(side_of(pair, 1)->lending.borrowed);
     hvd_shared_free(pair->memory);
-    shm_poll(&pair->peers[1]);
-    assert_null(pair->peers[1].lending.borrowed);
+    transport_shm.poll(&pair->peers[1]);
+    assert_null(side_of(pair, 1)->lending.borrowed);
     assert_int_equal(count_entries("/proc/self/fd"), before - 1);
     ASSERT_OK(hvd_shared_alloc(BYTES, (void **)&pair->memory, &check_status));
     for (size_t i = 0; i < BYTES; i++)
@@ -308,7 +322,7 @@ TEST(test_what_a_child_writes_stays_its_own)
 TEST(test_an_offer_comes_in_parts)
 {
     struct pair *pair = *state;
-    struct segment *own = pair->mesh[0].segment;
+    struct segment *own = segment_of(pair, 0);
     struct sharing sharing;
     int ends[2], before = count_entries("/proc/self/fd");
     uint8_t offer[64], yes = 1;
@@ -344,13 +358,13 @@ TEST(test_too_much_is_an_error)
 static unsigned ask_for_direct_reads(struct pair *pair)
 {
     uint8_t first[64] = {1, 2, 3}, copied[64];
-    path_begin(&pair->peers[0].path, PATH_DIRECT);
+    path_begin(&side_of(pair, 0)->path, PATH_DIRECT);
     assert_int_equal(send_some(pair, first, sizeof first), sizeof first);
     assert_int_equal(pair->links[0]->lent, 0);
     assert_int_equal(receive_some(pair, copied, sizeof copied), sizeof copied);
     assert_memory_equal(copied, first, sizeof first);
-    shm_poll(&pair->peers[1]);
-    return atomic_load(&pair->peers[0].lending.out->access);
+    transport_shm.poll(&pair->peers[1]);
+    return atomic_load(&side_of(pair, 0)->lending.out->access);
 }
 
 static uint8_t *make_bytes(void)
@@ -400,9 +414,9 @@ TEST(test_another_process_is_not_read)
     struct pair *pair = *state;
     uint8_t *bytes = make_bytes();
     uint8_t wrong[SEGMENT_ID_BYTES];
-    memcpy(wrong, pair->mesh[0].segment->memory->id, sizeof wrong);
+    memcpy(wrong, segment_of(pair, 0)->memory->id, sizeof wrong);
     wrong[3] ^= 1;
-    pair->peers[1].lending.id = wrong;
+    side_of(pair, 1)->lending.id = wrong;
     assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_DENIED);
     assert_in_range(send_some(pair, bytes, BYTES), 1, RING);
     free(bytes);
@@ -485,7 +499,7 @@ TEST(test_the_dead_are_not_read_directly)
         pause();
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    pair->peers[1].lending.process = child;
+    side_of(pair, 1)->lending.process = child;
     assert_int_equal(receive_some(pair, copy, 1000), -1);
     expect_lost(pair, "it was probably killed");
     free(bytes);
@@ -509,13 +523,13 @@ TEST(test_revoked_bytes_are_not_read_directly)
 TEST(test_only_readable_memory_is_offered)
 {
     struct pair *pair = *state;
-    struct lending *lending = &pair->peers[0].lending;
+    struct lending *lending = &side_of(pair, 0)->lending;
     size_t bytes = LENDING_REGION * 2;
     uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_int_equal(ask_for_direct_reads(pair), RING_ACCESS_GRANTED);
-    assert_false(lending_is_readable(lending, pair->peers[0].doorbell, memory, bytes));
+    assert_false(lending_is_readable(lending, side_of(pair, 0)->doorbell, memory, bytes));
     assert_int_equal(mprotect(memory, bytes, PROT_READ | PROT_WRITE), 0);
-    assert_true(lending_is_readable(lending, pair->peers[0].doorbell, memory, bytes));
+    assert_true(lending_is_readable(lending, side_of(pair, 0)->doorbell, memory, bytes));
     munmap(memory, bytes);
 }
 

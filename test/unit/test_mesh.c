@@ -1,5 +1,5 @@
 /* test_mesh.c - meshes of n ranks, each a thread of this process, over every transport: bytes arrive whole
- * and in order, no wake-up is lost, deaths are reported, strangers do no harm, nothing leaks. */
+ * and in order, no wake-up is lost, deaths are reported, unauthenticated peers do no harm, nothing leaks. */
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/socket.h"
@@ -819,6 +819,8 @@ TEST(test_rings_stay_bounded)
 
 #define SILENT 40
 
+enum { SHM, TCP }; /* rows */
+
 /* Garbage, half a hello, nothing at all; returns the connections that stay open. */
 static int disturb(const struct record *victim, int silent[SILENT])
 {
@@ -830,8 +832,8 @@ static int disturb(const struct record *victim, int silent[SILENT])
                  {"HHVD\1\0\2\0\2\1", 10},       {"\0\0\0\0\0\0\0\0\0\0", 10}};
     int count = 0;
     for (int i = 0; i < 2 * SILENT; i++) {
-        int fd = i % 4 < 2 ? socket_connect_numeric(victim->address, victim->port)
-                           : platform_local_connect(victim->local_name);
+        int row = i % 4 < 2;
+        int fd = transport_at(row)->dial(victim->addresses[row]);
         CHECK(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(5)), "can't connect");
         ssize_t ignored = send(fd, texts[i % 6].bytes, texts[i % 6].length, MSG_NOSIGNAL);
         (void)ignored;
@@ -850,7 +852,7 @@ static int knock(const struct record *victim, const char *secret, struct handsha
     hvd_status status;
     struct handshake handshake;
     int64_t deadline = clock_after(DEADLINE);
-    int fd = socket_connect_numeric(victim->address, victim->port);
+    int fd = transport_tcp.dial(victim->addresses[TCP]);
     CHECK(fd >= 0 && socket_wait(fd, POLLOUT, deadline), "can't connect");
     CHECK(handshake_initiate(&handshake, secret, &claim, "rank 0", &status) == HVD_OK, "%s", status.text);
     hvd_code code;
@@ -861,7 +863,7 @@ static int knock(const struct record *victim, const char *secret, struct handsha
     return fd;
 }
 
-static const struct handshake_claim right = {.role = HANDSHAKE_LINK, .job = "mesh", .from = 1, .to = 0};
+static const struct handshake_claim right = {.role = HANDSHAKE_LINK + TCP, .job = "mesh", .from = 1, .to = 0};
 
 static void knock_wrongly(const struct record *victim)
 {
@@ -871,13 +873,13 @@ static void knock_wrongly(const struct record *victim)
         const char *word;
     } attempts[] = {
         {"guessed", right, "secret"},
-        {SECRET, {HANDSHAKE_LINK, "mesh", 1, 1, 0, 0}, "earlier or later start"},
-        {SECRET, {HANDSHAKE_LINK, "other", 0, 1, 0, 0}, "another job"},
-        {SECRET, {HANDSHAKE_LOCAL, "mesh", 0, 1, 0, 0}, "another kind"},
-        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 1, 7, 0}, "HOROVOD_RANK"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0}, "earlier or later start"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0}, "another job"},
+        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0}, "another kind"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0}, "HOROVOD_RANK"},
         /* Who it is counts only once it is proven; these are dropped then. */
-        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 5, 0, 0}, NULL},
-        {SECRET, {HANDSHAKE_LINK, "mesh", 0, 1, 0, 1000}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000}, NULL},
     };
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
         close(knock(victim, attempts[i].secret, attempts[i].claim, attempts[i].word));
@@ -888,7 +890,7 @@ static void disturb_then_join(struct member *member)
 {
     hvd_status status;
     struct record victim;
-    struct record mine = {.host = "elsewhere", .address = "127.0.0.1", .port = 1};
+    struct record mine = {.host = "elsewhere", .addresses[TCP] = "127.0.0.1 port 1"};
     struct mesh_config config = {.settings = &member->settings};
     int silent[SILENT], links[CHANNELS];
     CHECK(rendezvous_connect(member->settings.rendezvous, SECRET, clock_after(DEADLINE), NULL,
