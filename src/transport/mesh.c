@@ -6,6 +6,7 @@
 #include "transport/opening.h"
 #include "transport/record.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ enum { NEIGHBOURS = 256 }; /* on one host, whose cores are looked at */
 /* ---- the table of transports -------------------------------------------------------------------------- */
 
 /* Ends in NULL. */
-static const struct transport *const rows[TRANSPORT_LIMIT + 1] = {
+static const struct transport *rows[TRANSPORT_LIMIT + 1] = {
 #define TRANSPORT(name) &transport_##name,
 #include "transport/transports.def"
 #undef TRANSPORT
@@ -27,6 +28,15 @@ static const struct transport *const rows[TRANSPORT_LIMIT + 1] = {
 const struct transport *transport_at(int row)
 {
     return rows[row];
+}
+
+void transport_add(const struct transport *transport)
+{
+    int row = 0;
+    while (rows[row])
+        row++;
+    assert(row < TRANSPORT_LIMIT);
+    rows[row] = transport;
 }
 
 void **mesh_state(struct mesh *mesh, const struct transport *transport)

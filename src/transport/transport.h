@@ -144,5 +144,7 @@ struct transport {
 
 /* The rows, best first; NULL after the last. */
 const struct transport *transport_at(int row);
+/* One more row, last: for a program of its own, before any mesh is opened. */
+void transport_add(const struct transport *transport);
 
 #endif

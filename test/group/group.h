@@ -22,7 +22,7 @@ struct member {
 typedef void (*member_fn)(struct member *member);
 
 struct group_options {
-    const char *transport;                           /* "shm", "tcp", "auto" */
+    const char *transport;                           /* "shm", "tcp", "auto", or one of faulty.h */
     const char *const *settings;                     /* key, value, key, value, ..., NULL */
     void (*configure)(hvd_config *config, int rank); /* NULL, or for what is no setting */
     double seconds;                                  /* deadline; 0: 300 */

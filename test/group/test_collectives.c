@@ -190,6 +190,8 @@ VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubli
 VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
+GROUP_TEST(over_faulty_shm, all_cases, 2, 3, .transport = "faulty-shm", SETTINGS("shm_ring_bytes", "16384"))
+GROUP_TEST(over_faulty_tcp, all_cases, 3, 3, .transport = "faulty-tcp")
 GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "direct", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",

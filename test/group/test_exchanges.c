@@ -221,6 +221,8 @@ GROUP_TEST(over_shm_direct_reads_tiny_buffers, all_cases, 2, 3, .transport = "sh
            SETTINGS("shm_path", "direct", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "nontemporal"))
+GROUP_TEST(over_faulty_shm, all_cases, 3, 3, .transport = "faulty-shm", .seconds = 300)
+GROUP_TEST(over_faulty_tcp, all_cases, 2, 3, .transport = "faulty-tcp", .seconds = 300)
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
 
 /* Where not every pair has a link. */

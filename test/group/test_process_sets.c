@@ -582,6 +582,8 @@ TEST(test_out_of_descriptors)
 
 GROUP_TEST(test_every_subset, every_subset, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_overlapping, overlapping, 4, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_overlapping_over_faulty_shm, overlapping, 4, 4, .transport = "faulty-shm")
+GROUP_TEST(test_overlapping_over_faulty_tcp, overlapping, 4, 4, .transport = "faulty-tcp")
 GROUP_TEST(test_a_set_without_memory_uses_tcp, without_memory, 2, 2, .transport = "auto")
 GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)

@@ -393,6 +393,16 @@ TEST(test_all_pairs)
                  (struct group_options){.settings = {"shm_ring_bytes", "16384"}, .fn = exchange_with_all});
 }
 
+static const char *const faulty[] = {"faulty-shm", "faulty-tcp"};
+
+TEST(test_all_pairs_over_faulty_links)
+{
+    for (int i = 0; i < 2; i++)
+        run_group(4, &(struct group_options){.transport = faulty[i],
+                                             .settings = {"shm_ring_bytes", "16384"},
+                                             .fn = exchange_with_all});
+}
+
 TEST(test_all_pairs_of_processes)
 {
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
@@ -549,6 +559,9 @@ static void pour(struct member *member)
 TEST(test_room_wakes_the_writer)
 {
     run_each(2, (struct group_options){.settings = {"shm_ring_bytes", "4096"}, .fn = pour});
+    for (int i = 0; i < 2; i++)
+        run_group(2, &(struct group_options){
+                         .transport = faulty[i], .settings = {"shm_ring_bytes", "4096"}, .fn = pour});
 }
 
 static void *wake_later(void *argument)
