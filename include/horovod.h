@@ -211,6 +211,7 @@ typedef struct hvd_placement {
     int32_t rank, size;             /* in the job */
     int32_t local_rank, local_size; /* among the ranks of this host */
     int32_t cross_rank, cross_size; /* among the ranks with this local rank on all hosts */
+    int32_t homogeneous;            /* 1: every host has the same number of ranks, else 0 */
 } hvd_placement;
 
 HVD_API hvd_placement hvd_get_placement(const hvd_context *context);

@@ -47,7 +47,7 @@ static bool put_place(struct environment *environment, const struct rank *rank)
            put(environment, "HOROVOD_SIZE=%d", job->size) &&
            put(environment, "HOROVOD_LOCAL_RANK=%d", rank->rank) &&
            put(environment, "HOROVOD_LOCAL_SIZE=%d", job->size) && put(environment, "HOROVOD_CROSS_RANK=0") &&
-           put(environment, "HOROVOD_CROSS_SIZE=1") && put(environment, "HOROVOD_HOST_SIZES=%d", job->size) &&
+           put(environment, "HOROVOD_CROSS_SIZE=1") &&
            put(environment, "HOROVOD_HOSTNAME=%s", job->hosts->name) &&
            put(environment, "HOROVOD_RENDEZVOUS=127.0.0.1:%d", hvd_rendezvous_port(job->rendezvous)) &&
            put(environment, "HOROVOD_JOB=%s", job->id) && put(environment, "HOROVOD_SECRET=%s", job->secret);

@@ -133,14 +133,15 @@ static PyObject *core_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_U
 }
 
 PyDoc_STRVAR(placement_doc, "placement($module, /)\n--\n\n"
-                            "(rank, size, local_rank, local_size, cross_rank, cross_size)");
+                            "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)");
 
 static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     if (!module_context())
         return NULL;
     hvd_placement p = hvd_get_placement(context);
-    return Py_BuildValue("(iiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size);
+    return Py_BuildValue("(iiiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size,
+                         p.homogeneous);
 }
 
 PyDoc_STRVAR(health_doc, "health($module, /)\n--\n\n"

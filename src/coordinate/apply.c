@@ -21,7 +21,8 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
     if (entry->agreed)
         return refuse(status, "a second id for a name that has", entry->agreed->id);
     struct form *form;
-    hvd_code code = form_find(&c->table.forms, &decision->signature, c->config.size, &form, status);
+    hvd_code code =
+        form_find(&c->table.forms, &decision->signature, c->config.tree.topology->size, &form, status);
     if (code)
         return code;
     /* The number of this very decision becomes the id. */
@@ -136,7 +137,7 @@ static hvd_code apply_fail(struct coordinator *c, const struct decision *decisio
 
 static hvd_code apply_joined(struct coordinator *c, const struct decision *decision, hvd_status *status)
 {
-    if (c->absent != c->table.reporters || decision->rank >= c->config.size)
+    if (c->absent != c->table.reporters || decision->rank >= c->config.tree.topology->size)
         return refuse(status, "the end of a join before every rank has joined, as decision", c->seen);
     join_end(c, decision->rank, decision->unnamed);
     return HVD_OK;
@@ -170,7 +171,7 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
     while (!wire_done(reader)) {
         if (c->state != STATE_OPEN || !decision_get(reader, &decision))
             return refuse(status, "a malformed decision after number", c->seen);
-        if (decision.kind == DECISION_CLOSE && decision.rank >= c->config.size)
+        if (decision.kind == DECISION_CLOSE && decision.rank >= c->config.tree.topology->size)
             return refuse(status, "the leaving of a rank that is not in the set:", (uint64_t)decision.rank);
         /* Before it is carried out, because its number may become an id or the end of one. */
         c->seen++;

@@ -27,7 +27,7 @@ static void end_requests(struct coordinator *c)
 void close_begin(struct coordinator *c, int leaver)
 {
     c->state = STATE_CLOSING;
-    int rank = rank_name(&c->config, leaver);
+    int rank = name_at(&c->config, leaver);
     if (c->config.process_set)
         status_set(
             &c->cause, HVD_SHUT_DOWN,
@@ -103,7 +103,8 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
     wire_put_u8(&message, (uint8_t)cause->code);
     wire_put_string(&message, cause->text);
     if (!message.failed)
-        output->flood(output->owner, except, message.bytes, message.length);
+        output->flood(output->owner, except < 0 ? -1 : rank_at(&c->config, except), message.bytes,
+                      message.length);
     wire_writer_free(&message);
     end_requests(c);
     if (c->state == STATE_CLOSED)
@@ -112,15 +113,15 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
 
 /* After SHUTDOWN_DONE only the parent's link matters, which delivers SHUTDOWN_ACK; losing it ends the wait.
  */
-static bool is_shut_down(struct coordinator *c, int lost_rank)
+static bool is_shut_down(struct coordinator *c, int lost)
 {
     const struct tree_node *tree = &c->config.tree;
     bool harmless = c->state == STATE_SHUTDOWN;
     for (int i = 0; i < tree->child_count; i++) {
-        if (tree->children[i] == lost_rank && c->children[i].done)
+        if (tree->children[i] == lost && c->children[i].done)
             harmless = c->children[i].lost = true;
     }
-    if (harmless && c->state == STATE_SHUTDOWN && lost_rank == tree->parent)
+    if (harmless && c->state == STATE_SHUTDOWN && lost == tree->parent)
         close_end(c);
     return harmless;
 }
@@ -128,13 +129,14 @@ static bool is_shut_down(struct coordinator *c, int lost_rank)
 void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
 {
     /* Below 0: no peer is lost, this rank itself gives up. */
-    if (lost_rank < 0 || !is_shut_down(c, lost_rank))
-        fail(c, lost_rank, cause);
+    int lost = lost_rank < 0 ? -1 : place_of(&c->config, lost_rank);
+    if (lost < 0 || !is_shut_down(c, lost))
+        fail(c, lost, cause);
 }
 
 void coordinator_leave(struct coordinator *c)
 {
     c->leaves = true;
     if (c->leaver < 0)
-        c->leaver = c->config.rank;
+        c->leaver = c->config.tree.place;
 }

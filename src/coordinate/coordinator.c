@@ -37,7 +37,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
         free(c);
         free(children);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the coordinator of rank %d",
-                          config->rank);
+                          own_name(config));
     }
     c->config = *config;
     c->children = children;
@@ -104,12 +104,12 @@ static hvd_code check_submission(const struct coordinator *c, const struct pendi
         return status_copy(status, &c->cause);
     if (c->leaves)
         return status_set(status, HVD_SHUT_DOWN, "this rank (%d) has left the job: hvd_shutdown was called",
-                          rank_name(&c->config, c->config.rank));
+                          own_name(&c->config));
     if (c->join)
         return status_set(
             status, HVD_INVALID_ARGUMENT,
             "%.200s: rank %d has joined, and can submit again once all ranks have (join returns then)",
-            request->name, rank_name(&c->config, c->config.rank));
+            request->name, own_name(&c->config));
     if (length == 0 || length >= REQUEST_NAME_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "the name %.40s... has %zu bytes; it may have 1 to %d", request->name, length,
@@ -123,14 +123,14 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     if (entry->round && entry->round->mine)
         return status_set(status, HVD_DUPLICATE_NAME,
                           "%s is in flight on rank %d; wait for it, or give the second one another name",
-                          entry->name, rank_name(&c->config, c->config.rank));
+                          entry->name, own_name(&c->config));
     struct form *form;
     hvd_code code = HVD_OK;
     /* The usual case, a name that comes again unchanged, spares the search for its form. */
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
         form = form_share(entry->agreed->form);
     else
-        code = form_find(&c->table.forms, &request->signature, c->config.size, &form, status);
+        code = form_find(&c->table.forms, &request->signature, c->config.tree.topology->size, &form, status);
     if (code)
         return code;
     code = table_open_round(&c->table, entry)
@@ -199,8 +199,9 @@ void coordinator_batch_done(struct coordinator *c, uint64_t sequence)
 
 /* ---- sending ----------------------------------------------------------------------------------------- */
 
-hvd_code send_out(struct coordinator *c, int rank, hvd_status *status)
+hvd_code send_out(struct coordinator *c, int place, hvd_status *status)
 {
+    int rank = rank_at(&c->config, place);
     if (c->out.failed)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a message to rank %d", rank);
     c->config.output.send(c->config.output.owner, rank, c->out.bytes, c->out.length);
@@ -213,7 +214,8 @@ void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length
     const struct tree_node *tree = &c->config.tree;
     for (int i = 0; i < tree->child_count; i++) {
         if (!c->children[i].lost)
-            c->config.output.send(c->config.output.owner, tree->children[i], bytes, length);
+            c->config.output.send(c->config.output.owner, rank_at(&c->config, tree->children[i]), bytes,
+                                  length);
     }
 }
 
@@ -286,7 +288,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     if (!code)
         return;
     hvd_status cause;
-    status_set(&cause, code, "rank %d: %.500s", rank_name(&c->config, c->config.rank), problem.text);
+    status_set(&cause, code, "rank %d: %.500s", own_name(&c->config), problem.text);
     fail(c, -1, &cause);
 }
 

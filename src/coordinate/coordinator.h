@@ -68,13 +68,11 @@ struct coordinator_output {
     struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes);
     /* The shutdown handshake is done: every member has run its batches. Last call of all. */
     void (*closed)(void *owner);
-    /* At the root, NULL is fine: the ranks `first` ... `last`, all others than this one, have submitted it.
-     */
-    void (*ready)(void *owner, const char *name, const struct signature_summary *what, int first, int last);
+    /* At the root, NULL is fine: a rank other than this one has submitted it. */
+    void (*ready)(void *owner, const char *name, const struct signature_summary *what, int rank);
 };
 
 struct coordinator_config {
-    int rank, size;
     int process_set;           /* id, for texts */
     const int *names;          /* ranks of the job of the set's members, for texts; NULL: the same numbers */
     struct tree_node tree;     /* taken over and freed by coordinator_destroy */

@@ -193,7 +193,7 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
     entry->round->phase = ROUND_REPORTED;
     if (entry->round->variants) {
         join_exclude(c, entry);
-        mismatch_text(entry, c->config.names, text, sizeof text);
+        mismatch_text(&c->config, entry, text, sizeof text);
     }
     if (entry->round->variants || !join_permits(c, entry, text, sizeof text)) {
         decision_put_fail(&c->out, entry, text);

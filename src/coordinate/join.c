@@ -38,13 +38,13 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
 
 /* Whether a rank of this subtree is excluded from the round, as far as this node decides it: a subtree below
  * has set the flag in its report. */
-static bool is_excluded(const struct coordinator *c, const struct entry *entry, int rank)
+static bool is_excluded(const struct coordinator *c, const struct entry *entry, int place)
 {
     const struct tree_node *tree = &c->config.tree;
-    if (rank == tree->rank)
+    if (place == tree->place)
         return !has_own(entry);
     for (int i = 0; i < tree->child_count; i++) {
-        if (tree->children[i] <= rank && rank <= tree_child_last(tree, i))
+        if (tree->children[i] <= place && place <= tree_child_last(tree, i))
             return !round_has_child(entry, i);
     }
     return false;
@@ -56,7 +56,7 @@ void join_mark_partial(const struct coordinator *c, struct entry *entry)
     const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
     round->partial = true;
     if (summary && operation_takes(summary->operation, ARGUMENT_root))
-        round->rootless |= is_excluded(c, entry, summary->root);
+        round->rootless |= is_excluded(c, entry, place_of(&c->config, summary->root));
 }
 
 /* Rounds that waited for this reporter only are complete now. */
@@ -74,7 +74,8 @@ static bool mark_joined(struct coordinator *c, int rank)
 {
     struct root *root = &c->root;
     if (!root->joined)
-        root->joined = calloc(((size_t)c->config.size + BITS - 1) / BITS, sizeof *root->joined);
+        root->joined =
+            calloc(((size_t)c->config.tree.topology->size + BITS - 1) / BITS, sizeof *root->joined);
     if (!root->joined)
         return false;
     root->joined[rank / BITS] |= UINT64_C(1) << (rank % BITS);
@@ -113,7 +114,7 @@ static void raise(uint64_t *counters, const uint64_t *to)
 
 hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status)
 {
-    hvd_code code = report_joined(c, c->config.rank, status);
+    hvd_code code = report_joined(c, c->config.tree.place, status);
     if (code)
         return code;
     c->join = request;
@@ -143,9 +144,9 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
 static void joined_text(const struct coordinator *c, char *text, size_t capacity)
 {
     struct rank_set ranks = {0};
-    for (int rank = 0; rank < c->config.size; rank++) {
-        if (join_has(c, rank))
-            rank_set_add(&ranks, rank_name(&c->config, rank), rank_name(&c->config, rank));
+    for (int place = 0; place < c->config.tree.topology->size; place++) {
+        if (join_has(c, place))
+            rank_set_add(&ranks, name_at(&c->config, place), name_at(&c->config, place));
     }
     rank_set_text(&ranks, text, capacity);
 }
@@ -186,9 +187,9 @@ void join_exclude(const struct coordinator *c, struct entry *entry)
         const struct rank_set *counted = &variants->list[i].ranks;
         struct rank_set submitters = {.others = counted->others};
         for (int r = 0; r < counted->count; r++) {
-            for (int rank = counted->ranges[r].first; rank <= counted->ranges[r].last; rank++) {
-                if (!join_has(c, rank))
-                    rank_set_add(&submitters, rank, rank);
+            for (int place = counted->ranges[r].first; place <= counted->ranges[r].last; place++) {
+                if (!join_has(c, place))
+                    rank_set_add(&submitters, place, place);
             }
         }
         if (submitters.count) /* else one of them submitted it and joined afterwards */
@@ -212,8 +213,9 @@ void join_end(struct coordinator *c, int last, const uint64_t *unnamed)
     for (int i = 0; i < c->config.tree.child_count; i++)
         c->children[i].joined = 0;
     if (c->root.joined)
-        memset(c->root.joined, 0, ((size_t)c->config.size + BITS - 1) / BITS * sizeof *c->root.joined);
+        memset(c->root.joined, 0,
+               ((size_t)c->config.tree.topology->size + BITS - 1) / BITS * sizeof *c->root.joined);
     raise(c->unnamed, unnamed);
     if (request)
-        c->config.output.joined(c->config.output.owner, request, rank_name(&c->config, last));
+        c->config.output.joined(c->config.output.owner, request, name_at(&c->config, last));
 }

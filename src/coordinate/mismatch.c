@@ -146,7 +146,7 @@ void signature_difference(const struct signature *a, const struct signature *b, 
 #define TEXT_LIMIT 256
 
 struct text {
-    const int *names; /* of the ranks */
+    const struct coordinator_config *config;
     char *bytes;
     size_t capacity;
 };
@@ -172,11 +172,21 @@ static int compare_variants(const void *a, const void *b)
     return (first > second) - (first < second);
 }
 
+static struct rank_set name_ranks(const struct coordinator_config *config, const struct rank_set *places)
+{
+    struct rank_set named = {.others = places->others};
+    for (int i = 0; i < places->count; i++) {
+        for (int place = places->ranges[i].first; place <= places->ranges[i].last; place++)
+            rank_set_add(&named, name_at(config, place), name_at(config, place));
+    }
+    return named;
+}
+
 static void append_variant(struct text *text, char separator, const struct variant *variant,
                            const char *value)
 {
     char ranks[TEXT_LIMIT];
-    struct rank_set named = rank_set_named(&variant->ranks, text->names);
+    struct rank_set named = name_ranks(text->config, &variant->ranks);
     rank_set_text(&named, ranks, sizeof ranks);
     bool one = named.count == 1 && !named.others && named.ranges[0].first == named.ranges[0].last;
     append_text(text->bytes, text->capacity, "%c %s %s %s", separator, ranks, one ? "has" : "have", value);
@@ -189,15 +199,15 @@ static unsigned append_difference(struct text *text, const struct variants *vari
 {
     char what[2][TEXT_LIMIT], base_value[TEXT_LIMIT], value[TEXT_LIMIT];
     const struct signature *form = &variants->list[0].form->signature;
-    signature_difference(form, &variants->list[first].form->signature, text->names, what[0], base_value,
-                         value, TEXT_LIMIT);
+    signature_difference(form, &variants->list[first].form->signature, text->config->names, what[0],
+                         base_value, value, TEXT_LIMIT);
     append_text(text->bytes, text->capacity, "%s on %s", covered == 1 ? "" : "; and", what[0]);
     append_variant(text, ':', &variants->list[0], base_value);
     for (int i = first; i < variants->count; i++) {
         if (covered >> i & 1)
             continue;
-        signature_difference(form, &variants->list[i].form->signature, text->names, what[1], base_value,
-                             value, TEXT_LIMIT);
+        signature_difference(form, &variants->list[i].form->signature, text->config->names, what[1],
+                             base_value, value, TEXT_LIMIT);
         if (strcmp(what[0], what[1]) != 0)
             continue;
         append_variant(text, ',', &variants->list[i], value);
@@ -206,13 +216,14 @@ static unsigned append_difference(struct text *text, const struct variants *vari
     return covered;
 }
 
-void mismatch_text(const struct entry *entry, const int *names, char *bytes, size_t capacity)
+void mismatch_text(const struct coordinator_config *config, const struct entry *entry, char *bytes,
+                   size_t capacity)
 {
     struct variants *variants = entry->round->variants;
     /* The lowest ranks first, so that the text does not depend on the order of arrival. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     const char *operation = hvd_operation_name(variants->list[0].form->summary.operation);
-    struct text text = {names, bytes, capacity};
+    struct text text = {config, bytes, capacity};
     /* Variant 0 is what all others are compared with. */
     unsigned covered = 1;
     *bytes = '\0';

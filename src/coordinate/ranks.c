@@ -60,15 +60,3 @@ const char *rank_set_text(const struct rank_set *set, char *text, size_t capacit
         append_text(text, capacity, " and others");
     return text;
 }
-
-struct rank_set rank_set_named(const struct rank_set *set, const int *names)
-{
-    struct rank_set named = {.others = set->others};
-    if (!names)
-        return *set;
-    for (int i = 0; i < set->count; i++) {
-        for (int rank = set->ranges[i].first; rank <= set->ranges[i].last; rank++)
-            rank_set_add(&named, names[rank], names[rank]);
-    }
-    return named;
-}

@@ -22,7 +22,5 @@ void rank_set_add(struct rank_set *set, int first, int last);
 void rank_set_merge(struct rank_set *set, const struct rank_set *from);
 /* "rank 3", "ranks 0-2, 5 and others" */
 const char *rank_set_text(const struct rank_set *set, char *text, size_t capacity);
-/* The same ranks by other numbers: names[rank], ascending; NULL: their own. */
-struct rank_set rank_set_named(const struct rank_set *set, const int *names);
 
 #endif

@@ -34,8 +34,8 @@ static void emit_ready(const struct coordinator *c, int child, const struct entr
         return;
     /* The event has one operation and reduction: where ranks differ, those of the first variant. */
     const struct form *form = round->common ? round->common : round->variants->list[0].form;
-    output->ready(output->owner, entry->name, &form->summary, tree->children[child],
-                  tree_child_last(tree, child));
+    for (int place = tree->children[child]; place <= tree_child_last(tree, child); place++)
+        output->ready(output->owner, entry->name, &form->summary, rank_at(&c->config, place));
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
@@ -44,7 +44,8 @@ static hvd_code count_common(struct coordinator *c, int child, struct entry *ent
                              const struct report *report, hvd_status *status)
 {
     struct form *form;
-    hvd_code code = form_find(&c->table.forms, &report->variants[0].signature, c->config.size, &form, status);
+    hvd_code code = form_find(&c->table.forms, &report->variants[0].signature, c->config.tree.topology->size,
+                              &form, status);
     if (code)
         return code;
     code = round_add_child(entry, &c->config.tree, child, form, status);
@@ -68,7 +69,8 @@ static hvd_code count_variants(struct coordinator *c, int child, struct entry *e
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < report->count; i++) {
         struct form *form;
-        code = form_find(&c->table.forms, &report->variants[i].signature, c->config.size, &form, status);
+        code = form_find(&c->table.forms, &report->variants[i].signature, c->config.tree.topology->size,
+                         &form, status);
         if (code)
             break;
         if (has_form(&variants, form))
@@ -157,12 +159,12 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
 static hvd_code receive_leave(struct coordinator *c, int child, struct wire_reader *reader,
                               hvd_status *status)
 {
-    uint32_t rank = wire_get_u32(reader);
-    if (!wire_done(reader) || rank < (uint32_t)c->config.tree.children[child] ||
-        rank > (uint32_t)tree_child_last(&c->config.tree, child))
+    uint32_t place = wire_get_u32(reader);
+    if (!wire_done(reader) || place < (uint32_t)c->config.tree.children[child] ||
+        place > (uint32_t)tree_child_last(&c->config.tree, child))
         return status_set(status, HVD_REFUSED, "a malformed leave");
     if (c->leaver < 0)
-        c->leaver = (int)rank;
+        c->leaver = (int)place;
     return HVD_OK;
 }
 
@@ -212,16 +214,16 @@ static hvd_code receive_abort(struct coordinator *c, int from, struct wire_reade
 }
 
 /* Index of a child; -1: the parent; -2: no neighbour. */
-static int neighbour(const struct coordinator *c, int rank)
+static int neighbour(const struct coordinator *c, int place)
 {
     const struct tree_node *tree = &c->config.tree;
-    if (rank == tree->parent && rank >= 0)
+    if (place == tree->parent)
         return -1;
     for (int low = 0, high = tree->child_count - 1; low <= high;) {
         int middle = (low + high) / 2;
-        if (tree->children[middle] == rank)
+        if (tree->children[middle] == place)
             return middle;
-        if (tree->children[middle] < rank)
+        if (tree->children[middle] < place)
             low = middle + 1;
         else
             high = middle - 1;
@@ -235,13 +237,13 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         return;
     hvd_status problem;
     hvd_code code;
-    int child = neighbour(c, from);
+    int place = place_of(&c->config, from), child = neighbour(c, place);
     struct wire_reader reader = wire_reader_of(bytes, length);
     uint8_t kind = wire_get_u8(&reader);
     if (length > MESSAGE_LIMIT || reader.failed)
         code = status_set(&problem, HVD_REFUSED, "a message of %zu bytes", length);
     else if (kind == MESSAGE_ABORT)
-        code = receive_abort(c, from, &reader, &problem);
+        code = receive_abort(c, place, &reader, &problem);
     else if (child < -1)
         code = status_set(&problem, HVD_REFUSED, "a message that only neighbours in the tree send");
     else if (child < 0)
@@ -252,9 +254,9 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         return;
     hvd_status cause;
     if (code == HVD_OUT_OF_MEMORY)
-        status_set(&cause, code, "rank %d: %.500s", rank_name(&c->config, c->config.rank), problem.text);
+        status_set(&cause, code, "rank %d: %.500s", own_name(&c->config), problem.text);
     else
         status_set(&cause, HVD_REFUSED, "rank %d sent rank %d %.500s; do they run different versions?",
-                   rank_name(&c->config, from), rank_name(&c->config, c->config.rank), problem.text);
+                   name_at(&c->config, place), own_name(&c->config), problem.text);
     fail(c, -1, &cause);
 }

@@ -65,7 +65,7 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
     struct rank_set missing = {0};
     const struct tree_node *tree = &c->config.tree;
     if (!entry->round->own && !c->join)
-        rank_set_add(&missing, tree->rank, tree->rank);
+        rank_set_add(&missing, tree->place, tree->place);
     for (int i = 0; i < tree->child_count; i++) {
         if (round_has_child(entry, i) || child_is_absent(c, i))
             continue;
@@ -85,9 +85,9 @@ static struct rank_set name_missing(const struct coordinator *c, const struct ra
 {
     struct rank_set named = {.others = missing->others};
     for (int i = 0; i < missing->count; i++) {
-        for (int rank = missing->ranges[i].first; rank <= missing->ranges[i].last; rank++) {
-            if (!join_has(c, rank))
-                rank_set_add(&named, rank_name(&c->config, rank), rank_name(&c->config, rank));
+        for (int place = missing->ranges[i].first; place <= missing->ranges[i].last; place++) {
+            if (!join_has(c, place))
+                rank_set_add(&named, name_at(&c->config, place), name_at(&c->config, place));
         }
     }
     return named;

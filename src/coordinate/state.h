@@ -55,7 +55,7 @@ struct root {
     int64_t oldest;            /* none is ready for longer; kept where there is a cycle time */
     struct entry_list members; /* of a batch in the making */
     int unpublished;           /* decisions in `out` */
-    uint64_t *joined;          /* a bit per rank; NULL: none ever has */
+    uint64_t *joined;          /* a bit per place; NULL: none ever has */
     int last_joined;
 };
 
@@ -100,10 +100,27 @@ static inline bool is_short(uint64_t bytes)
     return bytes && bytes <= SHORT_BYTES;
 }
 
-/* The rank in the job of a rank of this set. */
-static inline int rank_name(const struct coordinator_config *config, int rank)
+/* Members are ranks of the set in the interface, and places everywhere inside, messages included. */
+static inline int place_of(const struct coordinator_config *config, int rank)
 {
+    return config->tree.topology->place_of[rank];
+}
+
+static inline int rank_at(const struct coordinator_config *config, int place)
+{
+    return config->tree.topology->rank_at[place];
+}
+
+/* The rank of the job at a place, for texts. */
+static inline int name_at(const struct coordinator_config *config, int place)
+{
+    int rank = rank_at(config, place);
     return config->names ? config->names[rank] : rank;
+}
+
+static inline int own_name(const struct coordinator_config *config)
+{
+    return name_at(config, config->tree.place);
 }
 
 static inline void entry_list_push(struct entry_list *list, struct entry *entry)
@@ -123,7 +140,7 @@ static inline void entry_list_clear(struct entry_list *list)
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
 void members_free(struct coordinator *c); /* the list */
 /* Sends `out` and empties it. */
-hvd_code send_out(struct coordinator *c, int rank, hvd_status *status);
+hvd_code send_out(struct coordinator *c, int place, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
 
 /* receive.c: moves the entry's round to ROUND_COMPLETE, and into that list, once no reporter is missing. */
@@ -140,7 +157,8 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t decide_next(const struct coordinator *c);
 
 /* mismatch.c: the error text: which ranks submitted what. */
-void mismatch_text(const struct entry *entry, const int *names, char *text, size_t capacity);
+void mismatch_text(const struct coordinator_config *config, const struct entry *entry, char *text,
+                   size_t capacity);
 
 /* close.c */
 void close_begin(struct coordinator *c, int leaver); /* the decision to close */

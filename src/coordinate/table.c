@@ -292,7 +292,7 @@ static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_st
     if (round->common) {
         struct rank_set ranks = {0};
         if (round->own)
-            rank_set_add(&ranks, tree->rank, tree->rank);
+            rank_set_add(&ranks, tree->place, tree->place);
         for (int i = 0; i < tree->child_count; i++) {
             if (round_has_child(entry, i))
                 rank_set_add(&ranks, tree->children[i], tree_child_last(tree, i));
@@ -345,7 +345,7 @@ static void mark_child(struct entry *entry, int child)
 hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
                        hvd_status *status)
 {
-    hvd_code code = add_form(entry, tree, form, tree->rank, tree->rank, status);
+    hvd_code code = add_form(entry, tree, form, tree->place, tree->place, status);
     entry->round->own = !code;
     return code;
 }

@@ -51,11 +51,9 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     handle_finish(request->owner, status);
 }
 
-static void note_ready(void *owner, const char *name, const struct signature_summary *what, int first,
-                       int last)
+static void note_ready(void *owner, const char *name, const struct signature_summary *what, int rank)
 {
-    for (int rank = first; rank <= last; rank++)
-        observe_ready(owner, name, what, rank);
+    observe_ready(owner, name, what, rank);
 }
 
 /* Collected until the flush is over, then told in one warning: report_stalls. */

@@ -6,6 +6,7 @@
 
 #include "backend/backends.h"
 #include "base/atfork.h"
+#include "base/topology.h"
 #include "coordinate/coordinator.h"
 #include "engine/edge.h"
 #include "horovod.h"
@@ -22,6 +23,7 @@ struct comm {
     int id;         /* of the process set; 0: all ranks of the job */
     int rank, size; /* in the set */
     int *ranks;     /* of the job, ascending */
+    struct topology topology;
     struct mesh *mesh;
     struct backends backends;
     struct coordinator *coordinator;

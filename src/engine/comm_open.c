@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "coll/pattern.h"
 #include "engine/context.h"
+#include "engine/placement.h"
 #include "engine/sets.h"
 
 #include <errno.h>
@@ -16,42 +17,6 @@
 #include <string.h>
 
 /* ---- who is connected to whom ---------------------------------------------------------------------- */
-
-/* Members on each host, without the hosts that have none. Returns how many hosts there are. */
-static int count_members(const int *ranks, int size, const int *host_sizes, int hosts, int *members)
-{
-    int used = 0, next = 0, end = 0;
-    for (int host = 0; host < hosts; host++) {
-        int first = next;
-        end += host_sizes[host];
-        while (next < size && ranks[next] < end)
-            next++;
-        if (next > first)
-            members[used++] = next - first;
-    }
-    return used;
-}
-
-static hvd_code plan_tree(const struct comm *comm, struct tree_node *tree, hvd_status *status)
-{
-    const struct settings *settings = &comm->context->settings;
-    int *host_sizes;
-    int hosts;
-    hvd_code code =
-        host_sizes_parse(settings->host_sizes, comm->context->placement.size, &host_sizes, &hosts, status);
-    if (code)
-        return code;
-    int *members = malloc((size_t)hosts * sizeof *members);
-    if (members) {
-        hosts = count_members(comm->ranks, comm->size, host_sizes, hosts, members);
-        code = tree_node_init(tree, comm->rank, members, hosts, (int)settings->tree_fanout, status);
-    } else {
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the sizes of %d hosts", hosts);
-    }
-    free(members);
-    free(host_sizes);
-    return code;
-}
 
 /* Those that algorithms talk to, and the neighbours in the tree: ranks of the job, ascending, each once. NULL
  * when memory is out. */
@@ -62,9 +27,9 @@ static int *list_peers(const struct comm *comm, const struct tree_node *tree, in
         return NULL;
     int n = pattern_peers(comm->rank, comm->size, peers);
     if (tree->parent >= 0)
-        peers[n++] = tree->parent;
+        peers[n++] = comm->topology.rank_at[tree->parent];
     for (int i = 0; i < tree->child_count; i++)
-        peers[n++] = tree->children[i];
+        peers[n++] = comm->topology.rank_at[tree->children[i]];
     ranks_sort(peers, n);
     *count = 0;
     for (int i = 0; i < n; i++) {
@@ -137,17 +102,39 @@ static void let_go_in_child(void *owner)
     mesh_abandon(comm->mesh);
 }
 
-static hvd_code open_mesh(struct comm *comm, const struct tree_node *tree, struct mesh_config *config,
-                          hvd_status *status)
+/* All ranks exchange the topology of the job; that of a process set follows from it. */
+static hvd_code find_topology(struct comm *comm, const struct mesh_config *config, hvd_status *status)
 {
-    int *peers = list_peers(comm, tree, &config->peer_count);
-    if (!peers)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
+    if (comm->id)
+        return topology_subset(&comm->topology, &comm->context->world->topology, comm->ranks, comm->size,
+                               status);
+    return placement_agree(config->rendezvous, config->settings, config->generation, config->deadline,
+                           &comm->topology, status);
+}
+
+static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, struct tree_node *tree,
+                              hvd_status *status)
+{
+    hvd_code code =
+        tree_node_init(tree, &comm->topology, comm->rank, (int)comm->context->settings.tree_fanout, status);
+    int *peers = code ? NULL : list_peers(comm, tree, &config->peer_count);
+    if (!code && !peers)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
     config->peers = peers;
-    hvd_code code = meet(comm, config, status);
     if (!code)
         code = mesh_open(config, &comm->mesh, status);
     free(peers);
+    return code;
+}
+
+static hvd_code open_mesh(struct comm *comm, struct tree_node *tree, struct mesh_config *config,
+                          hvd_status *status)
+{
+    hvd_code code = meet(comm, config, status);
+    if (!code)
+        code = find_topology(comm, config, status);
+    if (!code)
+        code = connect_peers(comm, config, tree, status);
     if (code)
         return code;
     /* First thing: from here on a child of fork() would keep these connections open. */
@@ -178,8 +165,6 @@ static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_
 {
     const struct settings *settings = &comm->context->settings;
     struct coordinator_config config = {
-        .rank = comm->rank,
-        .size = comm->size,
         .process_set = comm->id,
         .names = comm->ranks,
         .tree = *tree,
@@ -251,9 +236,7 @@ static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct int
                                  .deadline = deadline,
                                  .interrupt = interrupt};
     struct tree_node tree = {0};
-    hvd_code code = plan_tree(comm, &tree, status);
-    if (!code)
-        code = name_set(comm, &settings, status);
+    hvd_code code = name_set(comm, &settings, status);
     if (!code)
         code = open_mesh(comm, &tree, &config, status);
     if (!code)
@@ -313,6 +296,7 @@ void comm_close(struct comm *comm)
     free(comm->edges);
     close_backends(comm);
     mesh_close(comm->mesh);
+    topology_free(&comm->topology);
     free(comm->ranks);
     free(comm);
 }

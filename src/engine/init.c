@@ -64,13 +64,6 @@ static hvd_code check_placement(const struct settings *settings, hvd_status *sta
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %lld is outside a job of size %lld (HOROVOD_RANK, HOROVOD_SIZE)",
                           (long long)settings->rank, (long long)settings->size);
-    if (settings->local_rank >= settings->local_size || settings->cross_rank >= settings->cross_size)
-        return status_set(
-            status, HVD_INVALID_ARGUMENT,
-            "local rank %lld of %lld or cross rank %lld of %lld is out of range (HOROVOD_LOCAL_RANK, "
-            "HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK, HOROVOD_CROSS_SIZE)",
-            (long long)settings->local_rank, (long long)settings->local_size, (long long)settings->cross_rank,
-            (long long)settings->cross_size);
     if (settings->size > 1 && !*settings->rendezvous)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %lld of %lld knows no rendezvous; start the job with horovodrun, or set "
@@ -156,22 +149,31 @@ static hvd_code take_settings(struct hvd_context *context, const hvd_config *con
         code = algorithm_check_settings(settings, status);
     if (!code)
         settle_stall_check(settings);
-    context->placement = (hvd_placement){
-        (int32_t)settings->rank,       (int32_t)settings->size,       (int32_t)settings->local_rank,
-        (int32_t)settings->local_size, (int32_t)settings->cross_rank, (int32_t)settings->cross_size,
-    };
+    context->placement.rank = (int32_t)settings->rank;
+    context->placement.size = (int32_t)settings->size;
     return code;
 }
 
 /* ---- joining ---------------------------------------------------------------------------------------- */
 
 /* Polling pays only where each rank of the host has a core for itself. */
-static int64_t spin_time(const struct settings *settings)
+static int64_t spin_time(const struct hvd_context *context)
 {
     cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < settings->local_size)
+    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < context->placement.local_size)
         return 0;
-    return (int64_t)(settings->spin_microseconds * 1000);
+    return (int64_t)(context->settings.spin_microseconds * 1000);
+}
+
+static void place(struct hvd_context *context)
+{
+    const struct topology *topology = &context->world->topology;
+    hvd_placement *placement = &context->placement;
+    placement->local_rank = topology_local_rank(topology, placement->rank);
+    placement->local_size = topology_local_size(topology, placement->rank);
+    placement->cross_rank = topology_cross_rank(topology, placement->rank);
+    placement->cross_size = topology_cross_size(topology, placement->rank);
+    placement->homogeneous = topology_is_homogeneous(topology);
 }
 
 static hvd_code join(struct hvd_context *context, hvd_status *status)
@@ -186,6 +188,8 @@ static hvd_code join(struct hvd_context *context, hvd_status *status)
         comm_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
                   &context->interrupt, &context->world, status);
     free(everybody);
+    if (!code)
+        place(context);
     return code;
 }
 
@@ -242,7 +246,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         close_context(opened);
         return code;
     }
-    opened->caller_spin = spin_time(&opened->settings);
+    opened->caller_spin = spin_time(opened);
     /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
     mesh_arm(opened->world->mesh);
     code = drive_start_thread(opened, status);

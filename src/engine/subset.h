@@ -4,7 +4,7 @@
 
 #include "base/settings.h"
 
-/* When settings->ranks lists ranks, they alone form the job: this rank's place in it, the hosts and the job's
+/* When settings->ranks lists ranks, they alone form the job: this rank's number in it, the size and the job's
  * name become those of the listed ranks. HVD_INVALID_ARGUMENT when this rank is not among them. */
 hvd_code subset_apply(struct settings *settings, hvd_status *status);
 

@@ -6,6 +6,7 @@
 #include "base/crypto.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "base/topology.h"
 #include "transport/sharing.h"
 
 #include <assert.h>
@@ -395,8 +396,9 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
             "path '%s' is unknown (HOROVOD_SHM_PATH); there are auto, ring, nontemporal and direct",
             config->settings->shm_path);
     state->ring_bytes = (size_t)config->settings->shm_ring_bytes;
-    char host[TRANSPORT_ADDRESS / 2];
-    platform_host_identity(host, sizeof host); /* needs a descriptor for a moment, so it comes first */
+    char host[TOPOLOGY_HOST_LIMIT];
+    /* It needs a descriptor for a moment, so it comes first. */
+    topology_own_host(config->settings->host_id, host, sizeof host);
     hvd_code code = crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status);
     if (code)
         return code;

@@ -14,6 +14,7 @@
 
 struct subject {
     struct coordinator *coordinator;
+    struct topology topology;
     struct pending requests[REQUESTS];
     bool inside[REQUESTS];
     uint64_t running[64];
@@ -76,11 +77,9 @@ static void on_joined(void *owner, struct pending *request, int last_rank)
 
 static void open_subject(struct subject *subject, int rank)
 {
-    static const int host_sizes[] = {2, 3, 1, 1};
+    static const int hosts[] = {0, 0, 1, 1, 1, 2, 3};
     static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d"};
-    struct coordinator_config config = {.rank = rank,
-                                        .size = 7,
-                                        .fusion_threshold = 64,
+    struct coordinator_config config = {.fusion_threshold = 64,
                                         .cache_capacity = 2,
                                         .output = {.owner = subject,
                                                    .send = on_send,
@@ -90,7 +89,8 @@ static void open_subject(struct subject *subject, int rank)
                                                    .joined = on_joined,
                                                    .choose = on_choose,
                                                    .closed = on_closed}};
-    if (tree_node_init(&config.tree, rank, host_sizes, 4, 2, NULL) ||
+    if (topology_init(&subject->topology, hosts, 7, NULL) ||
+        tree_node_init(&config.tree, &subject->topology, rank, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();
     for (int i = 0; i < REQUESTS; i++) {
@@ -162,6 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         (left && coordinator_health(subject.coordinator, NULL) != HVD_OK))
         abort();
     coordinator_destroy(subject.coordinator);
+    topology_free(&subject.topology);
     for (int i = 0; i < REQUESTS; i++)
         free(subject.requests[i].signature.bytes);
     return 0;

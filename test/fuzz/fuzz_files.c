@@ -1,7 +1,6 @@
-/* fuzz_files.c - any text where people write: -H, the host file, the configuration file, HOROVOD_HOST_SIZES,
- * the value of a setting, and horovodrun's options. First byte: which of them. */
+/* fuzz_files.c - any text where people write: -H, the host file, the configuration file, the value
+ * of a setting, and horovodrun's options. First byte: which of them. */
 #include "base/settings.h"
-#include "coordinate/tree.h"
 #include "launch/config_file.h"
 #include "launch/hosts.h"
 
@@ -11,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HOSTS, HOST_FILE, CONFIG_FILE, HOST_SIZES, SETTING, OPTIONS, MODES };
+enum { HOSTS, HOST_FILE, CONFIG_FILE, SETTING, OPTIONS, MODES };
 
 static void read_hosts(const char *text, const char *path)
 {
@@ -50,19 +49,6 @@ static void parse_options(char *text)
     options_free(&options);
 }
 
-static void read_host_sizes(const char *text)
-{
-    hvd_status status;
-    int *sizes, hosts, sum = 0, size = text[0] ? text[0] % 64 + 1 : 1;
-    if (host_sizes_parse(text + (text[0] != '\0'), size, &sizes, &hosts, &status))
-        return;
-    for (int i = 0; i < hosts; i++)
-        sum += sizes[i];
-    if (sum != size)
-        abort();
-    free(sizes);
-}
-
 static void give_setting(const char *text)
 {
     hvd_status status;
@@ -93,8 +79,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         read_hosts(text, mode == HOST_FILE ? path : NULL);
     else if (mode == CONFIG_FILE)
         read_config_file(path);
-    else if (mode == HOST_SIZES)
-        read_host_sizes(text);
     else if (mode == SETTING)
         give_setting(text);
     else

@@ -48,13 +48,12 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     hvd_config *config = hvd_config_create();
     CHECK(config, "out of memory");
     set_number(config, "rank", rank);
-    set_number(config, "local_rank", rank);
     set_number(config, "size", size);
-    set_number(config, "local_size", size);
     set(config, "rendezvous", member->address);
     set(config, "secret", "test secret");
     set(config, "job", job);
     set(config, "transport", member->transport);
+    set(config, "host_id", member->host ? member->host : "");
     /* A rank that looks at silent peers now and then would hide a missing wake-up. */
     set(config, "stall_warning_seconds", "0");
     /* The test's own deadline says which ranks hang; a slow machine fails none. */
@@ -117,6 +116,7 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
             .transport = options->transport,
             .settings = options->settings,
             .configure = options->configure,
+            .host = options->hosts ? options->hosts[rank] : NULL,
             .address = address,
             .argument = argument,
         };

@@ -16,17 +16,19 @@ struct member {
     const char *const *settings;
     void (*configure)(hvd_config *config, int rank);
     const char *address; /* of the rendezvous */
+    const char *host;    /* the one it pretends to be on; NULL: this one */
     void *argument;
 };
 
 typedef void (*member_fn)(struct member *member);
 
 struct group_options {
-    const char *transport;                           /* "shm", "tcp", "auto", or one of faulty.h */
+    const char *transport;                           /* "shm", "tcp", "auto" (by host), or one of faulty.h */
     const char *const *settings;                     /* key, value, key, value, ..., NULL */
     void (*configure)(hvd_config *config, int rank); /* NULL, or for what is no setting */
     double seconds;                                  /* deadline; 0: 300 */
-    int lives; /* how often each rank opens the job, runs fn and shuts down; 0: once */
+    int lives;                /* how often each rank opens the job, runs fn and shuts down; 0: once */
+    const char *const *hosts; /* the one that each rank pretends to be on; NULL: this one */
 };
 
 /* Opens a job of `size` ranks, runs fn on each in a thread of its own, shuts down, joins. A wait beyond the

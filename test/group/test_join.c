@@ -279,8 +279,12 @@ static void with_sets(struct member *member)
     check_allreduce_works(member, "end");
 }
 
+static const char *const uneven[] = {"a", "a", "b", "b", "b", "c"};
+static const char *const interleaved[] = {"a", "b", "b", "a", "c", "b"};
+
 GROUP_TEST(test_uneven_work, uneven_work, 4, 4, EVERY_TRANSPORT)
-GROUP_TEST(test_uneven_work_on_a_tree, uneven_work, 6, 6, SETTINGS("host_sizes", "2,3,1", "tree_fanout", "2"))
+GROUP_TEST(test_uneven_work_on_a_tree, uneven_work, 6, 6, .transport = "auto", .hosts = uneven,
+           SETTINGS("tree_fanout", "2"))
 GROUP_TEST(test_refused, refused, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_all_run, all_run, 3, 3, SETTINGS("join", "all"))
 GROUP_TEST(test_mismatch_meanwhile, mismatch_meanwhile, 3, 3, EVERY_TRANSPORT)
@@ -289,5 +293,5 @@ GROUP_TEST(test_leave_meanwhile, leave_meanwhile, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_with_sets, with_sets, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_scaled_beside_joined, scaled_beside_joined, 2, 4, .transport = "shm",
            SETTINGS("cycle_time_ms", "2"))
-GROUP_TEST(test_scaled_beside_joined_on_a_tree, scaled_beside_joined, 6, 6, .transport = "shm",
-           SETTINGS("cycle_time_ms", "2", "host_sizes", "2,3,1", "tree_fanout", "2"))
+GROUP_TEST(test_scaled_beside_joined_on_a_tree, scaled_beside_joined, 6, 6, .transport = "auto",
+           .hosts = interleaved, SETTINGS("cycle_time_ms", "2", "tree_fanout", "2"))

@@ -33,7 +33,7 @@ def go_on_without(victim: int) -> None:
     rank, size = hvd.rank() - (hvd.rank() > victim), hvd.size() - 1
     hvd.shutdown()
     os.environ["HOROVOD_JOB"] += ".smaller"
-    for name in ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_HOST_SIZES"):
+    for name in ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"):
         os.environ[name] = str(size)
     for name in ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK"):
         os.environ[name] = str(rank)

@@ -23,7 +23,7 @@ def test_place_and_rendezvous(launcher: Launcher) -> None:
     for rank, environment in enumerate(ranks):
         place = {
             "RANK": str(rank), "SIZE": "3", "LOCAL_RANK": str(rank), "LOCAL_SIZE": "3", "CROSS_RANK": "0",
-            "CROSS_SIZE": "1", "HOST_SIZES": "3", "HOSTNAME": "localhost",
+            "CROSS_SIZE": "1", "HOSTNAME": "localhost",
         }  # fmt: skip
         assert {name: environment["HOROVOD_" + name] for name in place} == place
         host, port = environment["HOROVOD_RENDEZVOUS"].split(":")

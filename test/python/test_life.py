@@ -105,7 +105,7 @@ def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str
     """Rank 0 of a job whose other rank never comes; it says when init begins."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     environment |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_START_TIMEOUT": str(seconds)}
-    environment |= {"HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SECRET": "secret", "HOROVOD_JOB": uuid.uuid4().hex}
+    environment |= {"HOROVOD_SECRET": "secret", "HOROVOD_JOB": uuid.uuid4().hex}
     environment["HOROVOD_RENDEZVOUS"] = os.environ.get("HOROVOD_RENDEZVOUS", "127.0.0.1:1")
     environment["HOROVOD_SECRET"] = os.environ.get("HOROVOD_SECRET", "secret")
     process = subprocess.Popen(

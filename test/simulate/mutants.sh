@@ -11,7 +11,8 @@ rm -rf "$work"
 mkdir -p "$work/objects"
 cp -R "$source/src" "$source/test/simulate" "$work"
 for file in "$work"/src/base/wire.c "$work"/src/base/map.c "$work"/src/base/types.c "$work"/src/base/status.c \
-            "$work"/src/base/pool.c "$work"/src/base/platform_linux.c "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
+            "$work"/src/base/pool.c "$work"/src/base/platform_linux.c "$work"/src/base/topology.c \
+            "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
     $cc -c "$file" -o "$work/objects/$(basename "$file" .c).o"
 done
 $cc "$work"/objects/*.o -lm -o "$work/sound"

@@ -49,9 +49,9 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
     struct virtual_rank *member = owner;
     struct set *set = member->set;
     struct world *world = set->world;
-    bool upward = to == member->tree.parent;
+    bool upward = to == member_parent(member);
     if (member->closed || to < 0 || to >= set->size ||
-        (!upward && set->members[to].tree.parent != member->number)) {
+        (!upward && member_parent(&set->members[to]) != member->number)) {
         violation(world, "rank %d of the set sent to rank %d%s", member->number, to,
                   member->closed ? " after the end" : "");
         return;
@@ -82,11 +82,13 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
 void network_flood(void *owner, int except, const uint8_t *bytes, size_t length)
 {
     const struct virtual_rank *member = owner;
-    if (member->tree.parent >= 0 && member->tree.parent != except)
-        network_send(owner, member->tree.parent, bytes, length);
+    int parent = member_parent(member);
+    if (parent >= 0 && parent != except)
+        network_send(owner, parent, bytes, length);
     for (int i = 0; i < member->tree.child_count; i++) {
-        if (member->tree.children[i] != except)
-            network_send(owner, member->tree.children[i], bytes, length);
+        int child = member->set->topology.rank_at[member->tree.children[i]];
+        if (child != except)
+            network_send(owner, child, bytes, length);
     }
 }
 
@@ -103,7 +105,7 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->partly += report.partial;
         world->tally->told += report.kind == REPORT_JOINED;
         if (report.kind == REPORT_JOINED && to->number == 0)
-            to->set->last_heard = report.rank;
+            to->set->last_heard = to->set->topology.rank_at[report.rank];
         if (report.kind == REPORT_AGREED) {
             const struct agreement *agreement = table_agreement(&to->coordinator->table, report.id);
             world->tally->crossed += agreement && agreement->evicted;

@@ -12,13 +12,22 @@ static void draw_tree(struct scenario *s, uint64_t *random, int ranks)
     double u = (double)random_below(random, 1 << 20) / (1 << 20);
     s->size = 2 + (int)((ranks - 1) * u * u * u * u);
     s->fanout = 2 + (int)random_below(random, 15);
-    s->host_sizes = malloc((size_t)s->size * sizeof *s->host_sizes);
+    int *hosts = malloc((size_t)s->size * sizeof *hosts);
     int most = 1 + (int)random_below(random, random_chance(random, 20) ? s->size : 16);
-    for (int left = s->size; left > 0; s->hosts++) {
-        int ranks_here = 1 + (int)random_below(random, most < left ? most : left);
-        s->host_sizes[s->hosts] = ranks_here;
-        left -= ranks_here;
+    for (int rank = 0, host = 0; rank < s->size; host++) {
+        int left = s->size - rank;
+        for (int here = 1 + (int)random_below(random, most < left ? most : left); here > 0; here--)
+            hosts[rank++] = host;
     }
+    s->interleaved = random_chance(random, 50);
+    for (int rank = s->size - 1; s->interleaved && rank > 0; rank--) {
+        int other = (int)random_below(random, rank + 1), host = hosts[rank];
+        hosts[rank] = hosts[other];
+        hosts[other] = host;
+    }
+    if (topology_init(&s->topology, hosts, s->size, NULL))
+        abort();
+    free(hosts);
 }
 
 uint64_t draw_threshold(uint64_t *random)
@@ -53,7 +62,7 @@ static void draw_stalls(struct scenario *s, uint64_t *random)
     if (!random_chance(random, 30))
         return;
     int depth = 2;
-    for (int hosts = s->hosts; hosts > 1; hosts = (hosts - 1 + s->fanout - 1) / s->fanout)
+    for (int hosts = s->topology.hosts; hosts > 1; hosts = (hosts - 1 + s->fanout - 1) / s->fanout)
         depth++;
     s->stall_time = 4 * (depth * (s->delay + s->think) + s->opening) + random_below(random, 1000);
     s->sleep_percent = (int)random_below(random, 100);
@@ -90,7 +99,7 @@ void scenario_free(struct scenario *s)
 {
     for (int i = 0; i <= SETS_LIMIT; i++)
         free(s->sets[i].ranks);
-    free(s->host_sizes);
+    topology_free(&s->topology);
     program_free(&s->program);
     *s = (struct scenario){0};
 }

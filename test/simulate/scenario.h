@@ -3,6 +3,7 @@
 #ifndef SIMULATE_SCENARIO_H
 #define SIMULATE_SCENARIO_H
 
+#include "base/topology.h"
 #include "coordinate/request.h"
 
 #define SETS_LIMIT 6 /* added in one run */
@@ -53,8 +54,9 @@ struct set_plan {
 
 struct scenario {
     uint64_t seed;
-    int size, hosts, fanout;
-    int *host_sizes;
+    int size, fanout;
+    struct topology topology;
+    bool interleaved;                     /* the ranks of a host need not be neighbours */
     struct program program;               /* of all ranks */
     int set_count;                        /* added, or at least asked for */
     struct set_plan sets[SETS_LIMIT + 1]; /* by id */

@@ -10,19 +10,10 @@
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-/* The members on each host, as the hosts of the job have them. */
-static void write_hosts(struct set *set)
+int member_parent(const struct virtual_rank *member)
 {
-    const struct scenario *scenario = &set->world->scenario;
-    int end = 0, host = -1;
-    set->host_sizes = calloc((size_t)set->size, sizeof *set->host_sizes);
-    for (int m = 0; m < set->size; m++) {
-        bool same = set->ranks[m] < end;
-        while (set->ranks[m] >= end)
-            end += scenario->host_sizes[++host];
-        set->hosts += !same;
-        set->host_sizes[set->hosts - 1]++;
-    }
+    int place = member->tree.parent;
+    return place < 0 ? -1 : member->set->topology.rank_at[place];
 }
 
 static void open_member_tree(struct set *set, int number)
@@ -31,8 +22,7 @@ static void open_member_tree(struct set *set, int number)
     hvd_status status;
     *member = (struct virtual_rank){.set = set, .number = number, .rank = set->ranks[number]};
     member->slots = calloc((size_t)set->program.names, sizeof *member->slots);
-    if (tree_node_init(&member->tree, number, set->host_sizes, set->hosts, set->world->scenario.fanout,
-                       &status)) {
+    if (tree_node_init(&member->tree, &set->topology, number, set->world->scenario.fanout, &status)) {
         fprintf(stderr, "%s\n", status.text);
         abort();
     }
@@ -52,7 +42,8 @@ struct set *set_create(struct world *world, int id, const int *ranks, int size)
         set->program = world->scenario.program;
     size_t names = (size_t)set->program.names, rounds = (size_t)set->program.rounds;
     size_t epochs = (size_t)set->program.epochs;
-    write_hosts(set);
+    if (topology_subset(&set->topology, &world->scenario.topology, set->ranks, size, NULL))
+        abort();
     set->members = calloc((size_t)size, sizeof *set->members);
     set->links = calloc((size_t)size, sizeof *set->links);
     set->asked = calloc(names * rounds, sizeof *set->asked);
@@ -98,9 +89,10 @@ void set_free(struct set *set)
         member_close(&set->members[m]);
     if (set->id)
         program_free(&set->program);
-    void *const parts[] = {set->ranks,       set->host_sizes, set->members, set->links, set->asked,
-                           set->join_times,  set->joined,     set->latest,  set->codes, set->decided,
-                           set->last_joined, set->numbers,    set->hashes};
+    topology_free(&set->topology);
+    void *const parts[] = {set->ranks,      set->members,     set->links,   set->asked,
+                           set->join_times, set->joined,      set->latest,  set->codes,
+                           set->decided,    set->last_joined, set->numbers, set->hashes};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     free(set);
@@ -110,9 +102,7 @@ void member_open(struct virtual_rank *member)
 {
     struct set *set = member->set;
     const struct scenario *scenario = &set->world->scenario;
-    struct coordinator_config config = {.rank = member->number,
-                                        .size = set->size,
-                                        .process_set = set->id,
+    struct coordinator_config config = {.process_set = set->id,
                                         .names = set->id ? set->ranks : NULL,
                                         .tree = member->tree,
                                         .fusion_threshold = scenario->fusion_threshold,
@@ -272,8 +262,9 @@ void cut_some_edge(struct world *world)
     struct set *set = world->sets[random_below(&world->random, SETS_LIMIT + 1)];
     if (!set || set->size < 2)
         set = world->sets[0];
+    /* Not the root, which is the member 0. */
     const struct virtual_rank *child = &set->members[1 + random_below(&world->random, set->size - 1)];
-    int ends[] = {child->rank, set->members[child->tree.parent].rank};
+    int ends[] = {child->rank, set->ranks[member_parent(child)]};
     if (network_is_cut(world, child, ends[1]))
         return;
     memcpy(world->cuts[world->cut_count++], ends, sizeof ends);

@@ -44,7 +44,7 @@ void violation(struct world *world, const char *format, ...)
     vprintf(format, arguments);
     va_end(arguments);
     printf("\n%d ranks on %d hosts; the last events (time, set, rank, event, argument, detail):\n",
-           world->scenario.size, world->scenario.hosts);
+           world->scenario.size, world->scenario.topology.hosts);
     uint64_t from = world->trace_count > TRACE_LENGTH ? world->trace_count - TRACE_LENGTH : 0;
     for (uint64_t i = from; i < world->trace_count; i++)
         print_trace(&world->trace[i % TRACE_LENGTH]);
@@ -81,7 +81,7 @@ static void plan_loss(struct world *world)
     int rank = (int)random_below(&world->random, size);
     int peer = (rank + 1) % size;
     const struct virtual_rank *members = world->sets[0]->members;
-    bool neighbours = members[rank].tree.parent == peer || members[peer].tree.parent == rank;
+    bool neighbours = member_parent(&members[rank]) == peer || member_parent(&members[peer]) == rank;
     int64_t time = later(world, 2 * world->scenario.trouble);
     if (neighbours)
         return;

@@ -85,9 +85,9 @@ struct link {
 
 struct set {
     struct world *world;
-    int id, size, hosts;
+    int id, size;
     int *ranks; /* of the job */
-    int *host_sizes;
+    struct topology topology;
     struct program program;
     struct virtual_rank *members;
     struct link *links;        /* by child */
@@ -157,6 +157,7 @@ void member_open(struct virtual_rank *member);
 /* A set that was added gets its coordinator, if it has none, and all that came before it. */
 void member_adopt(struct virtual_rank *member);
 struct virtual_rank *find_member(struct set *set, int rank); /* of the job; NULL: none */
+int member_parent(const struct virtual_rank *member);        /* its number; -1 at the root */
 void change_sets(struct virtual_rank *member, const struct plan *plan);
 /* What has happened to one coordinator of a rank concerns all others of it. */
 void spread(struct virtual_rank *member);

@@ -27,6 +27,7 @@ struct rank {
 
 /* Host of two, host of one, ...: rank 0 <- 1, 2; rank 2 <- 3 when there are four. */
 static struct rank ranks[RANKS];
+static struct topology topology;
 static int size;
 static struct message messages[MESSAGES];
 static int message_count;
@@ -123,17 +124,13 @@ static void on_closed(void *owner)
 static const struct coordinator_config usual = {.fusion_threshold = 1000, .cache_capacity = 100};
 static struct coordinator_config config;
 
-/* Hosts of the given sizes. */
-static void open_ranks(const char *hosts, int number)
+/* hosts: by rank. */
+static void open_layout(const int *hosts, int number)
 {
-    int *sizes;
-    int count;
-    ASSERT_OK(host_sizes_parse(hosts, number, &sizes, &count, &check_status));
+    ASSERT_OK(topology_init(&topology, hosts, number, &check_status));
     size = number;
     for (int r = 0; r < size; r++) {
         ranks[r] = (struct rank){.number = r};
-        config.rank = r;
-        config.size = size;
         config.output = (struct coordinator_output){
             .owner = &ranks[r],
             .send = on_send,
@@ -145,10 +142,22 @@ static void open_ranks(const char *hosts, int number)
             .choose = on_choose,
             .closed = on_closed,
         };
-        ASSERT_OK(tree_node_init(&config.tree, r, sizes, count, 2, &check_status));
+        ASSERT_OK(tree_node_init(&config.tree, &topology, r, 2, &check_status));
         ASSERT_OK(coordinator_create(&config, &ranks[r].coordinator, &check_status));
     }
-    free(sizes);
+}
+
+/* Hosts of the given sizes, e.g. "2,1", one after the other; the last one has the rest. */
+static void open_ranks(const char *sizes, int number)
+{
+    static int hosts[RANKS];
+    for (int rank = 0, host = 0; rank < number; host++) {
+        int here = *sizes ? (int)strtol(sizes, (char **)&sizes, 10) : number - rank;
+        sizes += *sizes == ',';
+        while (here-- > 0)
+            hosts[rank++] = host;
+    }
+    open_layout(hosts, number);
 }
 
 /* Also what a test has changed of the configuration. */
@@ -157,6 +166,7 @@ static int close_ranks(void **state)
     (void)state;
     for (int r = 0; r < size; r++)
         coordinator_destroy(ranks[r].coordinator);
+    topology_free(&topology);
     for (int i = 0; i < message_count; i++)
         free(messages[i].bytes);
     for (int i = 0; i < request_count; i++) {
@@ -671,9 +681,31 @@ TEST(several_respects_are_told)
                "rank 2 has [5]; and on the priority: rank 0 has 0, rank 3 has 7. ");
 }
 
+/* Ranks 0, 2, 4 on one host, 1, 3, 5 on the other: 0 <- 2, 4, 1; 1 <- 3, 5. */
+static const int cyclic[] = {0, 1, 0, 1, 0, 1};
+
+TEST(ranks_of_a_host_need_not_be_neighbours)
+{
+    open_layout(cyclic, 6);
+    for (int r = 0; r < 6; r++)
+        submit(r, "a", r == 2 || r == 3 ? 4 : 3);
+    run_all();
+    check_text(ranks[5].end.text, "ranks 0-1, 4-5 have [3], ranks 2-3 have [4]");
+    submit_everywhere("a", 3);
+    run_all();
+    check_log("!a a ");
+    for (int r = 0; r < 6; r++)
+        if (r != 3)
+            submit(r, "b", 3);
+    coordinator_leave(ranks[3].coordinator);
+    run_all();
+    check_text(ranks[0].end.text, "rank 3 has left the job");
+}
+
 TEST(many_variants_are_cut)
 {
-    open_ranks("1x16", 16);
+    static const int hosts[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    open_layout(hosts, 16);
     for (int r = 0; r < 16; r++)
         submit(r, "a", 1 + r);
     run_all();
@@ -1015,6 +1047,23 @@ TEST(a_mismatch_among_those_who_go_on)
     assert_string_equal(ranks[0].log, "!a a ");
     assert_string_equal(ranks[3].log, "- ");
     assert_int_equal(coordinator_pending_count(ranks[3].coordinator), 1); /* the join */
+}
+
+TEST(interleaved_ranks_join)
+{
+    config.join_all = true;
+    open_layout(cyclic, 6);
+    join_rank(1);
+    join_rank(2);
+    for (int r = 0; r < 6; r++)
+        if (r != 1 && r != 2)
+            submit(r, "a", r == 5 ? 4 : 3);
+    run_all();
+    check_text(ranks[0].end.text, "ranks 0, 3-4 have [3], rank 5 has [4]");
+    for (int r = 0; r < 6; r++)
+        if (r != 1 && r != 2)
+            join_rank(r);
+    run_all();
 }
 
 TEST(what_needs_all_ranks_names_the_joined)

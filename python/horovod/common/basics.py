@@ -178,7 +178,7 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
-    return local_size() * cross_size() == size()
+    return bool(_core.placement()[6])
 
 
 def mpi_threads_supported() -> bool:
