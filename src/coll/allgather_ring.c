@@ -6,7 +6,7 @@
  *   round 0    3 0       0 1       1 2       2 3         sends one length to r + 1
  *   round 1    1 2 3 0   2 3 0 1   3 0 1 2   0 1 2 3     sends two lengths to r + 2
  *
- *   blocks, turn t: send block r - t to r + 1, receive block r - t - 1 from r - 1
+ *   blocks, turn t, p: places, host by host: send block p - t to p + 1, receive block p - t - 1 from p - 1
  *
  *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
  *
@@ -134,11 +134,11 @@ static void plan_own(const struct collective *collective, int right, struct sche
 
 static void plan_blocks(const struct collective *collective, struct schedule *schedule)
 {
-    int left = pattern_shift(collective->rank, -1, collective->size);
-    int right = pattern_shift(collective->rank, 1, collective->size);
+    int left = pattern_ring(collective->topology, collective->rank, -1);
+    int right = pattern_ring(collective->topology, collective->rank, 1);
     plan_own(collective, right, schedule);
     for (int turn = 1; turn < collective->size; turn++) {
-        int rank = pattern_shift(collective->rank, -turn, collective->size);
+        int rank = pattern_ring(collective->topology, collective->rank, -turn);
         for (int tensor = 0; tensor < collective->tensors; tensor++) {
             int receive = schedule_add(schedule, block_step(collective, STEP_RECEIVE, left, rank, tensor));
             struct step send = block_step(collective, STEP_SEND, right, rank, tensor);

@@ -1,6 +1,7 @@
 /* allreduce_ring.c - for long vectors: reduce-scatter around the ring, then allgather around the ring.
  *
- *   4 ranks, vector cut into blocks 0 1 2 3; each arrow goes to the right neighbour, 3 -> 0
+ *   4 ranks, vector cut into blocks 0 1 2 3; each arrow goes to the right neighbour, 3 -> 0 (the numbers are
+ *   places: the ring goes host by host)
  *              rank 0    rank 1    rank 2    rank 3
  *   reduce 0   sends 0   sends 1   sends 2   sends 3     the receiver adds its own block
  *   reduce 1   sends 3   sends 0   sends 1   sends 2
@@ -40,21 +41,23 @@ static struct range block_of(const struct collective *collective, struct range p
 static int receive_from_left(const struct collective *collective, struct schedule *schedule,
                              struct range block)
 {
-    return schedule_add(schedule, (struct step){.kind = STEP_RECEIVE,
-                                                .peer = pattern_shift(collective->rank, -1, collective->size),
-                                                .gate = STEP_NO_GATE,
-                                                .offset = block.offset,
-                                                .length = block.length});
+    return schedule_add(schedule,
+                        (struct step){.kind = STEP_RECEIVE,
+                                      .peer = pattern_ring(collective->topology, collective->rank, -1),
+                                      .gate = STEP_NO_GATE,
+                                      .offset = block.offset,
+                                      .length = block.length});
 }
 
 /* What comes in goes out in the next turn as it is. */
 static void ring_gather(const struct collective *collective, struct range piece, struct contribution outgoing,
                         struct schedule *schedule)
 {
+    int place = collective->topology->place_of[collective->rank];
     for (int turn = 0; turn < collective->size - 1; turn++) {
-        int to_send = pattern_shift(collective->rank, 1 - turn, collective->size);
+        int to_send = pattern_shift(place, 1 - turn, collective->size);
         ring_send(collective, block_of(collective, piece, to_send), outgoing, schedule);
-        int to_receive = pattern_shift(collective->rank, -turn, collective->size);
+        int to_receive = pattern_shift(place, -turn, collective->size);
         int receive = receive_from_left(collective, schedule, block_of(collective, piece, to_receive));
         outgoing = (struct contribution){BUFFER_OUTPUT, receive};
     }
@@ -66,13 +69,12 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
                      hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int pieces = count_pieces(collective);
+    int pieces = count_pieces(collective), place = collective->topology->place_of[collective->rank];
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
         struct contribution before = reduced;
         if (i < pieces)
-            reduced = ring_reduce(collective, piece_of(collective, pieces, i), block_of, collective->rank,
-                                  schedule);
+            reduced = ring_reduce(collective, piece_of(collective, pieces, i), block_of, place, schedule);
         if (i > 0)
             ring_gather(collective, piece_of(collective, pieces, i - 1), before, schedule);
     }

@@ -4,6 +4,7 @@
 
 #include "base/choice.h"
 #include "base/settings.h"
+#include "base/topology.h"
 #include "coll/schedule.h"
 #include "coll/vector.h"
 #include "device/memory.h"
@@ -16,8 +17,9 @@ struct collective {
     hvd_dtype dtype;            /* of all elements; bytes for operations that don't reduce */
     double prescale, postscale; /* 1 when there is nothing to scale */
     int root;
-    int rank, size;              /* in the process set */
-    int channel;                 /* the communicator's */
+    int rank, size;                  /* in the process set */
+    const struct topology *topology; /* of the process set */
+    int channel;                     /* the communicator's */
     bool apart;                  /* starts when all before it have ended, and those behind it when it has */
     struct choice choice;        /* the back end, and how that is to move it */
     struct vector input, output; /* equal spans when in place; `gathered` makes the output where it is set */

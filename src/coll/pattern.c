@@ -32,6 +32,11 @@ int pattern_shift(int rank, int distance, int size)
     return (int)(place < 0 ? place + size : place);
 }
 
+int pattern_ring(const struct topology *topology, int rank, int distance)
+{
+    return topology->rank_at[pattern_shift(topology->place_of[rank], distance, topology->size)];
+}
+
 int pattern_rounds(int size)
 {
     int rounds = 0;
@@ -82,13 +87,15 @@ static int insert(int *list, int count, int value)
     return count + 1;
 }
 
-int pattern_peers(int rank, int size, int peers[PATTERN_PEER_LIMIT])
+int pattern_peers(const struct topology *topology, int rank, int peers[PATTERN_PEER_LIMIT])
 {
-    int count = 0;
+    int count = 0, size = topology->size;
     bool complete = size <= PATTERN_COMPLETE;
     for (int distance = 1; distance < size; distance += complete ? 1 : distance) {
         count = insert(peers, count, pattern_shift(rank, distance, size));
         count = insert(peers, count, pattern_shift(rank, -distance, size));
     }
+    for (int step = -1; step <= 1 && size > 1; step += 2)
+        count = insert(peers, count, pattern_ring(topology, rank, step));
     return count;
 }

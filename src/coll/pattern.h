@@ -1,11 +1,14 @@
 /* pattern.h - who talks to whom about which block, as arithmetic: no link, no memory, no state.
  *
- * All algorithms stay on one graph: rank +- 2^k modulo size. Ring, recursive doubling with folding, binomial
- * trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) links at most.
- * Few ranks have a link for every pair, which costs two more at most: alltoall's blocks then pass through
- * nobody. */
+ * Rings go host by host, so that each host has one link in and one out; the neighbours are those of the place
+ * (base/topology.h). All else stays on one graph: rank +- 2^k modulo size. Recursive doubling with folding,
+ * binomial trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) + 2
+ * links at most. Few ranks have a link for every pair, which costs two more at most: alltoall's blocks then
+ * pass through nobody. */
 #ifndef HVD_COLL_PATTERN_H
 #define HVD_COLL_PATTERN_H
+
+#include "base/topology.h"
 
 #include <stddef.h>
 
@@ -23,6 +26,9 @@ struct range pattern_rows(size_t rows, int parts, int index);
 /* (rank + distance) modulo size, also for negative distances. */
 int pattern_shift(int rank, int distance, int size);
 
+/* The rank that is `distance` places further on the ring of all ranks. */
+int pattern_ring(const struct topology *topology, int rank, int distance);
+
 /* Rounds in which a distance that doubles from 1 reaches all ranks: ceil(log2(size)). */
 int pattern_rounds(int size);
 
@@ -38,8 +44,8 @@ int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHI
 #define PATTERN_PEER_LIMIT 64
 #define PATTERN_COMPLETE   8 /* up to so many ranks there is a link for every pair */
 
-/* Every rank that an algorithm on so many ranks may talk to, ascending, without `rank` itself; returns how
+/* Every rank that an algorithm on these ranks may talk to, ascending, without `rank` itself; returns how
  * many. Symmetric: a is a peer of b exactly if b is one of a. */
-int pattern_peers(int rank, int size, int peers[PATTERN_PEER_LIMIT]);
+int pattern_peers(const struct topology *topology, int rank, int peers[PATTERN_PEER_LIMIT]);
 
 #endif

@@ -1,6 +1,7 @@
 /* reducescatter_ring.c - every rank's block is reduced on its way around the ring and ends with its rank.
  *
- *   4 ranks, block r is rank r's rows; each arrow goes to the right neighbour, 3 -> 0
+ *   4 ranks, block r is rank r's rows; each arrow goes to the right neighbour, 3 -> 0 (the numbers are
+ *   places: the ring goes host by host)
  *            rank 0    rank 1    rank 2    rank 3
  *   turn 0   sends 3   sends 0   sends 1   sends 2     the receiver adds its own rows
  *   turn 1   sends 2   sends 3   sends 0   sends 1
@@ -15,8 +16,8 @@
 static struct range block_of(const struct collective *collective, struct range piece, int index)
 {
     (void)piece;
-    return (struct range){collective->blocks[index],
-                          collective->blocks[index + 1] - collective->blocks[index]};
+    int rank = collective->topology->rank_at[index];
+    return (struct range){collective->blocks[rank], collective->blocks[rank + 1] - collective->blocks[rank]};
 }
 
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
@@ -24,7 +25,8 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
 {
     (void)phase, (void)more, (void)status;
     ring_reduce(collective, (struct range){0, collective->input.length}, block_of,
-                pattern_shift(collective->rank, -1, collective->size), schedule);
+                pattern_shift(collective->topology->place_of[collective->rank], -1, collective->size),
+                schedule);
     return HVD_OK;
 }
 

@@ -6,7 +6,7 @@ void ring_send(const struct collective *collective, struct range block, struct c
 {
     schedule_add(schedule, (struct step){.kind = STEP_SEND,
                                          .buffer = source.buffer,
-                                         .peer = pattern_shift(collective->rank, 1, collective->size),
+                                         .peer = pattern_ring(collective->topology, collective->rank, 1),
                                          .gate = source.gate,
                                          .offset = block.offset,
                                          .length = block.length});
@@ -16,13 +16,14 @@ static int reduce_from_left(const struct collective *collective, struct range bl
                             struct schedule *schedule)
 {
     struct contribution own = contribution_add(collective, block, schedule);
-    return schedule_add(schedule, (struct step){.kind = STEP_REDUCE,
-                                                .buffer = own.buffer,
-                                                .last = last,
-                                                .peer = pattern_shift(collective->rank, -1, collective->size),
-                                                .gate = own.gate,
-                                                .offset = block.offset,
-                                                .length = block.length});
+    return schedule_add(schedule,
+                        (struct step){.kind = STEP_REDUCE,
+                                      .buffer = own.buffer,
+                                      .last = last,
+                                      .peer = pattern_ring(collective->topology, collective->rank, -1),
+                                      .gate = own.gate,
+                                      .offset = block.offset,
+                                      .length = block.length});
 }
 
 struct contribution ring_reduce(const struct collective *collective, struct range piece, block_fn block_of,

@@ -44,6 +44,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->root = request->root;
     collective->rank = running->comm->rank;
     collective->size = running->comm->size;
+    collective->topology = &running->comm->topology;
     collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
     /* It shares no batch then. */
     collective->apart = batch->requests[0] && batch->requests[0]->apart;

@@ -25,7 +25,7 @@ static int *list_peers(const struct comm *comm, const struct tree_node *tree, in
     int *peers = malloc((PATTERN_PEER_LIMIT + (size_t)tree->child_count + 1) * sizeof *peers);
     if (!peers)
         return NULL;
-    int n = pattern_peers(comm->rank, comm->size, peers);
+    int n = pattern_peers(&comm->topology, comm->rank, peers);
     if (tree->parent >= 0)
         peers[n++] = comm->topology.rank_at[tree->parent];
     for (int i = 0; i < tree->child_count; i++)

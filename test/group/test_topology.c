@@ -61,6 +61,29 @@ static void check_order(struct member *member, int32_t set, int size)
     CHECK(value == RANKS + 9, "rank %d: %d came from the root", member->rank, value);
 }
 
+/* Long enough for a ring. The sum of all ranks' rows, whole and each rank's row of it. */
+static void check_rings(struct member *member)
+{
+    enum { COLUMNS = 20000 };
+    static _Thread_local int32_t values[RANKS * COLUMNS];
+    int64_t shape[] = {RANKS, COLUMNS};
+    hvd_tensor tensor = tensor_of(values, HVD_INT32, shape, 2), scattered;
+    hvd_request request = request_of(HVD_REDUCESCATTER, "rows", &tensor);
+    for (int i = 0; i < RANKS * COLUMNS; i++)
+        values[i] = i + member->rank;
+    CHECK_OK(hvd_run(member->context, &request, &scattered, &check_status));
+    request = request_of(HVD_ALLREDUCE, "whole", &tensor);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    const int32_t *row = scattered.data;
+    for (int i = 0; i < RANKS * COLUMNS; i++) {
+        int expected = RANKS * i + RANKS * (RANKS - 1) / 2;
+        CHECK(values[i] == expected, "rank %d: [%d] is %d", member->rank, i, values[i]);
+        CHECK(i / COLUMNS != member->rank || row[i % COLUMNS] == expected, "rank %d: row [%d] is %d",
+              member->rank, i % COLUMNS, row[i % COLUMNS]);
+    }
+    hvd_free(scattered.data);
+}
+
 static void work(struct member *member)
 {
     static const int32_t ranks[] = {1, 2, 3, 5};
@@ -68,6 +91,7 @@ static void work(struct member *member)
     check_place(member);
     check_order(member, 0, RANKS);
     check_allreduce_works(member, "sum");
+    check_rings(member);
     CHECK_OK(hvd_process_set_add(member->context, ranks, 4, &set, &check_status));
     if (member->rank != 0 && member->rank != 4)
         check_order(member, set, 4);

@@ -70,6 +70,7 @@ struct rank_of_world {
 };
 
 static struct rank_of_world ranks[WORLD_RANKS];
+static struct topology world_topology; /* of the world that is open */
 
 /* A test's own collective; the struct stays until the world is done. */
 struct work {
@@ -87,17 +88,27 @@ static inline struct link *lookup(void *owner, int peer, int channel)
 {
     struct rank_of_world *self = owner;
     int peers[PATTERN_PEER_LIMIT];
-    int count = pattern_peers(self->rank, self->size, peers);
+    int count = pattern_peers(&world_topology, self->rank, peers);
     for (int i = 0; i < count; i++)
         if (peers[i] == peer)
             return &self->links->links[self->rank][peer][channel].head;
     return NULL;
 }
 
+/* Any layout of ranks on hosts. */
+static inline void world_place(int size)
+{
+    int hosts[WORLD_RANKS] = {0}, count = 1 + (int)random_below((size_t)size);
+    for (int rank = 0; rank < size; rank++)
+        hosts[rank] = (int)random_below((size_t)count);
+    ASSERT_OK(topology_init(&world_topology, hosts, size, &check_status));
+}
+
 static inline struct world world_open(int size)
 {
     size_t capacities[] = {16, 48, 256, PIPE_LIMIT};
     struct world world = {.size = size, .links = links_create(size, capacities[random_below(4)])};
+    world_place(size);
     for (int rank = 0; rank < size; rank++) {
         ranks[rank] = (struct rank_of_world){world.links, rank, size};
         ASSERT_OK(executor_create(lookup, &ranks[rank], &world.executors[rank], &check_status));
@@ -128,6 +139,7 @@ static inline void world_close(struct world *world)
 {
     for (int rank = 0; rank < world->size; rank++)
         executor_destroy(world->executors[rank]);
+    topology_free(&world_topology);
     links_free(world->links);
 }
 
@@ -156,6 +168,7 @@ static inline void work_init(struct work *work, hvd_operation operation, const c
                                            .postscale = 1,
                                            .rank = rank,
                                            .size = size,
+                                           .topology = &world_topology,
                                            .channel = 1,
                                            .piece_bytes = 4096,
                                            .algorithm = algorithm_named(operation, algorithm),

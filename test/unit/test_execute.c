@@ -160,6 +160,7 @@ TEST(test_no_link)
     struct work works[2];
     hvd_status cause;
     status_set(&cause, HVD_SYSTEM, "the job before has failed");
+    ASSERT_OK(topology_init(&world_topology, (const int[]){0, 0, 0}, 3, &check_status));
     ASSERT_OK(executor_create(lookup_nothing, NULL, &executor, &check_status));
     for (int i = 0; i < 2; i++) {
         reduce_init(&works[i], &flight_cases[0], 1, 3);
@@ -175,6 +176,7 @@ TEST(test_no_link)
     for (int i = 0; i < 2; i++)
         work_drop(&works[i]);
     executor_destroy(executor);
+    topology_free(&world_topology);
 }
 
 /* A gate that opens in the middle of an element lets a send go on, and a reduction wait. */

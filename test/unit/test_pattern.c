@@ -82,32 +82,80 @@ TEST(test_tree)
         }
 }
 
-static bool is_peer(int rank, int other, int size)
+/* The layouts that all sizes are tried with: one host, ranks of two hosts in turn, hosts of uneven sizes. */
+enum { LAYOUTS = 3 };
+
+static struct topology layout_of(int layout, int size)
+{
+    struct topology topology;
+    int hosts[SIZES];
+    for (int rank = 0; rank < size; rank++)
+        hosts[rank] = layout == 0 ? 0 : layout == 1 ? rank % 2 : rank * rank % 5;
+    ASSERT_OK(topology_init(&topology, hosts, size, &check_status));
+    return topology;
+}
+
+static bool is_peer(const struct topology *topology, int rank, int other)
 {
     int peers[PATTERN_PEER_LIMIT];
-    int count = pattern_peers(rank, size, peers);
+    int count = pattern_peers(topology, rank, peers);
     for (int i = 0; i < count; i++)
         if (peers[i] == other)
             return true;
     return false;
 }
 
+static void check_peers(const struct topology *topology)
+{
+    int size = topology->size;
+    for (int rank = 0; rank < size; rank++) {
+        int peers[PATTERN_PEER_LIMIT];
+        int count = pattern_peers(topology, rank, peers);
+        if (size <= PATTERN_COMPLETE)
+            assert_int_equal(count, size - 1);
+        else
+            assert_in_range(count, 1, 2 * pattern_rounds(size) + 2);
+        for (int i = 0; i < count; i++) {
+            assert_in_range(peers[i], 0, size - 1);
+            assert_int_not_equal(peers[i], rank);
+            assert_true(i == 0 || peers[i - 1] < peers[i]);
+            assert_true(is_peer(topology, peers[i], rank));
+        }
+    }
+}
+
 TEST(test_peers)
 {
     for (int size = 1; size <= SIZES; size++)
-        for (int rank = 0; rank < size; rank++) {
-            int peers[PATTERN_PEER_LIMIT];
-            int count = pattern_peers(rank, size, peers);
-            if (size <= PATTERN_COMPLETE)
-                assert_int_equal(count, size - 1);
-            else
-                assert_in_range(count, 1, 2 * pattern_rounds(size));
-            for (int i = 0; i < count; i++) {
-                assert_in_range(peers[i], 0, size - 1);
-                assert_int_not_equal(peers[i], rank);
-                assert_true(i == 0 || peers[i - 1] < peers[i]);
-                assert_true(is_peer(peers[i], rank, size));
-            }
+        for (int layout = 0; layout < LAYOUTS; layout++) {
+            struct topology topology = layout_of(layout, size);
+            check_peers(&topology);
+            topology_free(&topology);
+        }
+}
+
+/* Around the ring of all ranks: how many they are, and how often it goes from host to host. */
+static void check_ring(const struct topology *topology)
+{
+    int rank = 0, crossings = 0, turns = 0;
+    do {
+        int next = pattern_ring(topology, rank, 1);
+        assert_int_equal(pattern_ring(topology, next, -1), rank);
+        crossings += !topology_share_host(topology, rank, next);
+        rank = next;
+        turns++;
+    } while (rank != 0);
+    assert_int_equal(turns, topology->size);
+    assert_int_equal(crossings, topology->hosts > 1 ? topology->hosts : 0);
+}
+
+TEST(a_ring_leaves_each_host_once)
+{
+    for (int size = 1; size <= SIZES; size++)
+        for (int layout = 0; layout < LAYOUTS; layout++) {
+            struct topology topology = layout_of(layout, size);
+            check_ring(&topology);
+            topology_free(&topology);
         }
 }
 
@@ -132,9 +180,11 @@ static const size_t *blocks_of(int size)
     return blocks;
 }
 
-static struct collective collective_of(const struct algorithm *algorithm, int root, int rank, int size,
-                                       const struct vector *vector, double prescale)
+static struct collective collective_of(const struct algorithm *algorithm, int root, int rank,
+                                       const struct topology *topology, const struct vector *vector,
+                                       double prescale)
 {
+    int size = topology->size;
     static uint64_t own_rows[SIZES];
     static const uint64_t row_bytes[] = {1, 1};
     own_rows[0] = (uint64_t)rank * 3 + 1;
@@ -151,6 +201,7 @@ static struct collective collective_of(const struct algorithm *algorithm, int ro
                                .root = root,
                                .rank = rank,
                                .size = size,
+                               .topology = topology,
                                .input = *vector,
                                .output = *vector,
                                .tensors = 2,
@@ -171,14 +222,14 @@ static void check_step(const struct schedule *schedule, int index)
     assert_int_equal(schedule->steps[step->gate].length, step->length);
 }
 
-static void record(const struct schedule *schedule, int rank, int size)
+static void record(const struct schedule *schedule, int rank, const struct topology *topology)
 {
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
         check_step(schedule, i);
         if (step_is_local(step) || !step->length)
             continue;
-        assert_true(is_peer(rank, step->peer, size));
+        assert_true(is_peer(topology, rank, step->peer));
         uint64_t *hash = step->kind == STEP_SEND ? &sent[rank][step->peer] : &expected[step->peer][rank];
         *hash = *hash * 1000003 + step->length;
     }
@@ -198,7 +249,8 @@ static void fill_lengths(const struct collective *collective)
         lengths[i] = 3;
 }
 
-static void check_plans(const struct algorithm *algorithm, int root, int size, double prescale)
+static void check_plans(const struct algorithm *algorithm, int root, const struct topology *topology,
+                        double prescale)
 {
     static char memory[4 * 333];
     struct span span = {memory, sizeof memory};
@@ -208,14 +260,14 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
     vector_measure(&vector);
     memset(sent, 0, sizeof sent);
     memset(expected, 0, sizeof expected);
-    for (int rank = 0; rank < size; rank++) {
-        struct collective collective = collective_of(algorithm, root, rank, size, &vector, prescale);
+    for (int rank = 0; rank < topology->size; rank++) {
+        struct collective collective = collective_of(algorithm, root, rank, topology, &vector, prescale);
         bool more = true;
         for (int phase = 0; more; phase++) {
             schedule_clear(&schedule);
             assert_int_equal(algorithm_plan(&collective, phase, &schedule, &more, NULL), HVD_OK);
             assert_false(schedule.failed);
-            record(&schedule, rank, size);
+            record(&schedule, rank, topology);
             if (more)
                 fill_lengths(&collective);
         }
@@ -225,16 +277,24 @@ static void check_plans(const struct algorithm *algorithm, int root, int size, d
     assert_memory_equal(sent, expected, sizeof sent);
 }
 
-TEST(test_plans)
+static void check_all_plans(const struct topology *topology)
 {
     for (int i = 0; i < algorithm_count; i++) {
-        for (int size = 1; size <= SIZES; size++) {
-            bool rooted = algorithm_table[i]->operation == HVD_BROADCAST;
-            for (int root = 0; root < (rooted ? size : 1); root++)
-                check_plans(algorithm_table[i], root, size, 1);
-            check_plans(algorithm_table[i], 0, size, 0.5);
-        }
+        bool rooted = algorithm_table[i]->operation == HVD_BROADCAST;
+        for (int root = 0; root < (rooted ? topology->size : 1); root++)
+            check_plans(algorithm_table[i], root, topology, 1);
+        check_plans(algorithm_table[i], 0, topology, 0.5);
     }
+}
+
+TEST(test_plans)
+{
+    for (int size = 1; size <= SIZES; size++)
+        for (int layout = 0; layout < LAYOUTS; layout++) {
+            struct topology topology = layout_of(layout, size);
+            check_all_plans(&topology);
+            topology_free(&topology);
+        }
 }
 
 static const char *chosen_on(int size, hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
