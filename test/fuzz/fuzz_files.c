@@ -1,8 +1,8 @@
 /* fuzz_files.c - any text where people write: -H, the host file, the configuration file, the value
  * of a setting, and horovodrun's options. First byte: which of them. */
 #include "base/settings.h"
-#include "launch/config_file.h"
 #include "launch/hosts.h"
+#include "launch/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
