@@ -297,7 +297,7 @@ inline progress()
             :: state[taken] == HANDLE_AWAITED -> wake_all(taken) /* |handle_finish: futex_wake_all(&handle->state)| */
             :: else
             fi;
-            state[taken] = HANDLE_DONE /* |handle_finish: atomic_exchange_explicit(&handle->state, HANDLE_DONE| */
+            state[taken] = HANDLE_DONE /* |handle_finish: atomic_exchange(&handle->state, HANDLE_DONE| */
         :: finished && !(finished & bit(taken)) -> taken++
         :: else -> break
         od;
