@@ -1,8 +1,8 @@
 /* status.h - the one error type, hvd_status, and putting texts together. No state; any thread.
  *
  * Rule: a function that can fail returns hvd_code and takes `hvd_status *status` last; the one that
- * finds the fault writes the text, callers pass the code on. status may be NULL everywhere. Only the code says
- * whether it failed: after HVD_OK *status may still be that of an attempt that was repeated. */
+ * finds the fault writes the text, callers pass the code on. status may be NULL everywhere. Only the code
+ * says whether it failed: after HVD_OK *status may still be that of an attempt that was repeated. */
 #ifndef HVD_BASE_STATUS_H
 #define HVD_BASE_STATUS_H
 
