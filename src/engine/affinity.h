@@ -1,4 +1,4 @@
-/* affinity.h - binds the engine's thread to a core, as HOROVOD_THREAD_AFFINITY asks. */
+/* affinity.h - binds the progress thread to a core (HOROVOD_THREAD_AFFINITY). */
 #ifndef HVD_ENGINE_AFFINITY_H
 #define HVD_ENGINE_AFFINITY_H
 

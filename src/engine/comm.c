@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-/* ---- what the coordinator asks for ----------------------------------------------------------------- */
+/* ---- the coordinator's output ----------------------------------------------------------------- */
 
 static struct edge *find_edge(const struct comm *comm, int rank)
 {
@@ -56,7 +56,7 @@ static void note_ready(void *owner, const char *name, const struct signature_sum
     observe_ready(owner, name, what, rank);
 }
 
-/* Collected until the flush is over, then told in one warning: report_stalls. */
+/* Collected until the flush is over, then one warning: report_stalls. */
 static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
 {
     struct comm *comm = owner;
@@ -192,7 +192,7 @@ void comm_resume(struct comm *comm)
     world->next_running = comm;
     mesh_resume(comm->mesh);
     for (int i = 0; i < comm->edge_count; i++)
-        comm->edges[i].heard = true; /* silence before was no silence */
+        comm->edges[i].alive = true; /* time before does not count */
 }
 
 void comm_leave(struct comm *comm)

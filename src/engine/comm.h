@@ -1,6 +1,6 @@
 /* comm.h - one process set at work: its coordinator, its own connections, and the batches under way.
- * Communicators share nothing, so an operation of one set never waits for another set. Driver only, except
- * comm_open. */
+ * Communicators share nothing, so an operation of one set never waits for another set. Under the progress
+ * lock, except comm_open. */
 #ifndef HVD_ENGINE_COMM_H
 #define HVD_ENGINE_COMM_H
 
@@ -54,7 +54,7 @@ struct comm {
 };
 
 /* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
- * nothing that the driver uses. */
+ * nothing that is under the progress lock. */
 hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
                    const struct interrupt *interrupt, struct comm **comm, hvd_status *status);
 
@@ -78,7 +78,7 @@ void comm_resume(struct comm *comm);
 /* This rank leaves the set: the coordinator ends it in order. */
 void comm_leave(struct comm *comm);
 
-/* The coordinator hears of a fault. `lost_rank`, of the job: who is to blame; -1: nobody. */
+/* Reports a fault to the coordinator. `lost_rank`, of the job: the lost one; -1: none. */
 void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause);
 
 /* Ends everything in it with this cause. */

@@ -1,5 +1,6 @@
 /* comm_open.c - how the members of a process set connect, and how a communicator ends. comm_open runs in the
- * thread of a user, beside the driver, and touches only the communicator in the making. */
+ * thread of a user, beside the thread that makes progress, and touches only the communicator in the making.
+ */
 #include "engine/comm.h"
 
 #include "base/clock.h"

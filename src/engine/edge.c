@@ -112,7 +112,7 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
             return EDGE_NOTHING;
         struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
         wanted = wire_get_u32(&reader);
-        edge->heard = true;
+        edge->alive = true;
     } while (take_sign_of_life(edge, wanted));
     if (wanted > EDGE_MESSAGE_LIMIT) {
         edge->deaf = true;

@@ -1,5 +1,5 @@
 /* edge.h - messages over a link: a length, then so many bytes; lengths beyond the limit ask whether the peer
- * is there, and answer. Driver only; nothing blocks. */
+ * is there, and answer. Under the progress lock; nothing blocks. */
 #ifndef HVD_ENGINE_EDGE_H
 #define HVD_ENGINE_EDGE_H
 
@@ -15,7 +15,7 @@ struct edge {
     struct link *link;
     bool deaf;                  /* nothing more comes */
     bool mute;                  /* nothing more goes; what the peer said before may still come */
-    bool heard;                 /* the peer has said anything; cleared by who looks (heartbeat.c) */
+    bool alive;                 /* bytes came since the last check, which clears it (heartbeat.c) */
     unsigned missed_heartbeats; /* since then */
     struct wire_writer out;     /* not yet taken by the link from `sent` on */
     size_t sent;

@@ -344,7 +344,7 @@ static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
     return handle->failure ? status_copy(status, handle->failure) : status_ok(status);
 }
 
-/* The driver numbers what has no name, at any time before the end. */
+/* The thread that makes progress numbers what has no name, at any time before the end. */
 static const char *name_in_flight(const struct hvd_handle *handle)
 {
     return handle->request.name ? handle->pending.name : hvd_operation_name(handle->request.operation);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define LOOKS_PER_PERIOD  8
-#define LOOKS_UNTIL_ASKED 2 /* in a row that heard nothing: a quarter of the period */
+#define CHECKS_UNTIL_PING 2 /* in a row without bytes: a quarter of the period */
 
 /* The time between two looks; 0: none are wanted. */
 static int64_t interval(const struct hvd_context *context)
@@ -30,7 +30,7 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool waits)
         context->next_heartbeat = clock_now() + interval(context);
         for (struct comm *comm = context->world; comm; comm = comm->next_running)
             for (int i = 0; i < comm->edge_count; i++)
-                comm->edges[i].heard = true;
+                comm->edges[i].alive = true;
     }
     return context->next_heartbeat ? context->next_heartbeat : CLOCK_NEVER;
 }
@@ -71,10 +71,10 @@ static void look_at(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;
     hvd_status found;
-    /* Of a deaf edge the mesh reports the loss; it is not asked for an answer. */
-    edge->missed_heartbeats = edge->heard || edge->deaf ? 0 : edge->missed_heartbeats + 1;
-    edge->heard = false;
-    if (edge->missed_heartbeats == LOOKS_UNTIL_ASKED)
+    /* Of a deaf edge the mesh reports the loss; it is not pinged. */
+    edge->missed_heartbeats = edge->alive || edge->deaf ? 0 : edge->missed_heartbeats + 1;
+    edge->alive = false;
+    if (edge->missed_heartbeats == CHECKS_UNTIL_PING)
         edge_ping(edge);
     double silent = (double)edge->missed_heartbeats * (double)interval(comm->context) / CLOCK_SECOND;
     bool over = settings->stall_shutdown_seconds > 0 && silent >= settings->stall_shutdown_seconds;
@@ -97,7 +97,7 @@ void heartbeat_check(struct hvd_context *context)
         for (int i = 0; i < comm->edge_count; i++) {
             /* This rank waits for nothing in this set. */
             if (comm_is_quiet(comm))
-                comm->edges[i].heard = true;
+                comm->edges[i].alive = true;
             look_at(comm, &comm->edges[i]);
         }
         comm_flush(comm);

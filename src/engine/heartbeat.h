@@ -1,16 +1,16 @@
-/* heartbeat.h - peers that do not answer. Who waits long asks each peer that says nothing whether it is
- * there; the engine of a living process answers whatever its program does, so a silent one is stopped, or out
- * of reach. Unlike the stall report this needs no coordinator that works: rank 0 may be the silent one.
- * Driver only. */
+/* heartbeat.h - detects peers that do not answer. While this rank waits long it pings every peer that sends
+ * nothing. The engine of a living process answers whatever its program does, so a peer without an answer is
+ * stopped or unreachable. Unlike the stall report this needs no working coordinator: the peer may be rank 0.
+ * Under the progress lock. */
 #ifndef HVD_ENGINE_HEARTBEAT_H
 #define HVD_ENGINE_HEARTBEAT_H
 
 #include "engine/context.h"
 
-/* When to look next; to be asked when this rank is about to sleep. */
+/* When the next check is due; called before this rank sleeps. */
 int64_t heartbeat_deadline(struct hvd_context *context, bool waits);
 
-/* Does nothing before the deadline; then asks, warns, and after the shutdown time ends the job. */
+/* Does nothing before the deadline; then pings, warns, and after the shutdown time ends the job. */
 void heartbeat_check(struct hvd_context *context);
 
 #endif

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* How long shutdown waits for the farewell of the others; a frozen rank must not keep everybody. */
+/* How long shutdown waits for the others' part of the handshake; a frozen rank must not hold up all. */
 #define SHUTDOWN_SECONDS 30
 
 /* Some 150 requests in flight need no system call. Both are multiples of every page size. */

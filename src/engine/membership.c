@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the driver does -------------------------------------------------------------------------- */
+/* ---- under the progress lock ----------------------------------------------------------------------------
+ */
 
 struct comm *membership_find(const struct hvd_context *context, int id)
 {
@@ -82,7 +83,7 @@ void membership_reap(struct hvd_context *context)
     struct comm **place = &context->world->next_running;
     while (*place) {
         struct comm *comm = *place;
-        /* Closed, but the farewell may still wait on an edge to a child. */
+        /* Closed, but SHUTDOWN_ACK may still wait on an edge to a child. */
         if (comm->remover && comm->closed && comm_is_flushed(comm)) {
             *place = comm->next_running;
             unlist(context, comm);
@@ -159,7 +160,7 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
         return code;
     }
     handle->own_data = failed; /* it may outlive this call */
-    /* Who was interrupted has told the others by its submission, and does not wait for their part. */
+    /* The submission announces an interrupted call to the others; it does not wait for their part. */
     code = own->code == HVD_INTERRUPTED ? status_copy(status, own) : wait_or_give_up(handle, status);
     int32_t lowest = code ? INT32_MAX : *failed;
     hvd_release(handle);

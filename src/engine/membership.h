@@ -1,5 +1,5 @@
-/* membership.h - process sets come and go (hvd_process_set_add and _remove are in membership.c). Driver only.
- */
+/* membership.h - process sets come and go (hvd_process_set_add and _remove are in membership.c). Under the
+ * progress lock. */
 #ifndef HVD_ENGINE_MEMBERSHIP_H
 #define HVD_ENGINE_MEMBERSHIP_H
 

@@ -43,7 +43,7 @@ static struct event event_of(enum event_kind kind, const struct hvd_handle *hand
                           .rank = handle->context->placement.rank};
 }
 
-static void tell(const struct hvd_context *context, struct event event)
+static void emit(const struct hvd_context *context, struct event event)
 {
     event.time = clock_now();
     timeline_notice(context->timeline, &event);
@@ -54,7 +54,7 @@ void observe_submitted(struct hvd_handle *handle)
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
-    /* When the user's thread submitted it, not when the driver took it. */
+    /* When the user's thread submitted it, not when it was taken from the queue. */
     event.time = handle->submitted;
     handle->observed = true;
     timeline_notice(handle->context->timeline, &event);
@@ -66,12 +66,12 @@ void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
         return;
     struct event event = event_of(EVENT_FINISHED, handle);
     event.status = status;
-    tell(handle->context, event);
+    emit(handle->context, event);
 }
 
 void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank)
 {
-    tell(comm->context, (struct event){.kind = EVENT_READY,
+    emit(comm->context, (struct event){.kind = EVENT_READY,
                                        .process_set = comm->id,
                                        .name = name,
                                        .operation = what->operation,
@@ -81,7 +81,7 @@ void observe_ready(const struct comm *comm, const char *name, const struct signa
 
 void observe_deciding(const struct comm *comm)
 {
-    tell(comm->context, (struct event){.kind = EVENT_DECIDING,
+    emit(comm->context, (struct event){.kind = EVENT_DECIDING,
                                        .process_set = comm->id,
                                        .rank = comm->context->placement.rank});
 }
@@ -101,7 +101,7 @@ static const char *transport_of(const struct comm *comm)
     return name;
 }
 
-static void tell_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
+static void emit_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
 {
     const struct hvd_context *context = running->comm->context;
     const struct event_batch batch = {
@@ -123,12 +123,12 @@ static void tell_of_batch(const struct running_batch *running, enum event_kind k
 void observe_dispatched(const struct running_batch *running)
 {
     if (observed(running->comm->context))
-        tell_of_batch(running, EVENT_DISPATCHED, 0);
+        emit_of_batch(running, EVENT_DISPATCHED, 0);
 }
 
 void observe_phase(const struct collective *collective, int phase)
 {
-    tell_of_batch(collective->owner, EVENT_PHASE, phase);
+    emit_of_batch(collective->owner, EVENT_PHASE, phase);
 }
 
 /* ---- the timeline's interface ------------------------------------------------------------------------ */

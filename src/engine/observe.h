@@ -1,12 +1,12 @@
-/* observe.h - tells the timeline, if the settings ask for one, what happens to requests (watch/event.h).
- * Without it, telling is one branch. Driver only, except where it says otherwise. */
+/* observe.h - events of requests (watch/event.h) for the timeline, if the settings enable it.
+ * Without it, an event costs one branch. Under the progress lock, except where it says otherwise. */
 #ifndef HVD_ENGINE_OBSERVE_H
 #define HVD_ENGINE_OBSERVE_H
 
 #include "engine/context.h"
 #include "engine/layout.h"
 
-/* Before anybody drives, and when nobody does any more. */
+/* Before any thread makes progress, and when none does any more. */
 hvd_code observe_open(struct hvd_context *context, hvd_status *status);
 void observe_close(struct hvd_context *context); /* safe on a zeroed context */
 

@@ -16,7 +16,7 @@ hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status);
 /* Those that were not queued; fine where there are none. */
 void parts_drop(struct hvd_handle *whole);
 
-/* Driver only, as the rest. Whether an earlier part is still to end well. */
+/* Under the progress lock, as the rest. Whether an earlier part is still to end well. */
 bool parts_wait(const struct hvd_handle *part);
 
 /* Why it can't run any more: an earlier part has failed. */

@@ -21,7 +21,7 @@
 
 /* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
  * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
- * those of other sets, behind those of its own that do. A join waits for what this rank asked before. */
+ * those of other sets, behind those of its own that do. A join waits for what this rank requested before. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct comm *comm = membership_find(context, handle->request.process_set);
@@ -148,8 +148,8 @@ void progress_end(struct hvd_context *context, const hvd_status *cause)
     set_closed(context);
 }
 
-/* A communicator's own end, whoever brought it about: after a close the batches that were decided go on,
- * after a failure nothing does, in any communicator. A failure may follow a close; what users are told is the
+/* A communicator's own end, whatever the cause: after a close the batches that were decided go on,
+ * after a failure nothing does, in any communicator. A failure may follow a close; what users see is the
  * first cause. */
 static void check_health(struct comm *comm)
 {
@@ -183,7 +183,7 @@ static void check_losses(struct comm *comm)
     hvd_status cause;
     int peer;
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
-        /* What the peer, or others, said before the end comes first: a farewell, or the true cause. */
+        /* What the peer, or others, said before the end comes first: SHUTDOWN_ACK, or the true cause. */
         comm_progress(comm);
         progress_fail(comm, peer, &cause);
     }
@@ -261,7 +261,7 @@ bool progress(struct hvd_context *context)
         comm_resume(comm);
     for (struct comm *comm = context->world; comm; comm = comm->next_running)
         moved |= progress_comm(comm);
-    /* A fault stays noted and is told again in every later turn: only the first time has an effect. */
+    /* A fault is reported again in every later turn: only the first time has an effect. */
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);

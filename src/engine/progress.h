@@ -1,4 +1,4 @@
-/* progress.h - one turn of the engine. Driver only. */
+/* progress.h - one turn of the engine. Under the progress lock. */
 #ifndef HVD_ENGINE_PROGRESS_H
 #define HVD_ENGINE_PROGRESS_H
 

@@ -22,7 +22,8 @@ struct tuning {
 
 /* ---- the log ------------------------------------------------------------------------------------------- */
 
-/* Each row goes to the file at once, for whoever watches; without the decimal comma of the program's locale.
+/* Each row goes to the file at once, for a user who watches it; without the decimal comma of the program's
+ * locale.
  */
 static void write_row(void *owner, enum tuner_stage stage, const struct values *values, double score)
 {

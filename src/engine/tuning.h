@@ -1,12 +1,12 @@
 /* tuning.h - autotuning at work: the root of the first process set measures its batches, tries values, and
- * uses them for what it decides, so that all ranks follow without being told. Driver only, but for open and
- * close. */
+ * uses them for what it decides, so that all ranks follow without a message. Under the progress lock, but for
+ * open and close. */
 #ifndef HVD_ENGINE_TUNING_H
 #define HVD_ENGINE_TUNING_H
 
 #include "engine/layout.h"
 
-/* When the settings ask for it. Before anybody drives, and when nobody does any more. */
+/* When the settings ask for it. Before any thread makes progress, and when none does any more. */
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
 void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
 

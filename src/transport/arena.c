@@ -29,7 +29,7 @@ struct arena {
 /* Ascending by serial, under atfork_lock. */
 static struct arena *arenas;
 static uint64_t last_serial;
-static atomic_int count; /* spares whoever has none the lock */
+static atomic_int count; /* without arenas no lock is taken */
 
 static struct arena_memory *head_of(const struct segment *segment)
 {

@@ -4,7 +4,7 @@
  * doorbell; the peer maps it and grants that it is referred to. Any other memory: the first time a rank wants
  * it to be read directly it says where it keeps a token, and the peer tries to read that by
  * process_vm_readv(2), which Yama, seccomp, another user or another namespace may forbid. Until something is
- * granted, and where it is not, bytes are copied through the ring. Driver only. */
+ * granted, and where it is not, bytes are copied through the ring. Under the progress lock. */
 #ifndef HVD_TRANSPORT_LENDING_H
 #define HVD_TRANSPORT_LENDING_H
 
@@ -20,7 +20,7 @@
 
 struct borrowed;
 
-/* One rank's side towards one peer. Zeroed memory is valid until a peer is asked to read. */
+/* One rank's side towards one peer. Zeroed memory is valid until the first lending. */
 struct lending {
     struct ring_memory *out, *in;        /* of the first channel: what is granted is written there */
     const uint8_t *own_id, *id;          /* of the segments of this rank and of the peer */

@@ -245,7 +245,7 @@ static void lose(struct peer *peer, const hvd_status *cause)
     if (peer->lost)
         return;
     peer->lost = true;
-    peer->mesh->untold += !peer->expected;
+    peer->mesh->unreported += !peer->expected;
     status_copy(&peer->cause, cause);
     unwatch(peer); /* its end would keep the sleeper awake */
     mesh_resume_for_news(peer->mesh);
@@ -305,16 +305,16 @@ void mesh_expect_end(struct mesh *mesh, int peer)
     if (!found || found->expected)
         return;
     found->expected = true;
-    mesh->untold -= found->lost && !found->told;
+    mesh->unreported -= found->lost && !found->reported;
 }
 
 int mesh_next_lost(struct mesh *mesh, hvd_status *status)
 {
-    for (int i = 0; mesh->untold && i < mesh->peer_count; i++) {
+    for (int i = 0; mesh->unreported && i < mesh->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
-        if (peer->lost && !peer->expected && !peer->told) {
-            peer->told = true;
-            mesh->untold--;
+        if (peer->lost && !peer->expected && !peer->reported) {
+            peer->reported = true;
+            mesh->unreported--;
             status_copy(status, &peer->cause);
             return peer->rank;
         }
@@ -433,7 +433,7 @@ static bool any_rung(const struct mesh *hub)
 bool mesh_arm(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
-    return !mesh->untold && !any_news(mesh) && !any_rung(mesh->hub);
+    return !mesh->unreported && !any_news(mesh) && !any_rung(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)
@@ -457,7 +457,7 @@ void mesh_wake(struct mesh *hub)
 bool mesh_suspend(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
-    mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh);
+    mesh->suspended = !mesh->unreported && !mesh->listed && !any_news(mesh);
     if (!mesh->suspended)
         set_sleeping(mesh, false);
     return mesh->suspended;

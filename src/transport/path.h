@@ -12,7 +12,7 @@
  * direct read copies once instead of twice, but the kernel looks up every page: 10 to 14 GB/s. So what is
  * best depends on the processor, on where the two ranks run just now, and on whether their bytes lie in a
  * cache. All copies are timed, the reader publishes what its own cost, and from time to time a part goes the
- * other way. Memory that is shared is always read in place. Driver only. */
+ * other way. Memory that is shared is always read in place. Under the progress lock. */
 #ifndef HVD_TRANSPORT_PATH_H
 #define HVD_TRANSPORT_PATH_H
 

@@ -21,7 +21,7 @@ struct peer {
     char host[PEER_HOST_LIMIT];
     struct link **links; /* [channels] */
     bool expected;       /* its end, after the shutdown handshake */
-    bool lost, told;     /* told: mesh_next_lost has returned it */
+    bool lost, reported; /* reported: mesh_next_lost has returned it */
     hvd_status cause;    /* of the loss; before that, the last fault while connecting */
 };
 
@@ -44,7 +44,7 @@ struct mesh {
     int channels;
     struct peer *peers; /* ascending */
     int peer_count;
-    int untold;                                    /* lost peers that mesh_next_lost has not returned */
+    int unreported;                                /* lost peers that mesh_next_lost has not returned */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
     int used_count;

@@ -1,6 +1,6 @@
 /* reserve.h - memory of a ring on demand: its pages come piece by piece, before the writer's first byte
  * there, and go when the ring is idle. Lack of memory is an error then, not a fault later. The writer's side;
- * driver only. */
+ * under the progress lock. */
 #ifndef HVD_TRANSPORT_RESERVE_H
 #define HVD_TRANSPORT_RESERVE_H
 

@@ -38,7 +38,7 @@ struct segment {
     bool reserved;    /* its rings have their memory */
 };
 
-/* So many bytes, the header's included; `advice` tells what to try when they can't be had. */
+/* So many bytes, the header's included; `advice`: what to try when they can't be had. */
 hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
                           hvd_status *status);
 /* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. Not reserved: their
@@ -54,7 +54,7 @@ struct segment *segment_map(int fd);
 /* This rank's outgoing ring to its `index`th local peer. */
 struct ring segment_ring(const struct segment *segment, int index, int channel);
 
-/* An offer tells a peer which rings are for it; the descriptor travels beside it. */
+/* An offer names the rings that are for a peer; the descriptor travels beside it. */
 size_t segment_offer_bytes(int channels);
 void segment_offer(const struct segment *segment, int index, uint8_t *offer);
 /* Maps what a peer offers and yields its rings, which come in here. `fd` stays the caller's. NULL when it

@@ -22,7 +22,7 @@ struct tcp_link {
     struct peer *peer;
     int fd;
     bool readable, writable;
-    bool ending, ended; /* the kernel has told of the end; nothing is left to read before it */
+    bool ending, ended; /* the kernel has reported the end; nothing is left to read before it */
     /* Bytes received ahead of receive() or shown by view(). */
     uint8_t *buffer;
     size_t capacity, start, length;
@@ -83,7 +83,7 @@ static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
         return tcp->ended && asked ? -1 : 0;
     ssize_t n = recvmsg(tcp->fd, &message, 0);
     if (n > 0) {
-        /* Less than asked: that was all, and more will be news; but the end is told once only. */
+        /* Less than asked: that was all, and more will be news; but the end is reported once only. */
         tcp->readable = (size_t)n == asked || tcp->ending;
         return n;
     }

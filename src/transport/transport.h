@@ -6,7 +6,7 @@
  * messages whose length both sides know.
  *
  * Nothing here blocks except mesh_open, mesh_sleep and mesh_close. Links and the mesh are used by one thread
- * at a time, the one that drives progress; only mesh_wake may be called from any thread. */
+ * at a time, the one that makes progress; only mesh_wake may be called from any thread. */
 #ifndef HVD_TRANSPORT_TRANSPORT_H
 #define HVD_TRANSPORT_TRANSPORT_H
 
@@ -43,7 +43,8 @@ struct link_operations {
     void (*end_receive)(struct link *link);
     /* Whether the peer has read all up to `lent`. NULL, as the next one, where nothing is ever lent. */
     bool (*taken)(struct link *link, uint64_t lent);
-    /* What is lent changes from now on: whoever still reads it must not use it. The link is of no use then.
+    /* What is lent changes from now on: a peer that still reads it must not use it. The link is of no use
+     * then.
      */
     void (*revoke)(struct link *link);
     /* For the mesh: is there what want_read and want_write ask for? Called after the mesh was armed, so what
@@ -118,7 +119,7 @@ struct transport {
     /* Every peer has its links, or the mesh could not be opened. */
     void (*opened)(struct mesh *mesh);
 
-    /* In use, by the thread that drives. */
+    /* In use, under the progress lock. */
     bool (*attach)(struct peer *peer); /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
     void (*poll)(struct peer *peer);   /* the descriptor that mesh_watch_peer watches is ready */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */

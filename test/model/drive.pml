@@ -189,7 +189,7 @@ inline suspend_if_idle()
     :: atomic { set_is_idle && !set_suspended -> /* |comm_suspend: mesh_suspend(comm->mesh)| */
         set_armed = true };              /* |mesh_suspend: set_sleeping(mesh, true)| */
         d_step {
-            /* |mesh_suspend: mesh->suspended = !mesh->untold && !mesh->listed && !any_news(mesh)| */
+            /* |mesh_suspend: mesh->suspended = !mesh->unreported && !mesh->listed && !any_news(mesh)| */
             set_suspended = !(all_news & IN_SET);
             set_armed = set_suspended /* |mesh_suspend: set_sleeping(mesh, false)| */
         }
