@@ -115,7 +115,7 @@ static const struct memory_range *find(const struct memory_range *tree, const st
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-static void add(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor, bool written)
+static void fill(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor, bool written)
 {
     struct memory_range *range = &touched->ranges[touched->count];
     int64_t elements = shape_elements(tensor->shape, tensor->ndim, 1);
@@ -131,9 +131,13 @@ static void add(struct overlaps *overlaps, struct touched *touched, const hvd_te
                                    .touched = touched,
                                    .weight = overlaps->weight,
                                    .written = written};
-    insert(&overlaps->root, range);
     touched->count++;
-    overlaps->count++;
+}
+
+static void insert_all(struct overlaps *overlaps, struct touched *touched)
+{
+    for (int i = 0; i < touched->count; i++)
+        insert(&overlaps->root, &touched->ranges[i]);
 }
 
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
@@ -144,25 +148,32 @@ void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struc
     touched->owner = owner;
     bool in_place = !request->outputs && !operation_makes_results(request->operation);
     for (int i = 0; i < request->count; i++) {
-        add(overlaps, touched, &request->inputs[i], in_place);
+        fill(overlaps, touched, &request->inputs[i], in_place);
         if (request->outputs)
-            add(overlaps, touched, &request->outputs[i], true);
+            fill(overlaps, touched, &request->outputs[i], true);
     }
+    if (!overlaps->root && !overlaps->sole) {
+        overlaps->sole = touched;
+        return;
+    }
+    if (overlaps->sole)
+        insert_all(overlaps, overlaps->sole);
+    overlaps->sole = NULL;
+    insert_all(overlaps, touched);
 }
 
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
 {
-    for (int i = 0; i < touched->count; i++)
+    for (int i = 0; overlaps->sole != touched && i < touched->count; i++)
         overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
-    overlaps->count -= touched->count;
+    if (overlaps->sole == touched)
+        overlaps->sole = NULL;
     *touched = (struct touched){.ranges = touched->ranges};
 }
 
 static const struct touched *find_any(const struct overlaps *overlaps, const struct touched *touched,
                                       relation related)
 {
-    if (overlaps->count == touched->count) /* there is no other operation */
-        return NULL;
     const struct memory_range *found = NULL;
     for (int i = 0; !found && i < touched->count; i++)
         found = find(overlaps->root, &touched->ranges[i], related);

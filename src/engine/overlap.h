@@ -23,9 +23,9 @@ struct memory_range {
 
 struct overlaps {
     struct memory_range *root;
-    int count;        /* of the ranges in the treap */
-    uint64_t entered; /* operations so far */
-    uint32_t weight;  /* of the last range */
+    struct touched *sole; /* the only operation: its ranges are not in the treap, which is empty; or NULL */
+    uint64_t entered;     /* operations so far */
+    uint32_t weight;      /* of the last range */
 };
 
 /* What one operation touches. */
