@@ -38,4 +38,7 @@ struct shm_peer {
     struct shm_link links[]; /* [channels] */
 };
 
+/* shm_link.c */
+extern const struct link_operations shm_link_operations;
+
 #endif
