@@ -425,15 +425,15 @@ static void set_sleeping(struct mesh *mesh, bool value)
         platform_poller_change(mesh->bell, mesh->sockets, value ? POLLER_READ : 0, NULL);
 }
 
-static bool any_rung(const struct mesh *hub)
+static bool any_signaled(const struct mesh *hub)
 {
-    return hub->resumed || (hub->rung && atomic_load(hub->rung));
+    return hub->resumed || (hub->signaled && atomic_load(hub->signaled));
 }
 
 bool mesh_arm(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
-    return !mesh->unreported && !any_news(mesh) && !any_rung(mesh->hub);
+    return !mesh->unreported && !any_news(mesh) && !any_signaled(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)
@@ -502,10 +502,10 @@ void mesh_resume_for_news(struct mesh *mesh)
 
 void *mesh_next_resumed(struct mesh *hub)
 {
-    bool rung = hub->rung && atomic_load_explicit(hub->rung, memory_order_relaxed);
-    for (int i = 0; rung && i < hub->used_count; i++)
-        if (hub->used[i]->take_rung)
-            hub->used[i]->take_rung(hub);
+    bool signaled = hub->signaled && atomic_load_explicit(hub->signaled, memory_order_relaxed);
+    for (int i = 0; signaled && i < hub->used_count; i++)
+        if (hub->used[i]->take_signaled)
+            hub->used[i]->take_signaled(hub);
     struct mesh *mesh = hub->resumed;
     if (!mesh)
         return NULL;

@@ -39,7 +39,7 @@ struct mesh {
     struct mesh *next_resumed; /* in the list of the hub */
     struct mesh **slots;       /* of a hub: attached meshes, itself included */
     struct mesh *resumed;      /* of a hub: those that news have resumed */
-    atomic_uint *rung;         /* of a hub: not 0 while a peer has marked meshes with news; or NULL */
+    atomic_uint *signaled;     /* of a hub: not 0 while a peer has marked meshes with news; or NULL */
     int rank;
     int channels;
     struct peer *peers; /* ascending */

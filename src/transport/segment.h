@@ -11,16 +11,16 @@
 
 #define SEGMENT_ID_BYTES 16
 
-#define SEGMENT_RUNG_WORDS 16
+#define SEGMENT_SIGNAL_WORDS 16
 
 struct segment_memory {
     /* 1 while the rank does not poll the rings: the writer exchanges the word to 0 and sends a wake-up. */
     alignas(RING_LINE) atomic_uint sleeping;
     atomic_int core; /* where the rank last began to wait, from 1 on; 0: unknown */
     /* Process sets that have news for the rank, a bit each, by number modulo the bits; set before the bit in
-     * `any_rung` of the word that it lies in. */
-    alignas(RING_LINE) atomic_uint any_rung;
-    _Atomic uint64_t rung[SEGMENT_RUNG_WORDS];
+     * `any_signaled` of the word that it lies in. */
+    alignas(RING_LINE) atomic_uint any_signaled;
+    _Atomic uint64_t signaled[SEGMENT_SIGNAL_WORDS];
     alignas(RING_LINE) uint8_t id[SEGMENT_ID_BYTES];
 };
 

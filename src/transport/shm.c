@@ -20,7 +20,7 @@
 
 #define NAME_DIGITS 32 /* random */
 
-static_assert(SEGMENT_RUNG_WORDS * 64 == MESH_SLOTS, "a bit for each slot");
+static_assert(SEGMENT_SIGNAL_WORDS * 64 == MESH_SLOTS, "a bit for each slot");
 
 static struct shm_mesh *state_of(struct mesh *mesh)
 {
@@ -166,7 +166,7 @@ static hvd_code shm_open(struct peer *peer, int channel, int connection, void *s
     path_begin(&shm->path, own->path_rule);
     own->peers++;
     if (mesh->hub == mesh)
-        mesh->rung = &own->segment->memory->any_rung;
+        mesh->signaled = &own->segment->memory->any_signaled;
     return HVD_OK;
 }
 
@@ -217,12 +217,12 @@ static void shm_arm(struct mesh *mesh, bool armed)
 }
 
 /* A bit may stand for several meshes, or for one that was closed: what has no news is suspended again. */
-static void shm_take_rung(struct mesh *hub)
+static void shm_take_signaled(struct mesh *hub)
 {
     struct segment_memory *memory = state_of(hub)->segment->memory;
-    unsigned words = atomic_exchange(&memory->any_rung, 0);
-    for (unsigned word = 0; word < SEGMENT_RUNG_WORDS; word++) {
-        uint64_t bits = words >> word & 1 ? atomic_exchange(&memory->rung[word], 0) : 0;
+    unsigned words = atomic_exchange(&memory->any_signaled, 0);
+    for (unsigned word = 0; word < SEGMENT_SIGNAL_WORDS; word++) {
+        uint64_t bits = words >> word & 1 ? atomic_exchange(&memory->signaled[word], 0) : 0;
         for (; bits; bits &= bits - 1) {
             struct mesh *mesh = hub->slots[word * 64 + (unsigned)__builtin_ctzll(bits)];
             for (; mesh; mesh = mesh->next)
@@ -308,7 +308,7 @@ const struct transport transport_shm = {
     .attach = shm_attach,
     .poll = shm_poll,
     .arm = shm_arm,
-    .take_rung = shm_take_rung,
+    .take_signaled = shm_take_signaled,
     .holds_memory = shm_holds_memory,
     .return_memory = shm_return_memory,
     .process_state = shm_process_state,

@@ -85,8 +85,8 @@ static void ring_hub(const struct shm_peer *shm)
 {
     struct segment_memory *memory = shm->hub->segment->memory;
     unsigned bit = shm->peer->mesh->number % MESH_SLOTS;
-    atomic_fetch_or(&memory->rung[bit / 64], (uint64_t)1 << bit % 64);
-    atomic_fetch_or(&memory->any_rung, 1U << bit / 64);
+    atomic_fetch_or(&memory->signaled[bit / 64], (uint64_t)1 << bit % 64);
+    atomic_fetch_or(&memory->any_signaled, 1U << bit / 64);
     wake_if_sleeping(shm->hub);
 }
 /* ---- link_operations ---------------------------------------------------------------------------------- */

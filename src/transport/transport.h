@@ -123,7 +123,7 @@ struct transport {
     bool (*attach)(struct peer *peer); /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
     void (*poll)(struct peer *peer);   /* the descriptor that mesh_watch_peer watches is ready */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */
-    void (*take_rung)(struct mesh *hub);        /* resumes the meshes that hub->rung stands for */
+    void (*take_signaled)(struct mesh *hub);    /* resumes the meshes that hub->signaled stands for */
     /* See mesh_return_memory. */
     bool (*holds_memory)(const struct peer *peer);
     bool (*return_memory)(struct peer *peer);

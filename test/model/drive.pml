@@ -92,14 +92,14 @@ byte readable;     /* tcp: and the links know; a mask; under the lock */
 #ifdef IN_SET
 bool set_armed;     /* shm: segment->memory->sleeping of the set's mesh */
 bool set_suspended; /* under the lock */
-bool rung;          /* the bit of the set, and of its word, in the hub's segment */
-bool any_rung;
+bool signaled;          /* the bit of the set, and of its word, in the hub's segment */
+bool any_signaled;
 byte bits; /* under the lock: the ones that were taken */
 #else
 #define IN_SET        0
 #define set_armed     false
 #define set_suspended false
-#define any_rung      false
+#define any_signaled      false
 #define NO_SET
 #endif
 byte sleeps_on[THREADS] = NOTHING; /* the futex word of each sleeping thread */
@@ -124,7 +124,7 @@ byte answered; /* messages; a mask */
 #define bell_rings   (event || doorbell)
 #define kernel_news  doorbell
 #endif
-#define any_news     ((all_news & runs) || any_rung) /* |mesh_arm: !any_news(mesh) && !any_rung(mesh->hub)| */
+#define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !any_signaled(mesh->hub)| */
 
 /* Of every thread: the results of the functions below. */
 #define LOCALS                                                                                               \
@@ -171,7 +171,7 @@ inline wake_all(word) /* in a step */
 #ifdef NO_SET
 #define resume(news)      skip
 #define suspend_if_idle() skip
-#define take_rung()       skip
+#define take_signaled()       skip
 #else
 inline resume(for_it) /* in a step */
 {
@@ -197,15 +197,15 @@ inline suspend_if_idle()
     fi
 }
 
-inline take_rung()
+inline take_signaled()
 {
     if
-    :: atomic { any_rung ->   /* |mesh_next_resumed: atomic_load_explicit(hub->rung| */
-        any_rung = false };  /* |shm_take_rung: atomic_exchange(&memory->any_rung, 0)| */
+    :: atomic { any_signaled ->   /* |mesh_next_resumed: atomic_load_explicit(hub->signaled| */
+        any_signaled = false };  /* |shm_take_signaled: atomic_exchange(&memory->any_signaled, 0)| */
         d_step {
-            bits = rung;
-            rung = false;    /* |shm_take_rung: atomic_exchange(&memory->rung[word], 0)| */
-            resume(bits);    /* |shm_take_rung: mesh_resume_for_news(mesh)| */
+            bits = signaled;
+            signaled = false;    /* |shm_take_signaled: atomic_exchange(&memory->signaled[word], 0)| */
+            resume(bits);    /* |shm_take_signaled: mesh_resume_for_news(mesh)| */
             bits = 0
         }
     :: else
@@ -241,7 +241,7 @@ inline progress()
     :: looks -> looks = false; suspend_if_idle() /* |progress: progress_suspend(context, IDLE_TURNS)| */
     :: !looks
     fi;
-    take_rung(); /* |progress: mesh_next_resumed(context->world->mesh)| */
+    take_signaled(); /* |progress: mesh_next_resumed(context->world->mesh)| */
 #endif
     d_step {
         assert(holders == 1);
@@ -603,8 +603,8 @@ inline publish(what)
     :: what & IN_SET ->
         if
         :: atomic { set_armed -> set_armed = false }; /* |wake_if_sleeping: ring_hub(shm)| */
-            rung = true;        /* |ring_hub: atomic_fetch_or(&memory->rung[bit / 64]| */
-            any_rung = true;    /* |ring_hub: atomic_fetch_or(&memory->any_rung| */
+            signaled = true;        /* |ring_hub: atomic_fetch_or(&memory->signaled[bit / 64]| */
+            any_signaled = true;    /* |ring_hub: atomic_fetch_or(&memory->any_signaled| */
             wake_if_sleeping()  /* |ring_hub: wake_if_sleeping(shm->hub)| */
         :: else
         fi
