@@ -40,7 +40,7 @@ typedef enum hvd_code {
     HVD_IN_PROGRESS = 1,      /* not done yet; only from hvd_wait, hvd_test */
     HVD_INVALID_ARGUMENT = 2, /* this rank's own mistake; nothing was sent */
     HVD_DUPLICATE_NAME = 3,   /* an operation of this name is still in flight on this rank */
-    HVD_MISMATCH = 4,         /* the ranks asked for different things under one name; the job can go on */
+    HVD_MISMATCH = 4,         /* the ranks submitted different requests under one name; the job can go on */
     HVD_PEER_LOST = 5,        /* a rank died or became unreachable; the context is finished */
     HVD_SHUT_DOWN = 6,        /* a rank left the job; the context is finished */
     HVD_OUT_OF_MEMORY = 7,
@@ -189,11 +189,11 @@ HVD_API hvd_code hvd_config_set(hvd_config *config, const char *key, const char 
 /* Takes every HOROVOD_* variable that is set. */
 HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status);
 
-/* hvd_init, hvd_process_set_add and hvd_process_set_remove ask about ten times a second while they wait for
- * others, from their caller's thread; not 0: they give up with HVD_INTERRUPTED. NULL: never. A rank that gave
- * up hvd_init and its peers must open the job under a new name. One that gave up a process set has asked for
- * it nevertheless: its peers may go on, and wait for it where its part was still needed. `argument` has to
- * live as long as the context. */
+/* hvd_init, hvd_process_set_add and hvd_process_set_remove call this about ten times a second while they wait
+ * for others, from their caller's thread; not 0: they give up with HVD_INTERRUPTED. NULL: never. A rank that
+ * gave up hvd_init and its peers must open the job under a new name. One that gave up a process set has asked
+ * for it nevertheless: its peers may go on, and wait for it where its part was still needed. `argument` has
+ * to live as long as the context. */
 typedef int (*hvd_interrupt_fn)(void *argument);
 HVD_API void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument);
 

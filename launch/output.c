@@ -40,7 +40,7 @@ void sink_open(struct sink *sink, uv_loop_t *loop, int file)
     sink->polled = uv_poll_init(loop, &sink->room, sink->file) == 0;
     sink->room.data = sink;
     if (!sink->owned)
-        fcntl(file, F_SETFL, flags); /* libuv has made it non-blocking for all who share it */
+        fcntl(file, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
 void sink_free(struct sink *sink)

@@ -15,7 +15,7 @@ struct sink {
     int file;
     bool owned;  /* the file is a second opening of the one that was given */
     bool polled; /* it can be full; else it is a regular file */
-    bool colour; /* a terminal that wants it */
+    bool colour; /* a terminal with colours */
     int error;   /* errno of the write that failed; text is dropped from then on */
     struct wire_writer waiting;
 };

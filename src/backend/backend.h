@@ -1,7 +1,7 @@
 /* backend.h - what takes whole collectives of a process set: the engine's own executor (the row `host`), MPI,
  * NCCL. A row is a constant of this type in a file of its own, and a line in backends.def.
  *
- * Choice. The root of a process set asks its rows in order whether they support a batch. The first that does
+ * Choice. The root of a process set tries its rows in order for a batch. The first that supports it
  * is the choice, which travels in the decision (base/choice.h); every member starts the batch in that row, in
  * the order of decisions.
  *
@@ -10,28 +10,28 @@
  * `start` and `progress` MUST NOT block; a library that does gets a thread of the row's own. `close` and
  * `abort` may wait for such a thread, not for other ranks.
  *
- * Sleep. What `progress` returns says whether the engine's threads may sleep:
+ * Sleep. What `progress` returns decides whether the engine's threads may sleep:
  *  - BACKEND_PENDING: a link of the communicator or the row's descriptor becomes readable when there is
- *    something to do. The descriptor is polled from open to close, so no wake-up is lost before anybody
- *    sleeps. It MUST become readable before `progress` can see the end of a collective, and the `progress`
- *    that sees it MUST clear it: one left readable keeps the progress thread awake for ever.
+ *    something to do. The descriptor is polled from open to close, so no wake-up is lost before a
+ *    thread sleeps. It MUST become readable before `progress` can see the end of a collective, and the
+ * `progress` that sees it MUST clear it: one left readable keeps the progress thread awake for ever.
  *  - BACKEND_POLL: nothing announces the end. `progress` is called every BACKEND_POLL_PERIOD, or more often.
  *
  * End. A row calls `done` of each collective once, from `progress` or `abort`, never from `start`. A status
  * other than HVD_OK ends the job with that text on all ranks: the other members wait in a collective that
- * will never complete. A row that can find out that peers are gone or silent does so itself, within the time
- * limits of the settings; the engine knows only that a connection of its own broke, and aborts.
+ * will never complete. A row that can detect lost or stopped peers does so itself, within the time
+ * limits of the settings; the engine sees only the loss of a connection of its own, and aborts.
  * `abort` ends all collectives of the row before it returns. Nothing may touch their tensors afterwards:
- * where the library can't be made to let go, it worked on copies, which are leaked.
+ * where the library can't be cancelled, it worked on copies, which are leaked.
  *
  * Order. Collectives of one process set start in the order of its decisions; one that is `apart` (its memory
  * overlaps that of another) has all rows to itself, and requests of different sets that overlap in memory
  * never run at the same time. Otherwise sets have independent orders, so ranks may start a collective of set
  * A and one of set B in different orders. Libraries whose collectives occupy a device or a thread until all
- * members have come (NCCL, blocking MPI) deadlock then. Such a row says `one_order`. All its collectives need
+ * members have come (NCCL, blocking MPI) deadlock then. Such a row sets `one_order`. All its collectives need
  * one order over all process sets, and the one sequence that every rank sees is that of the decisions of set
  * 0. Until other sets take their turn from that sequence, a row of one_order opens for set 0 only; the other
- * sets are asked for their next row. */
+ * sets use their next row. */
 #ifndef HVD_BACKEND_BACKEND_H
 #define HVD_BACKEND_BACKEND_H
 
@@ -61,7 +61,7 @@ struct backend_opening {
     const struct interrupt *interrupt; /* NULL: none */
 };
 
-/* A batch, as far as the root knows it. */
+/* A batch, as the root sees it. */
 struct backend_query {
     hvd_operation operation;
     hvd_reduction reduction;
@@ -75,7 +75,7 @@ enum backend_progress {
     BACKEND_DONE,    /* no collective is under way */
     BACKEND_READY,   /* can go on at once: call again before sleeping */
     BACKEND_PENDING, /* waits for a link or the descriptor */
-    BACKEND_POLL     /* has to be asked again */
+    BACKEND_POLL     /* has to be polled */
 };
 
 struct backend {
@@ -112,7 +112,7 @@ extern const struct backend *const backend_table[];
 extern const struct backend backend_host;
 
 /* A key for the rendezvous that no other row, process set or life of the job uses; `what`: the row's name and
- * what it says. `key` has room for RENDEZVOUS_KEY_LIMIT bytes. */
+ * the kind of value. `key` has room for RENDEZVOUS_KEY_LIMIT bytes. */
 void backend_key(const struct backend_opening *opening, const char *what, char *key);
 
 #endif

@@ -37,7 +37,7 @@ struct interrupt { /* zeroed: never */
     void *argument;
 };
 
-static inline bool interrupt_asked(const struct interrupt *interrupt)
+static inline bool interrupt_is_set(const struct interrupt *interrupt)
 {
     return interrupt && interrupt->ask && interrupt->ask(interrupt->argument);
 }

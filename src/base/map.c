@@ -18,7 +18,8 @@ static uint64_t mix(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
-/* Of eight bytes at a time. Names come from the user's own program: nobody chooses them so that they collide.
+/* Of eight bytes at a time. Names come from the user's own program: no attacker chooses them so that they
+ * collide.
  */
 static uint32_t hash_of(const void *key, size_t length)
 {

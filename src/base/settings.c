@@ -137,7 +137,7 @@ hvd_code settings_init(struct settings *settings, hvd_status *status)
             return code;
         }
     }
-    /* Nobody has given the defaults, though they went the same way. */
+    /* Defaults are not given values, though they went the same way. */
     memset(settings->given, 0, sizeof settings->given);
     return HVD_OK;
 }

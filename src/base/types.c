@@ -95,7 +95,7 @@ const char *hvd_operation_name(hvd_operation operation)
     return operation_known((int)operation) ? operation_table[operation].name : "unknown";
 }
 
-/* ---- which type knows which reduction --------------------------------------------------------------- */
+/* ---- which type has which reduction --------------------------------------------------------------- */
 
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype)
 {

@@ -16,7 +16,7 @@ enum shape_rule { SHAPE_same_shape, SHAPE_divided, SHAPE_same_rows, SHAPE_no_ten
 enum result { RESULT_nothing, RESULT_same, RESULT_joined, RESULT_part, RESULT_exchanged };
 enum argument { ARGUMENT_nothing, ARGUMENT_root, ARGUMENT_splits, ARGUMENT_members, ARGUMENT_set };
 enum batching { BATCHING_fuse, BATCHING_alone };
-enum absence { ABSENCE_always, ABSENCE_asked, ABSENCE_never };
+enum absence { ABSENCE_always, ABSENCE_join_all, ABSENCE_never };
 
 struct operation {
     const char *name;

@@ -64,7 +64,7 @@ PyObject *operation_in_flight(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
 {
-    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* without a text that nobody reads */
+    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* without a text */
         return hvd_test(handle, status);
     if (blocking_begin()) {
         hvd_code code = hvd_wait(handle, WAIT_SLICE, status);
@@ -213,7 +213,7 @@ static PyObject *handle_done(PyObject *self, PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(hvd_test(((Handle *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
-/* With the exception that it may raise printed, as there is nobody to catch it. */
+/* With the exception that it may raise printed, as no caller could catch it. */
 static void call_back(PyObject *function, PyObject *handle)
 {
     PyObject *answer = PyObject_CallFunctionObjArgs(function, handle, NULL);

@@ -18,7 +18,7 @@ PyObject *operation_run(PyObject *module, PyObject *const *arguments, Py_ssize_t
 /* Waits until all Handles of a sequence are over; then raises the first one's failure, or returns None. */
 PyObject *operation_wait_all(PyObject *module, PyObject *operations);
 
-/* (address, bytes): what the status says of an operation in flight on them, or None. */
+/* (address, bytes): the status text of an operation in flight on them, or None. */
 PyObject *operation_in_flight(PyObject *module, PyObject *arguments);
 
 #endif

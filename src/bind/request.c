@@ -168,7 +168,7 @@ static PyObject *make_request(PyObject *const *values)
     return (PyObject *)self;
 }
 
-/* What was described last, as programs mostly ask for the same again, with the very same objects. */
+/* What was described last, as programs mostly submit the same again, with the very same objects. */
 static struct {
     PyObject *values[PARAMETERS_MOST], *request;
 } last;
@@ -271,7 +271,7 @@ static int read_splits(struct held_tensors *held, PyObject *sequence)
 static int check_splits(hvd_context *context, const hvd_request *request, const struct held_tensors *held)
 {
     int32_t size = held->splits ? hvd_process_set_ranks(context, request->process_set, NULL, 0) : -1;
-    if (size < 0 || held->split_count == size) /* the engine says that there is no such set */
+    if (size < 0 || held->split_count == size) /* the engine refuses it: there is no such set */
         return 0;
     PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each",
                  held->split_count, (int)size);

@@ -1,4 +1,4 @@
-/* request.h - what Python asks as an hvd_request, and the tensors that must stay until it is done. */
+/* request.h - a Python call as an hvd_request, and the tensors that must stay until it is done. */
 #ifndef HVD_BIND_REQUEST_H
 #define HVD_BIND_REQUEST_H
 

@@ -91,7 +91,7 @@ static void delete_versioned(DLManagedTensorVersioned *managed)
     free(managed);
 }
 
-/* A consumer renames the capsule; one that nobody consumed gives its reference back here. */
+/* A consumer renames the capsule; one that was not consumed gives its reference back here. */
 static void destroy_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor"))
@@ -143,7 +143,7 @@ static PyObject *result_dlpack(PyObject *self, PyObject *Py_UNUSED(arguments), P
         if (PyErr_Occurred())
             return NULL;
     }
-    /* Consumers older than DLPack 1.0 do not ask, and know the legacy struct only. */
+    /* Consumers older than DLPack 1.0 pass no version, and take the legacy struct only. */
     return major >= 1 ? make_versioned(self) : make_legacy(self);
 }
 

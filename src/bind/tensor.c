@@ -27,7 +27,7 @@ int tensor_init_module(void)
     return named && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
-/* ---- saying no ------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------------- */
 
 static int refuse(PyObject *object, const struct tensor_role *role, const char *why)
 {
@@ -38,7 +38,7 @@ static int refuse(PyObject *object, const struct tensor_role *role, const char *
     return -1;
 }
 
-/* The framework has set an exception that knows neither the operation nor us: its text goes into ours. */
+/* The framework has set an exception that names neither the operation nor us: its text goes into ours. */
 static int refuse_with_cause(PyObject *object, const struct tensor_role *role)
 {
     PyObject *type, *value, *traceback;

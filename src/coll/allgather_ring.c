@@ -27,7 +27,7 @@ struct lengths {
     struct vector output; /* the collective's own, put aside */
     uint64_t *bytes;      /* how long a block is */
     uint64_t *offsets;    /* where in the output it lies */
-    uint64_t rows[];      /* what the ranks say */
+    uint64_t rows[];      /* of all ranks */
 };
 
 static hvd_code lengths_begin(struct collective *collective, hvd_status *status)

@@ -89,7 +89,7 @@ static inline struct collective *collective_queue_pop(struct collective_queue *q
 struct algorithm {
     const char *name;
     hvd_operation operation;
-    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are asked in order. NULL:
+    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are tried in order. NULL:
      * always. */
     bool (*fits)(uint64_t bytes, int size, uint64_t latency_threshold);
     /* See algorithm_plan. *more is false before; reductions have two ranks at least. */

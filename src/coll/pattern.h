@@ -1,10 +1,10 @@
-/* pattern.h - who talks to whom about which block, as arithmetic: no link, no memory, no state.
+/* pattern.h - which rank sends which block to which peer, as arithmetic: no link, no memory, no state.
  *
  * Rings go host by host, so that each host has one link in and one out; the neighbours are those of the place
  * (base/topology.h). All else stays on one graph: rank +- 2^k modulo size. Recursive doubling with folding,
  * binomial trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) + 2
  * links at most. Few ranks have a link for every pair, which costs two more at most: alltoall's blocks then
- * pass through nobody. */
+ * pass through no other rank. */
 #ifndef HVD_COLL_PATTERN_H
 #define HVD_COLL_PATTERN_H
 

@@ -88,7 +88,7 @@ hvd_code staging_begin(struct collective *collective, hvd_status *status)
 
 /* ---- copies ------------------------------------------------------------------------------------------- */
 
-/* From `from` to `to`, but not what has no address: nobody wants it. */
+/* From `from` to `to`, but not what has no address, which is not needed. */
 static hvd_code copy_start(const struct collective *collective, const struct vector *to,
                            const struct vector *from, hvd_status *status)
 {

@@ -12,7 +12,7 @@
  * (collective->memory is NULL). */
 hvd_code staging_begin(struct collective *collective, hvd_status *status);
 
-/* Moves the input on; HVD_IN_PROGRESS: ask again, HVD_OK: the steps may run. Fine without staging. */
+/* Moves the input on; HVD_IN_PROGRESS: call again; HVD_OK: the steps may run. Fine without staging. */
 hvd_code staging_take_input(struct collective *collective, hvd_status *status);
 
 /* After the last step: moves the output on; HVD_OK: it lies in the tensors. */

@@ -128,7 +128,7 @@ static bool is_shut_down(struct coordinator *c, int lost)
 
 void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
 {
-    /* Below 0: no peer is lost, this rank itself gives up. */
+    /* Below 0: no peer is lost, the fault is this rank's own. */
     int lost = lost_rank < 0 ? -1 : place_of(&c->config, lost_rank);
     if (lost < 0 || !is_shut_down(c, lost))
         fail(c, lost, cause);

@@ -82,7 +82,7 @@ struct coordinator_config {
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
     int64_t stall_time;        /* ns after which a waiting name is reported as stalled; 0: never */
-    int64_t stall_shutdown_time; /* ns after which the root gives up; 0: never */
+    int64_t stall_shutdown_time; /* ns after which the root ends the job; 0: never */
     bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
 };

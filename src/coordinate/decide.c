@@ -387,8 +387,8 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
     struct agreement *agreement = c->table.recent.tail;
     while (excess && agreement) {
         struct agreement *newer = agreement->previous;
-        /* Nobody has asked in the present round, as far as is known here; who did meanwhile is read by the
-         * retired id. */
+        /* No rank has submitted it in the present round, as far as is known here; a submission meanwhile is
+         * read by the retired id. */
         if (!agreement->entry->round) {
             uint64_t number;
             decision_put_evict(&c->out, agreement->id);

@@ -166,7 +166,7 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
     const struct signature_summary *summary = &entry->round->common->summary;
     enum absence absence = operation_table[summary->operation].absence;
     if (!entry->round->partial || absence == ABSENCE_always ||
-        (absence == ABSENCE_asked && c->config.join_all && !entry->round->rootless))
+        (absence == ABSENCE_join_all && c->config.join_all && !entry->round->rootless))
         return true;
     char ranks[256], always[64], unless[160];
     joined_text(c, ranks, sizeof ranks);

@@ -206,7 +206,7 @@ void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
 /* ---- stall.c: names that some ranks have submitted and others have not --------------------------------- */
 
 /* Looks for names that have waited too long: reports them to the parent, at the root to the owner; after
- * stall_shutdown_time the root gives up. Does nothing before stall_next. */
+ * stall_shutdown_time the root ends the job. Does nothing before stall_next. */
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t stall_next(const struct coordinator *c);
 

@@ -1,6 +1,6 @@
-/* tree.h - who reports to whom: the ranks of a host to its leader, the leaders of the hosts along a tree of
- * the given fan-out to rank 0. Members are numbered by place (base/topology.h), so that every subtree is a
- * run of consecutive numbers, named by its ends, wherever the ranks of a host are. Pure arithmetic. */
+/* tree.h - which rank reports to which: the ranks of a host to its leader, the leaders of the hosts along a
+ * tree of the given fan-out to rank 0. Members are numbered by place (base/topology.h), so that every subtree
+ * is a run of consecutive numbers, named by its ends, wherever the ranks of a host are. Pure arithmetic. */
 #ifndef HVD_COORDINATE_TREE_H
 #define HVD_COORDINATE_TREE_H
 

@@ -39,7 +39,7 @@ struct comm {
     int64_t shrink_at;          /* when it returns memory, if it is still suspended then */
     bool shrinks;               /* it is in the context's `shrinking` */
     bool decides;               /* the present flush has decided something */
-    int64_t next_flush;         /* clock time at which the coordinator wants one without inputs */
+    int64_t next_flush;         /* clock time at which the coordinator needs one without inputs */
     hvd_code health;            /* of the coordinator, as far as it was acted on */
     bool closed;                /* no member needs this rank any more */
     struct hvd_handle *remover; /* the request that ends the set */
@@ -87,7 +87,7 @@ void comm_end(struct comm *comm, const hvd_status *cause);
 /* Sends what waits on the edges; true when any byte moved. */
 bool comm_flush(struct comm *comm);
 
-/* Whether all that was said has left this process. */
+/* Whether all messages have left this process. */
 bool comm_is_flushed(const struct comm *comm);
 
 /* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */

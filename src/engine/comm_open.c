@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- who is connected to whom ---------------------------------------------------------------------- */
+/* ---- which ranks are connected ---------------------------------------------------------------------- */
 
 /* Those that algorithms talk to, and the neighbours in the tree: ranks of the job, ascending, each once. NULL
  * when memory is out. */
@@ -68,7 +68,7 @@ static hvd_code connect_to_rendezvous(struct mesh_config *config, hvd_status *st
                               &config->rendezvous, status);
 }
 
-/* Without a descriptor for it: the spare one serves to say so to the other members, who would wait. */
+/* Without a descriptor for it: the spare one serves to report that to the other members, which would wait. */
 static void report_failure(struct comm *comm, struct mesh_config *config, const hvd_status *cause)
 {
     hvd_status unused;

@@ -32,16 +32,16 @@ struct hvd_context {
 
     struct counters counters;
     struct timeline
-        *timeline; /* NULL: not asked for, or another rank's; constant once a thread makes progress */
+        *timeline; /* NULL: not enabled, or another rank's; constant once a thread makes progress */
 
-    struct tuning *tuning; /* NULL: not asked for, over, or another rank's; under the lock */
+    struct tuning *tuning; /* NULL: not enabled, over, or another rank's; under the lock */
 
     uint32_t generation; /* of the job's name: how often this rank had joined it before */
 
     struct comm *world;           /* all ranks; the first in the list of communicators */
     _Atomic(struct comm *) added; /* process sets not yet in the list of communicators */
     struct comm *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
-    atomic_int spare;             /* a descriptor to give up, to say that there are no more; or -1 */
+    atomic_int spare; /* a descriptor in reserve, closed to report that there are no more; or -1 */
     struct sets sets;
     int last_set; /* the highest id given out; under the lock */
 
@@ -56,14 +56,14 @@ struct hvd_context {
     struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
     struct hvd_handle *released; /* held back for one that does so no more */
     struct hvd_handle *joins;    /* held back for requests of this rank that still are */
-    int64_t next_heartbeat;      /* at peers that keep silent; 0: this rank does not wait; under the lock */
+    int64_t next_heartbeat;      /* when peers are checked next; 0: this rank does not wait; under the lock */
     unsigned turns;              /* of progress, to look at the kernel only now and then */
     int64_t caller_spin;         /* ns of polling before yielding */
     int same_core_waits;         /* under the lock: see drive.c */
 
     atomic_bool leaving; /* hvd_shutdown was called */
-    bool leave_said;     /* and the coordinator knows; under the lock */
-    atomic_uint closed;  /* nobody needs this rank any more; a futex word */
+    bool leave_said;     /* to the coordinator; under the lock */
+    atomic_uint closed;  /* no rank needs this one any more; a futex word */
     hvd_status fault;    /* code not HVD_OK: what a callback found; under the lock */
     atomic_bool failed;  /* `failure` is valid */
     hvd_status failure;  /* why nothing runs any more; written once, before `failed` */

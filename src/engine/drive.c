@@ -220,7 +220,8 @@ void drive_notify(struct hvd_context *context)
     wake_lock_waiter(context);
 }
 
-/* Makes progress until the word has its value, or it is time to sleep or to give up; releases the lock. */
+/* Makes progress until the word has its value, or it is time to sleep, or the deadline passes; releases the
+ * lock. */
 static void progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
                                int64_t deadline, int64_t *idle_since)
 {

@@ -14,7 +14,7 @@ struct edge {
     int peer;
     struct link *link;
     bool deaf;                  /* nothing more comes */
-    bool mute;                  /* nothing more goes; what the peer said before may still come */
+    bool mute;                  /* nothing more goes; what the peer sent before may still come */
     bool alive;                 /* bytes came since the last check, which clears it (heartbeat.c) */
     unsigned missed_heartbeats; /* since then */
     struct wire_writer out;     /* not yet taken by the link from `sent` on */
@@ -30,7 +30,7 @@ void edge_fini(struct edge *edge);
 /* Whole or, when memory is out, not at all: see edge_starved. */
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 
-/* Makes a peer that lives say something. */
+/* Makes the engine of a living peer answer. */
 void edge_ping(struct edge *edge);
 
 /* Gives the link as much as it takes; true when any byte moved. */

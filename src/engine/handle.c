@@ -260,7 +260,7 @@ static void free_results(struct hvd_handle *handle)
     free(handle->results);
 }
 
-/* For the outcome of an operation when there is no memory left to say it in. */
+/* For the outcome of an operation when there is no memory left for its text. */
 static hvd_status no_memory = {HVD_OUT_OF_MEMORY,
                                "the operation failed, and there is no memory to keep the reason"};
 

@@ -1,5 +1,5 @@
 /* heartbeat.c - see heartbeat.h. Time is counted in looks of this process: those that it misses because it
- * was stopped itself are nobody's silence. */
+ * was stopped itself do not count. */
 #include "engine/heartbeat.h"
 
 #include "base/clock.h"
@@ -26,7 +26,7 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool waits)
     if (!waits || !interval(context))
         context->next_heartbeat = 0;
     else if (!context->next_heartbeat) {
-        /* The wait begins: that peers said nothing before it is no silence. */
+        /* The wait begins: time before it does not count. */
         context->next_heartbeat = clock_now() + interval(context);
         for (struct comm *comm = context->world; comm; comm = comm->next_running)
             for (int i = 0; i < comm->edge_count; i++)

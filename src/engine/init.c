@@ -122,7 +122,7 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
-/* In this order: the log has its level before anything is said; HOROVOD_RANKS counts in ranks of the world,
+/* In this order: the log has its level before the first line; HOROVOD_RANKS counts in ranks of the world,
  * which have to make sense; rank, size and so the need of a secret are then the subset's. */
 static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {

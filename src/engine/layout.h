@@ -27,7 +27,7 @@ struct running_batch {
 struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size);
 void layout_free(struct running_batch *running);
 
-/* Fills the vectors in; the collective must know its operation, rank and size. */
+/* Fills the vectors in; the collective's operation, rank and size are set. */
 hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 
 /* The collective's `gathered`. */

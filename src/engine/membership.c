@@ -123,13 +123,13 @@ static hvd_code check_ranks(const struct hvd_context *context, const int *ranks,
     return HVD_OK;
 }
 
-/* Gives up when the context's interrupt says so; then the operation goes on without its caller. */
+/* Returns early when the context's interrupt is set; then the operation goes on without its caller. */
 static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
 {
     struct hvd_context *context = handle->context;
     while (!drive_until(context, &handle->state, HANDLE_DONE,
                         interrupt_slice(&context->interrupt, CLOCK_NEVER), NULL)) {
-        if (interrupt_asked(&context->interrupt))
+        if (interrupt_is_set(&context->interrupt))
             return status_set(status, HVD_INTERRUPTED,
                               "interrupted while waiting for the other ranks to add or remove a process set");
     }

@@ -21,7 +21,7 @@ void observe_ready(const struct comm *comm, const char *name, const struct signa
 void observe_deciding(const struct comm *comm);
 void observe_dispatched(const struct running_batch *running);
 void observe_phase(const struct collective *collective, int phase);
-/* Before anybody can learn that the handle is done. */
+/* Before the handle is seen to be done. */
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status);
 
 #endif

@@ -14,7 +14,7 @@
 #define RELEASE_LIMIT 32
 #define LOOK_LIMIT    64
 
-/* Local rank and size, cross rank and size; -1: the rank's environment does not say. */
+/* Local rank and size, cross rank and size; -1: not in the rank's environment. */
 enum { NUMBERS = 4 };
 static const char *const number_names[NUMBERS] = {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
                                                   "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
@@ -133,7 +133,7 @@ static hvd_code report_missing(const struct exchange *exchange, const struct ran
                       exchange->settings->start_timeout_seconds, (long long)exchange->settings->rank);
 }
 
-/* Among the first ranks only, so that a thousand that give up don't fetch a million claims: rank 0 looks at
+/* Among the first ranks only, so that a thousand that time out don't fetch a million claims: rank 0 looks at
  * all. */
 static hvd_code look_for_missing(const struct exchange *exchange, hvd_status *status)
 {
@@ -219,7 +219,7 @@ static hvd_code make_table(struct claim *claims, int size, struct topology *topo
     return code;
 }
 
-/* What the starter of a rank has said of its place has to be true. */
+/* Local and cross numbers that were given must agree with the table. */
 static hvd_code check_numbers(const struct topology *topology, const struct claim *claims, hvd_status *status)
 {
     for (int rank = 0; rank < topology->size; rank++) {
@@ -348,7 +348,7 @@ static hvd_code lead(const struct exchange *exchange, const struct claim *own, s
         problem.code = HVD_OK;
         return verdict_publish(exchange, topology, &problem, status);
     }
-    /* Of an interrupted rank the others know by its absence. */
+    /* The others see an interrupted rank by its absence. */
     if (code != HVD_INTERRUPTED)
         verdict_publish(exchange, topology, &problem, &unused);
     return status_copy(status, &problem);

@@ -183,7 +183,7 @@ static void check_losses(struct comm *comm)
     hvd_status cause;
     int peer;
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
-        /* What the peer, or others, said before the end comes first: SHUTDOWN_ACK, or the true cause. */
+        /* What the peer, or others, sent before the end comes first: SHUTDOWN_ACK, or the true cause. */
         comm_progress(comm);
         progress_fail(comm, peer, &cause);
     }

@@ -11,7 +11,7 @@ bool progress(struct hvd_context *context);
 void progress_resume(struct hvd_context *context);
 
 /* A communicator found this cause; unless its set is past caring, it ends everything. The first one wins.
- * `lost_rank`, of the job: who is to blame; -1: nobody. */
+ * `lost_rank`, of the job: the lost one; -1: none. */
 void progress_fail(struct comm *comm, int lost_rank, const hvd_status *cause);
 
 /* Notes a cause for progress_fail at the end of this turn; for callbacks out of the executor or a

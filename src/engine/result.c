@@ -111,7 +111,7 @@ struct record {
 };
 
 static struct record *records;
-static atomic_int record_count; /* who has none needs no lock */
+static atomic_int record_count; /* while there are none, no lock is taken */
 
 static void *allocate_on_device(const struct memory_ops *memory, int32_t device_id, const int64_t *shape,
                                 int ndim, size_t bytes, const int64_t **kept_shape)

@@ -6,7 +6,7 @@
 #include "coordinate/request.h"
 #include "engine/comm.h"
 
-/* A handle of the engine's own that asks for what was agreed on: with the reduction's identity as data, on
+/* A handle of the engine's own for the request that was agreed on: with the reduction's identity as data, on
  * the type of device that was agreed on, no rows to gather, and memory for what comes and is thrown away. */
 hvd_code stand_in_create(struct comm *comm, const struct member *member, struct hvd_handle **handle,
                          hvd_status *status);

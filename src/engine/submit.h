@@ -4,7 +4,7 @@
 
 #include "horovod.h"
 
-/* As hvd_submit, which refuses what only the engine may ask for. */
+/* As hvd_submit, which refuses what only the engine may submit. */
 hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status);
 
 #endif

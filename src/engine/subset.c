@@ -65,7 +65,7 @@ static hvd_code read_ranks(struct subset *subset, hvd_status *status)
     return code;
 }
 
-/* What the launcher said of its place on the host holds for the launcher's world. */
+/* The launcher's numbers of its place on the host hold for the launcher's world. */
 static void put_place(const struct subset *subset, struct settings *settings)
 {
     settings->rank = subset->own;

@@ -6,7 +6,7 @@
 
 #include "engine/layout.h"
 
-/* When the settings ask for it. Before any thread makes progress, and when none does any more. */
+/* When the settings enable it. Before any thread makes progress, and when none does any more. */
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
 void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
 

@@ -34,7 +34,7 @@ static hvd_code wait_for_socket(const struct rendezvous_client *client, short ev
     do {
         if (socket_wait(client->fd, events, interrupt_slice(client->interrupt, deadline)))
             return HVD_OK;
-        if (interrupt_asked(client->interrupt))
+        if (interrupt_is_set(client->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %s", client->who);
     } while (clock_now() < deadline);
     return status_set(status, HVD_TIMED_OUT, "%s did not answer in time", client->who);
@@ -113,7 +113,7 @@ static hvd_code connect_until(struct rendezvous_client *client, const struct add
                 "%.400s, and the time to start is over (HOROVOD_START_TIMEOUT); is the launcher "
                 "alive, and may this host reach it?",
                 last.text);
-        if (interrupt_asked(client->interrupt))
+        if (interrupt_is_set(client->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted: %.400s", last.text);
         struct timespec pause = {0, RETRY_INTERVAL};
         nanosleep(&pause, NULL);

@@ -2,7 +2,7 @@
  * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used
  * for the rendezvous and for the links between ranks.
  *
- *   hello   initiator -> acceptor   the claim (who talks to whom about what), a nonce
+ *   hello   initiator -> acceptor   the claim (ranks, job, channel), a nonce
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
  *   proof   initiator -> acceptor   verdict, MAC("initiates" + hello + reply)
  *

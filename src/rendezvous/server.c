@@ -1,5 +1,5 @@
 /* server.c - the key-value store's server: one thread, which polls all connections. Unauthenticated ones are
- * bounded in number and time, so a flood or a silent one costs little. */
+ * bounded in number and time, so a flood or a stalled one costs little. */
 #include "base/atfork.h"
 #include "base/clock.h"
 #include "base/crypto.h"

@@ -21,7 +21,7 @@ struct arena_memory {
 struct arena {
     struct segment *segment;
     uint64_t serial;
-    bool inherited; /* in a child: what it writes nobody else sees */
+    bool inherited; /* in a child: its writes are not shared */
     struct atfork_handler watch;
     struct arena *next;
 };

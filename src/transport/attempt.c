@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* By which ranks of this mesh know each other. */
+/* What identifies a connection within this mesh. */
 static struct handshake_claim claim_of(const struct mesh_config *config, int row)
 {
     struct handshake_claim claim = {.role = HANDSHAKE_LINK + (unsigned)row,

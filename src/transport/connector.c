@@ -322,7 +322,7 @@ hvd_code connector_run(struct connector *connector, hvd_status *status)
     while (!code && !is_complete(connector->mesh)) {
         if (clock_now() >= connector->config->deadline)
             return HVD_TIMED_OUT;
-        if (interrupt_asked(connector->config->interrupt))
+        if (interrupt_is_set(connector->config->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted while connecting to the other ranks");
         code = take_turn(connector, status);
     }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEIGHBOURS = 256 }; /* on one host, whose cores are looked at */
+enum { NEIGHBOURS = 256 }; /* on one host, the cores of which are compared */
 
 #define NEWS_PER_CALL 64
 

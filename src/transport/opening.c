@@ -44,7 +44,7 @@ static hvd_code listen_and_publish(struct opening *opening, hvd_status *status)
     return code ? code : record_publish(config, mine, status);
 }
 
-/* ---- who is missing ----------------------------------------------------------------------------------- */
+/* ---- missing ranks ----------------------------------------------------------------------------------- */
 
 /* "rank 3 has", "ranks 3, 5 and 7 have"; `missing` is not empty. */
 static void ranks_text(const int *missing, int count, char *text, size_t capacity)
@@ -114,7 +114,7 @@ static hvd_code fetch_records(struct opening *opening, hvd_status *status)
     opening->records = calloc((size_t)count, sizeof *opening->records);
     if (!missing || !opening->records)
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    /* Once the time is over the rest is only looked at, to name all who are missing. */
+    /* Once the time is over the rest is only looked at, to name all missing ranks. */
     for (int i = 0; !code && i < count; i++) {
         code = take_record(opening, i, missing_count ? 0 : opening->config->deadline, status);
         if (code == HVD_TIMED_OUT) {

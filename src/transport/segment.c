@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define CONTROL_RING  ((size_t)16 << 10)
-#define SHORT_RING    ((size_t)1 << 20) /* beyond a second-level cache: what lies there is nobody else's */
+#define SHORT_RING    ((size_t)1 << 20) /* beyond a second-level cache: what lies there is this core's own */
 #define LEAST_RING    ((size_t)16 << 10)
 #define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
 #define OFFER_CHANNEL 16

@@ -54,7 +54,7 @@ static ssize_t tcp_send(struct link *link, const struct iovec *parts, int count)
     tcp->writable = false;
     if (errno == EAGAIN)
         return 0;
-    peer_lose(tcp->peer, errno); /* what it said before can still be read */
+    peer_lose(tcp->peer, errno); /* what it sent before can still be read */
     return -1;
 }
 
@@ -304,7 +304,7 @@ static bool tcp_attach(struct peer *peer)
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
-/* A close with unread bytes would reset the connection, and the peer might lose what was said last. */
+/* A close with unread bytes would reset the connection, and the peer might lose the last bytes. */
 static void close_link(struct tcp_link *tcp)
 {
     char unread[4096];

@@ -34,7 +34,7 @@ struct link_operations {
      * end. */
     ssize_t (*receive)(struct link *link, const struct iovec *parts, int count);
     /* Shows up to `limit` next bytes of the incoming message in place, aligned to 16 bytes at the message's
-     * start and contiguous (lent bytes: as the peer's tensor is); *data stays valid until consume. Asks for
+     * start and contiguous (lent bytes: as the peer's tensor is); *data stays valid until consume. `limit` is
      * no more than the message has left. */
     ssize_t (*view)(struct link *link, const void **data, size_t limit);
     /* Drops n viewed bytes. False: they had been changed meanwhile, and the link is broken. */
@@ -47,8 +47,8 @@ struct link_operations {
      * then.
      */
     void (*revoke)(struct link *link);
-    /* For the mesh: is there what want_read and want_write ask for? Called after the mesh was armed, so what
-     * comes later wakes it. */
+    /* For the mesh: is there what want_read and want_write stand for? Called after the mesh was armed, so
+     * what comes later wakes it. */
     bool (*news)(struct link *link);
     /* For the mesh: the descriptor that mesh_watch_link watches is ready (POLLER_READ, ...). */
     void (*ready)(struct link *link, unsigned what);
@@ -110,7 +110,8 @@ struct transport {
     /* So many peers are reachable. After an error no negotiation succeeds, and the next rows are used. */
     hvd_code (*prepare)(struct mesh *mesh, int peers, hvd_status *status);
     /* Over the authenticated connection; *state is NULL at first, and what this keeps. HVD_IN_PROGRESS: to
-     * be called again after `events`; HVD_UNSUPPORTED: it does not work, and the other end knows. */
+     * be called again after `events`; HVD_UNSUPPORTED: it does not work, and the other end has been informed.
+     */
     hvd_code (*negotiate)(struct peer *peer, int connection, void **state, hvd_status *status);
     short (*events)(const void *state);
     void (*discard)(void *state);

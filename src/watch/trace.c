@@ -85,7 +85,7 @@ struct tensor {
     enum state state;
     int64_t last;     /* time of its last element: none goes back */
     const char *next; /* of the early ranks */
-    int *early;       /* ranks that ask for it again while it runs */
+    int *early;       /* ranks that have submitted it again while it runs */
     int early_count, early_room;
     size_t key_length;
     char key[]; /* the process set, then the name */

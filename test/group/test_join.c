@@ -152,7 +152,7 @@ static void refused(struct member *member)
     float data[2] = {1, 2};
     hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), outputs[2];
     for (int i = 0; member->rank && i < OPERATION_NUMBERS; i++) {
-        if (!operation_known(i) || operation_table[i].absence != ABSENCE_asked)
+        if (!operation_known(i) || operation_table[i].absence != ABSENCE_join_all)
             continue;
         hvd_request request = request_of((hvd_operation)i, "x", &tensor);
         request.splits = operation_takes(request.operation, ARGUMENT_splits) ? (int64_t[]){1, 1, 0} : NULL;

@@ -78,7 +78,7 @@ static bool runs_without(const struct program *p, int name, int round, bool root
 {
     const struct operation *row = &operation_table[operation_of(p, name, round)];
     return row->absence == ABSENCE_always ||
-           (row->absence == ABSENCE_asked && p->join_all && (root_asks || row->argument != ARGUMENT_root));
+           (row->absence == ABSENCE_join_all && p->join_all && (root_asks || row->argument != ARGUMENT_root));
 }
 
 /* What must become of a name: all who ask for it have to ask for the same, and who does not has joined. */
