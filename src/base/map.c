@@ -18,20 +18,21 @@ static uint64_t mix(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
-/* Of eight bytes at a time. Names come from the user's own program: no attacker chooses them so that they
- * collide.
- */
+/* Of eight bytes at a time, the last of which may have been in the word before, too. Names come from the
+ * user's own program: no attacker chooses them so that they collide. */
 static uint32_t hash_of(const void *key, size_t length)
 {
-    const uint8_t *bytes = key;
-    uint64_t hash = length, word;
-    for (; length >= sizeof word; length -= sizeof word, bytes += sizeof word) {
+    const uint8_t *bytes = key, *end = bytes + length;
+    uint64_t hash = length, word = 0;
+    for (; end - bytes > (ptrdiff_t)sizeof word; bytes += sizeof word) {
         memcpy(&word, bytes, sizeof word);
         hash = mix(hash, word);
     }
-    word = 0;
-    for (size_t i = 0; i < length; i++)
-        word |= (uint64_t)bytes[i] << (8 * i);
+    if (length >= sizeof word)
+        memcpy(&word, end - sizeof word, sizeof word);
+    else
+        for (size_t i = 0; i < length; i++)
+            word |= (uint64_t)bytes[i] << (8 * i);
     /* Once more: names that differ in their last digits only would share the low bits, which choose the slot.
      */
     return (uint32_t)(mix(hash, word) * FACTOR >> 32);

@@ -41,6 +41,11 @@ enum {
 /* By hvd_operation; only numbers that operation_known knows. */
 extern const struct operation operation_table[];
 
+static inline const char *operation_name(hvd_operation operation)
+{
+    return operation_table[operation].name;
+}
+
 static inline bool operation_does(hvd_operation operation, hvd_reduction reduction)
 {
     return operation_table[operation].reductions >> reduction & 1;

@@ -20,7 +20,7 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
     if (!operation_known((int)request->operation))
         return status_set(status, HVD_INVALID_ARGUMENT, "there is no operation number %d",
                           (int)request->operation);
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     bool bare = operation_table[request->operation].shape == SHAPE_no_tensors;
     if (bare ? request->count != 0 : request->count < 1 || request->count > REQUEST_TENSOR_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s of %d tensors; it takes %s", text,
@@ -33,7 +33,7 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
 /* Of a process set: ascending, so that equal sets have equal bytes. */
 static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
 {
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     if (!request->ranks || request->rank_count < 1 || request->rank_count > REQUEST_RANK_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: a process set has 1 to %d ranks, not %d", text,
                           REQUEST_RANK_LIMIT, (int)request->rank_count);
@@ -48,7 +48,7 @@ static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
 /* What matters to some operations only. */
 static hvd_code check_details(const hvd_request *request, hvd_status *status)
 {
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     if (operation_makes_results(request->operation) && request->outputs)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: outputs must be NULL; the results come from hvd_output", text);
@@ -74,7 +74,7 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
 static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor, int index,
                             hvd_status *status)
 {
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     int least = operation_table[request->operation].shape != SHAPE_same_shape;
     if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
         return status_set(status, HVD_INVALID_ARGUMENT,
@@ -94,7 +94,7 @@ static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor
 static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tensor, int index,
                              hvd_status *status)
 {
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     if (!dtype_known((int)tensor->dtype))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has type number %d, which does not exist", text, index,
@@ -127,7 +127,7 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
         (extents && memcmp(input->shape, output->shape, extents) != 0))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: output %d differs from its input in type or shape",
-                          hvd_operation_name(request->operation), index);
+                          operation_name(request->operation), index);
     return HVD_OK;
 }
 

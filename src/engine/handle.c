@@ -21,7 +21,7 @@ struct handle_block {
 /* The length of the coordinator's name, which begins with the operation. */
 static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
-    const char *operation = hvd_operation_name(request->operation);
+    const char *operation = operation_name(request->operation);
     size_t prefix = strlen(operation) + 1 + (request->grouped ? sizeof GROUPED - 1 : 0);
     size_t limit = REQUEST_NAME_LIMIT - 1 - prefix;
     size_t own = request->name ? strnlen(request->name, limit + 1) : 0;
@@ -80,7 +80,7 @@ static hvd_code check_splits(const hvd_request *request, int size, hvd_status *s
 {
     if (!operation_takes(request->operation, ARGUMENT_splits))
         return HVD_OK;
-    const char *text = hvd_operation_name(request->operation);
+    const char *text = operation_name(request->operation);
     int64_t rows = request->inputs[0].shape[0], sum = 0;
     if (!request->splits && rows % size)
         return status_set(status, HVD_INVALID_ARGUMENT,
@@ -117,7 +117,7 @@ static void write_name(struct hvd_handle *handle, size_t length)
     char *text = handle->name;
     if (request->name) {
         text = stpcpy(text, request->grouped ? GROUPED : "");
-        text = stpcpy(stpcpy(text, hvd_operation_name(request->operation)), ".");
+        text = stpcpy(stpcpy(text, operation_name(request->operation)), ".");
         memcpy(text, request->name, (size_t)(handle->name + length - text));
         text = handle->name + length;
     }
@@ -170,7 +170,7 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
     *handle = opened;
     return opened ? code
                   : status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
-                               hvd_operation_name(request->operation));
+                               operation_name(request->operation));
 }
 
 /* The lock may be held by a thread that a forked child does not have; nor does the child submit. */
@@ -197,7 +197,7 @@ static hvd_code find_memory(const hvd_request *request, const struct memory_ops 
     return status_set(
         status, HVD_UNSUPPORTED,
         "%s: tensor 0 is on a device of type %d, which this process can't use; copy it to the CPU",
-        hvd_operation_name(request->operation), (int)type);
+        operation_name(request->operation), (int)type);
 }
 
 static hvd_code record_ready(struct hvd_handle *handle, hvd_status *status)
@@ -347,7 +347,7 @@ static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
 /* The thread that makes progress numbers what has no name, at any time before the end. */
 static const char *name_in_flight(const struct hvd_handle *handle)
 {
-    return handle->request.name ? handle->pending.name : hvd_operation_name(handle->request.operation);
+    return handle->request.name ? handle->pending.name : operation_name(handle->request.operation);
 }
 
 hvd_code hvd_test(hvd_handle *handle, hvd_status *status)

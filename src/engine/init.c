@@ -23,9 +23,9 @@
 /* How long shutdown waits for the others' part of the handshake; a frozen rank must not hold up all. */
 #define SHUTDOWN_SECONDS 30
 
-/* Some 150 requests in flight need no system call. Both are multiples of every page size. */
+/* Some 200 requests in flight need no system call. Both are multiples of every page size. */
 #define HANDLES      ((size_t)1 << 20)
-#define HANDLES_KEPT ((size_t)64 << 10)
+#define HANDLES_KEPT ((size_t)128 << 10)
 
 void context_retain(struct hvd_context *context)
 {

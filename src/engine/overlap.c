@@ -115,7 +115,8 @@ static const struct memory_range *find(const struct memory_range *tree, const st
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-static void fill(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor, bool written)
+static void insert_tensor(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor,
+                          bool written)
 {
     struct memory_range *range = &touched->ranges[touched->count];
     int64_t elements = shape_elements(tensor->shape, tensor->ndim, 1);
@@ -132,12 +133,18 @@ static void fill(struct overlaps *overlaps, struct touched *touched, const hvd_t
                                    .weight = overlaps->weight,
                                    .written = written};
     touched->count++;
+    insert(&overlaps->root, range);
 }
 
 static void insert_all(struct overlaps *overlaps, struct touched *touched)
 {
-    for (int i = 0; i < touched->count; i++)
-        insert(&overlaps->root, &touched->ranges[i]);
+    const hvd_request *request = touched->request;
+    bool in_place = !request->outputs && !operation_makes_results(request->operation);
+    for (int i = 0; i < request->count; i++) {
+        insert_tensor(overlaps, touched, &request->inputs[i], in_place);
+        if (request->outputs)
+            insert_tensor(overlaps, touched, &request->outputs[i], true);
+    }
 }
 
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
@@ -145,13 +152,8 @@ void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struc
 {
     touched->place = ++overlaps->entered;
     touched->process_set = request->process_set;
+    touched->request = request;
     touched->owner = owner;
-    bool in_place = !request->outputs && !operation_makes_results(request->operation);
-    for (int i = 0; i < request->count; i++) {
-        fill(overlaps, touched, &request->inputs[i], in_place);
-        if (request->outputs)
-            fill(overlaps, touched, &request->outputs[i], true);
-    }
     if (!overlaps->root && !overlaps->sole) {
         overlaps->sole = touched;
         return;

@@ -31,8 +31,9 @@ struct overlaps {
 /* What one operation touches. */
 struct touched {
     struct memory_range *ranges; /* the owner's, room for one per input and output */
-    int count;                   /* of those that have entered */
-    uint64_t place;              /* among all that entered */
+    int count;                   /* of those in the treap */
+    const hvd_request *request;
+    uint64_t place; /* among all that entered */
     int process_set;
     bool held; /* named, but not yet given to the coordinator: see progress.c */
     void *owner;
@@ -40,7 +41,7 @@ struct touched {
 
 void overlaps_init(struct overlaps *overlaps);
 
-/* From here on it counts. `touched`, of which `ranges` is set, stays put until it leaves. */
+/* From here on it counts. The request and `touched`, of which `ranges` is set, stay put until it leaves. */
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner);
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched); /* fine if it never entered */
