@@ -89,6 +89,8 @@ static int wait_until_over(hvd_handle *handle, hvd_status *status)
 static int wait_for(hvd_handle *handle)
 {
     hvd_status status;
+    if (hvd_test(handle, NULL) == HVD_OK) /* mostly, of many */
+        return 0;
     if (wait_until_over(handle, &status))
         return -1;
     if (status.code)
