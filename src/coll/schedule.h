@@ -3,8 +3,9 @@
  *
  * Steps with the same peer and direction happen in the order in which they were added, here and over all
  * schedules of a communicator; everything else may overlap. A step may be gated by an earlier one of the same
- * schedule: it then touches byte `offset + i` only after the gate has finished with its own byte at the same
- * place of the vector (both ranges must be equal), so a ring flows without being cut into chunks by hand.
+ * schedule: it then touches a byte of the vector only after the gate has finished with that byte and those
+ * before it, so a ring flows without being cut into chunks by hand. The ranges of the two may differ: bytes
+ * in front of the gate's range are open at once, those behind it when the gate is done.
  * Steps without a peer happen in the order in which they were added, too. */
 #ifndef HVD_COLL_SCHEDULE_H
 #define HVD_COLL_SCHEDULE_H

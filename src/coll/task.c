@@ -36,10 +36,20 @@ void run_begin(struct run *run, struct collective *collective)
     run->finishes = reduces && (collective->postscale != 1 || run->divisor != 1);
 }
 
+/* Bytes of the step up to the first that its gate has not finished. */
+static size_t gate_limit(const struct step *step, const struct task *gate)
+{
+    size_t finished = gate->step->offset + gate->done;
+    if (gate->done == gate->step->length || finished >= step->offset + step->length)
+        return step->length;
+    return finished > step->offset ? finished - step->offset : 0;
+}
+
 size_t task_open(const struct task *task)
 {
     const struct step *step = task->step;
-    size_t limit = step->gate == STEP_NO_GATE ? step->length : task->run->tasks[step->gate].done;
+    bool gated = step->gate != STEP_NO_GATE;
+    size_t limit = gated ? gate_limit(step, &task->run->tasks[step->gate]) : step->length;
     size_t open = limit - task->done;
     if (step->kind == STEP_COMPUTE)
         return limit < step->length ? open - open % CHUNK : open;

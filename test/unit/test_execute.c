@@ -196,3 +196,25 @@ TEST(test_open_elements)
     tasks[1].done = 4;
     assert_int_equal(task_open(&tasks[1]), 0);
 }
+
+/* The gate has [100, 200); of every other range what lies in front of its first unfinished byte is open. */
+TEST(test_gates_of_other_ranges)
+{
+    static const struct {
+        size_t offset, length, finished, open;
+    } cases[] = {
+        {100, 100, 0, 0},  {100, 100, 40, 40}, {120, 40, 0, 0},    {120, 40, 20, 0},    {120, 40, 50, 30},
+        {120, 40, 60, 40}, {120, 40, 99, 40},  {20, 60, 0, 60},    {80, 60, 0, 20},     {80, 60, 10, 30},
+        {80, 60, 100, 60}, {180, 60, 0, 0},    {180, 60, 99, 19},  {180, 60, 100, 60},  {200, 8, 99, 0},
+        {200, 8, 100, 8},  {80, 200, 0, 20},   {80, 200, 99, 119}, {80, 200, 100, 200}, {150, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct step gate = {.kind = STEP_RECEIVE, .gate = STEP_NO_GATE, .offset = 100, .length = 100};
+        struct step step = {.kind = STEP_SEND, .offset = cases[i].offset, .length = cases[i].length};
+        struct task tasks[2];
+        struct run run = {.tasks = tasks, .element = 1};
+        tasks[0] = (struct task){.run = &run, .step = &gate, .done = cases[i].finished};
+        tasks[1] = (struct task){.run = &run, .step = &step};
+        assert_int_equal(task_open(&tasks[1]), cases[i].open);
+    }
+}
