@@ -245,5 +245,5 @@ void parts_name(struct hvd_handle *part)
     if (part->part)
         snprintf(part->name, REQUEST_NAME_LIMIT, NAME_FORMAT, part->part + 1, whole->name);
     else if (!whole->request.name)
-        strcpy(whole->name, part->name);
+        memcpy(whole->name, part->name, strlen(part->name) + 1);
 }
