@@ -44,11 +44,11 @@ static int *list_peers(const struct comm *comm, const struct tree_node *tree, in
 
 /* ---- connecting ------------------------------------------------------------------------------------ */
 
-/* The job's settings under a name of the set's own, so that its connections never meet those of another. */
+/* The job's settings under a name of the set's own, for its keys at the rendezvous. */
 static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd_status *status)
 {
     const struct settings *job = &comm->context->settings;
-    hvd_code code = settings_copy(settings, job, status);
+    hvd_code code = comm->id ? settings_copy(settings, job, status) : HVD_OK;
     if (code || comm->id == 0)
         return code;
     size_t capacity = strlen(job->job) + 32;
@@ -232,7 +232,7 @@ static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct int
     struct mesh_config config = {.hub = comm->id ? comm->context->world->mesh : NULL,
                                  .number = (unsigned)comm->id,
                                  .owner = comm,
-                                 .settings = &settings,
+                                 .settings = comm->id ? &settings : &comm->context->settings,
                                  .channels = CHANNELS,
                                  .deadline = deadline,
                                  .interrupt = interrupt};

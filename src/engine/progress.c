@@ -271,7 +271,9 @@ bool progress(struct hvd_context *context)
 
 int64_t progress_deadline(const struct hvd_context *context)
 {
-    int64_t deadline = context->shrinking ? context->shrinking->shrink_at : CLOCK_NEVER;
+    int64_t deadline = mesh_deadline(context->world->mesh);
+    if (context->shrinking)
+        deadline = clock_earlier(deadline, context->shrinking->shrink_at);
     for (const struct comm *comm = context->world; comm; comm = comm->next_running)
         deadline = clock_earlier(deadline, comm_deadline(comm));
     return deadline;

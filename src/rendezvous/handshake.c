@@ -144,6 +144,7 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
     wire_put_u32(&writer, claim->from);
     wire_put_u32(&writer, claim->to);
     wire_put_u32(&writer, claim->channel);
+    wire_put_u32(&writer, claim->mesh);
     wire_put_raw(&writer, nonce, sizeof nonce);
     message_end(handshake, &writer, 0);
     remember(handshake, handshake->out, handshake->out_length);
@@ -181,6 +182,7 @@ static hvd_code read_hello(struct handshake *handshake, struct wire_reader *read
     claim.from = wire_get_u32(reader);
     claim.to = wire_get_u32(reader);
     claim.channel = wire_get_u32(reader);
+    claim.mesh = wire_get_u32(reader);
     wire_get_raw(reader, NONCE_BYTES);
     if (!wire_done(reader))
         return refused(handshake, "its first message is malformed", status);

@@ -2,7 +2,7 @@
  * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used
  * for the rendezvous and for the links between ranks.
  *
- *   hello   initiator -> acceptor   the claim (ranks, job, channel), a nonce
+ *   hello   initiator -> acceptor   the claim (ranks, job, mesh, channel), a nonce
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
  *   proof   initiator -> acceptor   verdict, MAC("initiates" + hello + reply)
  *
@@ -37,6 +37,7 @@ struct handshake_claim {
     uint32_t generation;
     uint32_t from, to; /* ranks */
     uint32_t channel;
+    uint32_t mesh; /* its number among those of the two ranks */
 };
 
 enum handshake_stage { HANDSHAKE_HELLO, HANDSHAKE_REPLY, HANDSHAKE_PROOF, HANDSHAKE_DONE };
@@ -53,8 +54,8 @@ struct handshake {
     size_t transcript_length;
 };
 
-/* `secret` is not copied. The acceptor's claim is what it expects; `from` and `channel` are learned, and
- * proven once the handshake is done. */
+/* `secret` is not copied. The acceptor's claim is what it expects; `from`, `channel` and `mesh` are
+ * learned, and proven once the handshake is done. */
 hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
                             const struct handshake_claim *claim, const char *who, hvd_status *status);
 void handshake_accept(struct handshake *handshake, const char *secret, const struct handshake_claim *expected,

@@ -1,7 +1,8 @@
-/* attempt.c - see attempt.h. The thread of mesh_open only. */
+/* attempt.c - see attempt.h. */
 #include "transport/attempt.h"
 
 #include "base/clock.h"
+#include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -9,13 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What identifies a connection within this mesh. */
-static struct handshake_claim claim_of(const struct mesh_config *config, int row)
+/* What identifies a connection to this rank. */
+static struct handshake_claim claim_of(const struct mesh *hub, int row)
 {
-    struct handshake_claim claim = {.role = HANDSHAKE_LINK + (unsigned)row,
-                                    .generation = config->generation,
-                                    .to = (uint32_t)config->settings->rank};
-    snprintf(claim.job, sizeof claim.job, "%s", config->settings->job);
+    struct handshake_claim claim = {
+        .role = HANDSHAKE_LINK + (unsigned)row, .generation = hub->generation, .to = (uint32_t)hub->rank};
+    snprintf(claim.job, sizeof claim.job, "%s", hub->settings->job);
     return claim;
 }
 
@@ -29,19 +29,19 @@ static struct attempt *allocate(struct mesh *mesh, int row, int fd)
     attempt->mesh = mesh;
     attempt->row = row;
     attempt->fd = fd;
+    attempt->poller = -1;
     attempt->since = clock_now();
     return attempt;
 }
 
-struct attempt *attempt_accept(struct mesh *mesh, const struct mesh_config *config, int row, int fd,
-                               const char *who)
+struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *who)
 {
-    struct handshake_claim expected = claim_of(config, row);
-    struct attempt *attempt = allocate(mesh, row, fd);
+    struct handshake_claim expected = claim_of(hub, row);
+    struct attempt *attempt = allocate(hub, row, fd);
     if (!attempt)
         return NULL;
     attempt->stage = ATTEMPT_SHAKING;
-    handshake_accept(&attempt->handshake, config->settings->secret, &expected, who);
+    handshake_accept(&attempt->handshake, hub->settings->secret, &expected, who);
     return attempt;
 }
 
@@ -60,6 +60,7 @@ void attempt_free(struct attempt *attempt)
 {
     if (!attempt)
         return;
+    attempt_unwatch(attempt);
     socket_close(&attempt->fd);
     if (attempt->state)
         transport_at(attempt->row)->discard(attempt->state);
@@ -81,22 +82,23 @@ static hvd_code cannot_connect(const struct attempt *attempt, int error, hvd_sta
         return HVD_SYSTEM;
     if (!transport_at(attempt->row)->connection_per_channel && error != EAGAIN)
         return HVD_UNSUPPORTED;
-    return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;
+    /* Later on what ended the peer is the better reason; it is on its way. */
+    return error == ECONNREFUSED && !attempt->mesh->attached ? HVD_SYSTEM : HVD_PEER_LOST;
 }
 
-hvd_code attempt_connect(struct attempt *attempt, const struct mesh_config *config, const char *address,
-                         hvd_status *status)
+hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_status *status)
 {
     char who[128];
-    struct handshake_claim claim = claim_of(config, attempt->row);
+    struct handshake_claim claim = claim_of(attempt->mesh->hub, attempt->row);
     claim.from = claim.to;
     claim.to = (uint32_t)attempt->peer->rank;
     claim.channel = (uint32_t)attempt->channel;
+    claim.mesh = attempt->mesh->number;
     attempt->fd = transport_at(attempt->row)->dial(address);
     if (attempt->fd < 0)
         return cannot_connect(attempt, errno, status);
     attempt->stage = ATTEMPT_CONNECTING;
-    hvd_code code = handshake_initiate(&attempt->handshake, config->settings->secret, &claim,
+    hvd_code code = handshake_initiate(&attempt->handshake, attempt->mesh->hub->settings->secret, &claim,
                                        peer_text(attempt->peer, who, sizeof who), status);
     return code ? code : HVD_IN_PROGRESS;
 }
@@ -105,17 +107,19 @@ hvd_code attempt_connect(struct attempt *attempt, const struct mesh_config *conf
 
 /* The handshake has proven the claim; now it must also make sense here: the higher rank connects, once for
  * each channel, or once. */
-static hvd_code identify(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
+hvd_code attempt_identify(struct attempt *attempt, struct mesh *mesh, hvd_status *status)
 {
     const struct handshake_claim *claim = &attempt->handshake.claim;
     const struct transport *transport = transport_at(attempt->row);
-    struct peer *peer = mesh_peer(attempt->mesh, (int)claim->from);
-    uint32_t connections = transport->connection_per_channel ? (uint32_t)config->channels : 1;
+    struct peer *peer = mesh_peer(mesh, (int)claim->from);
+    uint32_t connections = transport->connection_per_channel ? (uint32_t)mesh->channels : 1;
     bool plausible = peer && claim->from > claim->to && claim->channel < connections &&
                      (peer->reachable >> attempt->row & 1);
     if (plausible && (!peer->transport || peer->transport == transport) && !peer->links[claim->channel]) {
+        attempt->mesh = mesh;
         attempt->peer = peer;
         attempt->channel = (int)claim->channel;
+        attempt->stage = ATTEMPT_NEGOTIATING;
         return HVD_OK;
     }
     return status_set(status, HVD_REFUSED,
@@ -125,13 +129,11 @@ static hvd_code identify(struct attempt *attempt, const struct mesh_config *conf
                       plausible ? "is connected already" : "has no business here");
 }
 
-static hvd_code shake_hands(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
+static hvd_code shake_hands(struct attempt *attempt, hvd_status *status)
 {
     hvd_code code = handshake_advance(&attempt->handshake, attempt->fd, status);
-    if (!code && !attempt->initiator)
-        code = identify(attempt, config, status);
     if (!code)
-        attempt->stage = ATTEMPT_NEGOTIATING;
+        attempt->stage = attempt->initiator ? ATTEMPT_NEGOTIATING : ATTEMPT_PROVEN;
     return code;
 }
 
@@ -153,29 +155,49 @@ static hvd_code check_connected(struct attempt *attempt, hvd_status *status)
     return HVD_OK;
 }
 
-hvd_code attempt_advance(struct attempt *attempt, const struct mesh_config *config, hvd_status *status)
+hvd_code attempt_advance(struct attempt *attempt, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     if (attempt->stage == ATTEMPT_CONNECTING)
         code = check_connected(attempt, status);
     if (!code && attempt->stage == ATTEMPT_SHAKING)
-        code = shake_hands(attempt, config, status);
+        code = shake_hands(attempt, status);
     if (!code && attempt->stage == ATTEMPT_NEGOTIATING)
         code = negotiate(attempt, status);
     return code;
 }
 
-short attempt_events(const struct attempt *attempt)
+/* ---- polling ------------------------------------------------------------------------------------------ */
+
+static short events_of(const struct attempt *attempt)
 {
-    switch (attempt->stage) {
-    case ATTEMPT_PAUSED:
-        return 0;
-    case ATTEMPT_CONNECTING:
+    if (attempt->stage == ATTEMPT_CONNECTING)
         return POLLOUT;
-    case ATTEMPT_SHAKING:
+    if (attempt->stage == ATTEMPT_SHAKING)
         return handshake_events(&attempt->handshake);
-    case ATTEMPT_NEGOTIATING:
-        return transport_at(attempt->row)->events(attempt->state);
-    }
-    return 0;
+    return attempt->state ? transport_at(attempt->row)->events(attempt->state) : 0;
+}
+
+bool attempt_watch(struct attempt *attempt, int poller)
+{
+    short events = events_of(attempt);
+    unsigned what = (events & POLLIN ? POLLER_READ : 0) | (events & POLLOUT ? POLLER_WRITE : 0);
+    bool done = true;
+    if (attempt->fd < 0 || (attempt->poller == poller && attempt->watched == events))
+        return true;
+    if (attempt->poller == poller)
+        done = platform_poller_change(poller, attempt->fd, what, attempt);
+    else
+        done = platform_poller_add(poller, attempt->fd, what, attempt);
+    attempt->poller = poller;
+    attempt->watched = events;
+    return done;
+}
+
+/* Explicitly, since a child of fork() may have inherited the descriptor. */
+void attempt_unwatch(struct attempt *attempt)
+{
+    if (attempt->poller >= 0 && attempt->fd >= 0)
+        platform_poller_remove(attempt->poller, attempt->fd);
+    attempt->poller = -1;
 }

@@ -1,30 +1,36 @@
-/* connector.h - all connections of a mesh that is being opened, in one poll loop: no order of arrival can
- * block another. The higher rank of two connects, the lower one accepts. */
+/* connector.h - connections of meshes on their way to become links. Of two ranks the higher one connects, the
+ * lower one accepts (acceptor.h). No order of arrival can block another, and nothing blocks but
+ * connector_run.
+ *
+ * The hub has one for its life, whose poller is in the hub's; it is used under the progress lock. Another
+ * mesh has one while it is opened, for the thread that opens it. */
 #ifndef HVD_TRANSPORT_CONNECTOR_H
 #define HVD_TRANSPORT_CONNECTOR_H
 
-#include "base/rate_limit.h"
-#include "transport/attempt.h"
+#include "transport/acceptor.h"
 
-#include <poll.h>
-
-struct connector { /* zeroed memory with listeners of -1 is a valid empty one */
+struct connector {
     struct mesh *mesh;
-    const struct mesh_config *config;
-    const struct record *mine, *records; /* records: one per peer */
-    int listeners[TRANSPORT_LIMIT];      /* by row */
-    struct attempt **attempts;
-    struct pollfd *polls;
-    int count, capacity;
-    int64_t paused_until;   /* no new connections before */
-    int64_t next_heartbeat; /* whether a peer has failed; 0: not yet */
-    struct rate_limit rate_limit;
+    int poller, event;                /* event: of another mesh than the hub, else -1 */
+    struct attempt *attempts;         /* authenticated, or begun by this rank */
+    int64_t next;                     /* when it needs a turn though nothing arrives */
+    const struct mesh_config *config; /* while connector_run runs, else NULL */
+    int64_t next_heartbeat;           /* then: whether a peer has failed; 0: not yet */
+    struct connector *next_listed;    /* under the acceptor's lock, as the fault */
+    hvd_status fault;                 /* no descriptor to accept a connection */
 };
 
-/* Until all peers have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed, see peer->cause. */
-hvd_code connector_run(struct connector *connector, hvd_status *status);
-void connector_free(struct connector *connector); /* closes the listeners, too */
+hvd_code connector_create(struct mesh *mesh, struct connector **connector, hvd_status *status);
+void connector_free(struct connector *connector);    /* NULL is fine */
+void connector_abandon(struct connector *connector); /* as mesh_abandon */
 
-bool connector_peer_is_complete(const struct peer *peer);
+/* Until all peers have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed, see peer->cause. */
+hvd_code connector_run(struct connector *connector, const struct mesh_config *config, hvd_status *status);
+
+/* The mesh of this number, if the connector serves it, else NULL. */
+struct mesh *connector_mesh(const struct connector *connector, unsigned number);
+
+/* Goes on as far as possible without waiting: when the poller has news, or at `next`. */
+hvd_code connector_turn(struct connector *connector, hvd_status *status);
 
 #endif

@@ -1,8 +1,10 @@
 /* mesh.c - the mesh in use: links, sleeping, losses. How it comes about is in opening.c. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "transport/connector.h"
 #include "transport/opening.h"
 #include "transport/record.h"
 
@@ -81,16 +83,18 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
     return HVD_OK;
 }
 
-/* The transports that have links. */
-static void list_used(struct mesh *mesh)
+hvd_code peer_linked(struct peer *peer, hvd_status *status)
 {
-    for (int row = 0; rows[row]; row++) {
-        bool used = false;
-        for (int i = 0; i < mesh->peer_count; i++)
-            used |= mesh->peers[i].transport == rows[row];
-        if (used)
-            mesh->used[mesh->used_count++] = rows[row];
-    }
+    struct mesh *mesh = peer->mesh;
+    int i = 0;
+    (void)status;
+    while (i < mesh->used_count && mesh->used[i] != peer->transport)
+        i++;
+    mesh->used[i] = peer->transport;
+    mesh->used_count += i == mesh->used_count;
+    peer->linked = true;
+    mesh->linked++;
+    return HVD_OK;
 }
 
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
@@ -109,7 +113,6 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
         code = make_hub(opened, status);
     if (!code)
         code = opening_run(opened, config, status);
-    list_used(opened);
     if (!code && !config->hub)
         code = mesh_attach(opened, status);
     if (code) {
@@ -164,11 +167,16 @@ void mesh_close(struct mesh *mesh)
         return;
     if (mesh->attached)
         detach(mesh);
+    if (mesh->acceptor)
+        acceptor_close(mesh->acceptor);
+    free(mesh->acceptor);
+    connector_free(mesh->connector);
     for (int i = 0; i < mesh->peer_count; i++)
         close_peer(&mesh->peers[i]);
     for (int row = 0; rows[row]; row++)
         if (mesh->states[row])
             rows[row]->close_mesh(mesh);
+    free(mesh->records);
     free(mesh->slots);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
@@ -183,6 +191,10 @@ void mesh_abandon(struct mesh *mesh)
         return;
     for (int i = 0; i < mesh->peer_count; i++)
         mesh->peers[i].transport->abandon(&mesh->peers[i]);
+    if (mesh->acceptor)
+        acceptor_abandon(mesh->acceptor);
+    if (mesh->connector)
+        connector_abandon(mesh->connector);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
     socket_close(&mesh->sockets);
@@ -354,6 +366,8 @@ hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
         if (peer->hub && peer->hub->lost)
             lose(peer, &peer->hub->cause);
     }
+    if (hub->connector)
+        hub->connector->next = 0; /* connections for this mesh may have come in already */
     return HVD_OK;
 }
 
@@ -367,11 +381,17 @@ void mesh_unwatch(struct mesh *mesh, int descriptor)
     platform_poller_remove(mesh->hub->bell, descriptor);
 }
 
-void *mesh_find(const struct mesh *hub, unsigned number)
+struct mesh *mesh_attached(const struct mesh *hub, unsigned number)
 {
-    const struct mesh *mesh = *slot_of(hub, number);
+    struct mesh *mesh = *slot_of(hub, number);
     while (mesh && mesh->number != number)
         mesh = mesh->next;
+    return mesh;
+}
+
+void *mesh_find(const struct mesh *hub, unsigned number)
+{
+    const struct mesh *mesh = mesh_attached(hub, number);
     return mesh ? mesh->owner : NULL;
 }
 
@@ -385,13 +405,22 @@ static void poll_links(const struct mesh *hub)
     }
 }
 
-static void poll_peers(const struct mesh *hub)
+static void turn_connector(const struct mesh *hub)
+{
+    hvd_status fault;
+    if (connector_turn(hub->connector, &fault))
+        log_warning(hub->rank, "%s", fault.text);
+}
+
+static void poll_bell(const struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
     int count = platform_poller_take(hub->bell, news, NEWS_PER_CALL);
     for (int i = 0; i < count; i++) {
         struct peer *peer = news[i].tag;
-        if (peer)
+        if (news[i].tag == hub->connector && peer)
+            turn_connector(hub);
+        else if (peer)
             peer->transport->poll(peer);
     }
 }
@@ -400,8 +429,15 @@ void mesh_poll(struct mesh *hub)
 {
     if (hub->watches_links)
         poll_links(hub);
-    if (hub->watches_peers)
-        poll_peers(hub);
+    if (hub->watches_peers || hub->connector)
+        poll_bell(hub);
+    if (mesh_deadline(hub) != CLOCK_NEVER && mesh_deadline(hub) <= clock_now())
+        turn_connector(hub);
+}
+
+int64_t mesh_deadline(const struct mesh *hub)
+{
+    return hub->connector ? hub->connector->next : CLOCK_NEVER;
 }
 
 static bool any_news(const struct mesh *mesh)

@@ -14,7 +14,7 @@ struct mesh_config {
     struct mesh *hub; /* NULL: the mesh will be a hub itself; else it must be closed before the hub */
     unsigned number;  /* of the mesh, equal on all its ranks, one of its own for each mesh of a hub */
     void *owner;      /* for mesh_find and mesh_next_resumed */
-    const struct settings *settings;      /* rank, size, job, secret, transport, ... */
+    const struct settings *settings; /* rank, size, job, secret, transport, ...; a hub's must outlive it */
     struct rendezvous_client *rendezvous; /* NULL when size is 1; used during mesh_open only */
     uint32_t generation;
     const int *peers; /* ranks to connect to, ascending, without this one; the relation is symmetric */
@@ -24,10 +24,11 @@ struct mesh_config {
     const struct interrupt *interrupt; /* NULL: never */
 };
 
-/* Publishes this rank's addresses, connects to all peers, authenticates both ways, and sets up the links:
- * with each peer by the first transport of the table that works for both. The text of an error names the peer
- * and what to look at. Touches nothing of the hub that its driver changes; mesh_attach comes next, which a
- * hub needs not. */
+/* Connects to all peers, authenticates both ways, and sets up the links: with each peer by the first
+ * transport of the table that works for both. The text of an error names the peer and what to look at. All
+ * ranks of the job open a hub together; it publishes this rank's addresses, and accepts connections for all
+ * its meshes as long as it is open: meanwhile mesh_poll has to be called there. Another mesh may be opened by
+ * any thread; mesh_attach comes next, which a hub needs not. */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
 /* For a rank that can't open the mesh at all: its peers need not wait for it. */
@@ -66,9 +67,12 @@ void mesh_unwatch(struct mesh *mesh, int descriptor);
 /* The owner of the attached mesh of this number, or NULL. */
 void *mesh_find(const struct mesh *hub, unsigned number);
 
-/* Looks, without blocking, for news the kernel knows of (sockets, ends of connections), of all meshes of the
- * hub. */
+/* Looks, without blocking, for news the kernel knows of (sockets, new connections, ends of connections), of
+ * all meshes of the hub. */
 void mesh_poll(struct mesh *hub);
+
+/* When mesh_poll has something to do though nothing arrives; CLOCK_NEVER: not at all. */
+int64_t mesh_deadline(const struct mesh *hub);
 
 /* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False when
  * there is news: it goes on. News resume it, and so does mesh_resume. */

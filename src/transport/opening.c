@@ -1,12 +1,16 @@
 /* opening.c - from settings to links: listen, publish, read what the peers published, choose, connect; with
- * every transport of the table. The thread of mesh_open only. */
+ * every transport of the table. What all meshes share the hub does once: its listeners stay, and its records
+ * serve for all. The thread of mesh_open only. */
 #include "transport/opening.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "transport/connector.h"
+#include "transport/record.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +21,8 @@
 struct opening {
     struct mesh *mesh;
     const struct mesh_config *config;
-    struct record mine;
-    struct record *records; /* one per peer */
-    struct connector connector;
+    const struct record *records, *mine; /* the hub's, by rank */
+    struct connector *connector;         /* the hub's, or for this opening only */
 };
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
@@ -29,19 +32,36 @@ static bool uses(const struct settings *settings, const struct transport *transp
     return strcmp(settings->transport, "auto") == 0 || strcmp(settings->transport, transport->name) == 0;
 }
 
-static hvd_code listen_and_publish(struct opening *opening, hvd_status *status)
+static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *config, struct record *mine,
+                                   hvd_status *status)
 {
-    const struct mesh_config *config = opening->config;
-    struct record *mine = &opening->mine;
     hvd_code code = HVD_OK;
     mine->process = getpid();
     gethostname(mine->host, sizeof mine->host - 1);
     for (int row = 0; !code && transport_at(row); row++) {
+        int listener = -1;
         if (uses(config->settings, transport_at(row)))
-            code = transport_at(row)->listen(opening->mesh, config, &opening->connector.listeners[row],
-                                             mine->addresses[row], status);
+            code = transport_at(row)->listen(hub, config, &listener, mine->addresses[row], status);
+        if (listener >= 0 && code)
+            socket_close(&listener);
+        else if (listener >= 0)
+            code = acceptor_listen(hub->acceptor, row, listener, status);
     }
     return code ? code : record_publish(config, mine, status);
+}
+
+static hvd_code make_connector(struct mesh *hub, hvd_status *status)
+{
+    hvd_code code = connector_create(hub, &hub->connector, status);
+    if (code)
+        return code;
+    hub->acceptor = calloc(1, sizeof *hub->acceptor);
+    if (!hub->acceptor)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    acceptor_init(hub->acceptor, hub, hub->connector->poller);
+    if (!platform_poller_add(hub->bell, hub->connector->poller, POLLER_READ, hub->connector))
+        return status_set_errno(status, errno, "rank %d can't wait for connections", hub->rank);
+    return HVD_OK;
 }
 
 /* ---- missing ranks ----------------------------------------------------------------------------------- */
@@ -74,7 +94,7 @@ static hvd_code report_unconnected(const struct opening *opening, hvd_status *st
 {
     char who[128];
     int i = 0;
-    while (connector_peer_is_complete(&opening->mesh->peers[i]))
+    while (opening->mesh->peers[i].linked)
         i++;
     const struct peer *peer = &opening->mesh->peers[i];
     int row = 31 - __builtin_clz(peer->reachable); /* the last resort */
@@ -83,42 +103,43 @@ static hvd_code report_unconnected(const struct opening *opening, hvd_status *st
                       "connected%s%.300s; may their hosts reach each other at %s and %s?",
                       peer_text(peer, who, sizeof who), opening->config->settings->start_timeout_seconds,
                       opening->mesh->rank, peer->cause.code ? ": " : "", peer->cause.text,
-                      opening->records[i].addresses[row], opening->mine.addresses[row]);
+                      opening->records[peer->rank].addresses[row], opening->mine->addresses[row]);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------ */
 
-static hvd_code take_record(struct opening *opening, int index, int64_t deadline, hvd_status *status)
+typedef hvd_code (*fetch_fn)(const struct mesh_config *config, int rank, int64_t deadline,
+                             struct record *records, hvd_status *status);
+
+/* Until it is there, or the deadline, or a peer's failure. */
+static hvd_code await(const struct opening *opening, fetch_fn fetch, int rank, int64_t deadline,
+                      struct record *records, hvd_status *status)
 {
-    struct peer *peer = &opening->mesh->peers[index];
-    struct record *record = &opening->records[index];
     hvd_code code;
     do {
         int64_t look = clock_earlier(deadline, clock_now() + RECORD_LOOK_INTERVAL);
-        code = record_fetch(opening->config, peer->rank, look, record, status);
+        code = fetch(opening->config, rank, look, records, status);
         if (code == HVD_TIMED_OUT && record_failure(opening->config, status))
             code = HVD_SYSTEM;
     } while (code == HVD_TIMED_OUT && clock_now() < deadline);
-    if (code)
-        return code;
-    peer->process = record->process;
-    snprintf(peer->host, sizeof peer->host, "%s", record->host);
-    return HVD_OK;
+    return code;
 }
 
-static hvd_code fetch_records(struct opening *opening, hvd_status *status)
+/* One by one. Once the time is over the rest is only looked at, to name all missing ranks. */
+static hvd_code collect(const struct opening *opening, int64_t deadline, struct record *records,
+                        hvd_status *status)
 {
-    int count = opening->mesh->peer_count, missing_count = 0;
+    int size = (int)opening->config->settings->size, missing_count = 0;
     hvd_code code = HVD_OK;
-    int *missing = calloc((size_t)count, sizeof *missing);
-    opening->records = calloc((size_t)count, sizeof *opening->records);
-    if (!missing || !opening->records)
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    /* Once the time is over the rest is only looked at, to name all missing ranks. */
-    for (int i = 0; !code && i < count; i++) {
-        code = take_record(opening, i, missing_count ? 0 : opening->config->deadline, status);
+    int *missing = calloc((size_t)size, sizeof *missing);
+    if (!missing)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    for (int rank = 0; !code && rank < size; rank++) {
+        if (rank == opening->mesh->rank)
+            continue;
+        code = await(opening, record_fetch, rank, missing_count ? 0 : deadline, &records[rank], status);
         if (code == HVD_TIMED_OUT) {
-            missing[missing_count++] = opening->mesh->peers[i].rank;
+            missing[missing_count++] = rank;
             code = HVD_OK;
         }
     }
@@ -126,6 +147,23 @@ static hvd_code fetch_records(struct opening *opening, hvd_status *status)
         code = report_missing(opening, missing, missing_count, status);
     free(missing);
     return code;
+}
+
+/* Rank 0 collects, and publishes tables of all; the others read these. */
+static hvd_code fetch_records(const struct opening *opening, struct record *records, hvd_status *status)
+{
+    const struct mesh_config *config = opening->config;
+    hvd_code code = HVD_OK;
+    if (opening->mesh->rank == 0)
+        code = collect(opening, config->deadline, records, status);
+    for (int first = 0; !code && first < config->settings->size; first += RECORD_TABLE) {
+        if (opening->mesh->rank == 0)
+            code = record_publish_table(config, first, &records[first], status);
+        else
+            code = await(opening, record_fetch_table, first, config->deadline, &records[first], status);
+    }
+    /* Without the tables: which ranks are missing? */
+    return code == HVD_TIMED_OUT && opening->mesh->rank ? collect(opening, 0, records, status) : code;
 }
 
 /* ---- choosing ----------------------------------------------------------------------------------------- */
@@ -140,7 +178,7 @@ static hvd_code nothing_in_common(const struct opening *opening, const struct pe
         status, HVD_UNSUPPORTED,
         "rank %d (host %s) and %s have no transport in common: %s, and HOROVOD_TRANSPORT=auto or "
         "its name on both (here it is %s)",
-        opening->mesh->rank, opening->mine.host, peer_text(peer, who, sizeof who), needs,
+        opening->mesh->rank, opening->mine->host, peer_text(peer, who, sizeof who), needs,
         opening->config->settings->transport);
 }
 
@@ -179,7 +217,10 @@ static hvd_code choose(struct opening *opening, hvd_status *status)
     hvd_code code = HVD_OK;
     for (int i = 0; i < opening->mesh->peer_count; i++) {
         struct peer *peer = &opening->mesh->peers[i];
-        peer->reachable = rows_that_reach(&opening->mine, &opening->records[i]);
+        const struct record *record = &opening->records[peer->rank];
+        peer->reachable = rows_that_reach(opening->mine, record);
+        peer->process = record->process;
+        snprintf(peer->host, sizeof peer->host, "%s", record->host);
         if (!peer->reachable)
             return nothing_in_common(opening, peer, status);
     }
@@ -190,12 +231,14 @@ static hvd_code choose(struct opening *opening, hvd_status *status)
 
 static hvd_code connect_all(struct opening *opening, hvd_status *status)
 {
-    struct connector *connector = &opening->connector;
-    connector->mesh = opening->mesh;
-    connector->config = opening->config;
-    connector->mine = &opening->mine;
-    connector->records = opening->records;
-    hvd_code code = connector_run(connector, status);
+    struct mesh *mesh = opening->mesh;
+    hvd_code code = HVD_OK;
+    if (mesh->hub == mesh)
+        opening->connector = mesh->connector;
+    else
+        code = connector_create(mesh, &opening->connector, status);
+    if (!code)
+        code = connector_run(opening->connector, opening->config, status);
     return code == HVD_TIMED_OUT ? report_unconnected(opening, status) : code;
 }
 
@@ -216,7 +259,7 @@ static hvd_code check_settings(const struct mesh_config *config, hvd_status *sta
     return HVD_OK;
 }
 
-/* Published before the listeners close: a peer whose connection is refused then finds the cause. */
+/* Published before connections end: a peer whose connection does then finds the cause. */
 static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
 {
     bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
@@ -227,24 +270,40 @@ static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, 
     return code;
 }
 
+static hvd_code open_hub(const struct opening *opening, struct mesh *hub, hvd_status *status)
+{
+    const struct mesh_config *config = opening->config;
+    hvd_code code = check_settings(config, status);
+    hub->settings = config->settings;
+    hub->generation = config->generation;
+    hub->records = calloc((size_t)config->settings->size, sizeof *hub->records);
+    if (!code && !hub->records)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    if (!code)
+        code = make_connector(hub, status);
+    if (!code)
+        code = listen_and_publish(hub, config, &hub->records[hub->rank], status);
+    return code ? code : fetch_records(opening, hub->records, status);
+}
+
 hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
     struct opening opening = {.mesh = mesh, .config = config};
-    memset(opening.connector.listeners, -1, sizeof opening.connector.listeners);
-    hvd_code code = check_settings(config, status);
-    if (code || !mesh->peer_count)
-        return code;
-    code = listen_and_publish(&opening, status);
-    if (!code)
-        code = fetch_records(&opening, status);
+    hvd_code code = HVD_OK;
+    if (!mesh->peer_count)
+        return HVD_OK;
+    if (mesh->hub == mesh)
+        code = open_hub(&opening, mesh, status);
+    opening.records = mesh->hub->records;
+    opening.mine = opening.records + mesh->rank;
     if (!code)
         code = choose(&opening, status);
     if (!code)
         code = connect_all(&opening, status);
     if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
         code = settle_failure(config, code, status);
-    connector_free(&opening.connector);
-    free(opening.records);
+    if (mesh->hub != mesh)
+        connector_free(opening.connector);
     for (int row = 0; transport_at(row); row++)
         if (mesh->states[row] && transport_at(row)->opened)
             transport_at(row)->opened(mesh);

@@ -8,6 +8,10 @@
 
 #define PEER_HOST_LIMIT 64
 
+struct connector;
+struct acceptor;
+struct record;
+
 struct peer {
     struct mesh *mesh;
     int rank;
@@ -20,6 +24,7 @@ struct peer {
     long process;     /* id, on its host */
     char host[PEER_HOST_LIMIT];
     struct link **links; /* [channels] */
+    bool linked;         /* all of them are there */
     bool expected;       /* its end, after the shutdown handshake */
     bool lost, reported; /* reported: mesh_next_lost has returned it */
     hvd_status cause;    /* of the loss; before that, the last fault while connecting */
@@ -44,6 +49,7 @@ struct mesh {
     int channels;
     struct peer *peers; /* ascending */
     int peer_count;
+    int linked;                                    /* peers that have all links */
     int unreported;                                /* lost peers that mesh_next_lost has not returned */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
@@ -55,6 +61,12 @@ struct mesh {
     int bell;
     int sockets;                       /* edge-triggered */
     bool watches_peers, watches_links; /* of a hub */
+    /* Of a hub, for connections at any time, of all its meshes. */
+    const struct settings *settings;
+    uint32_t generation;
+    struct record *records; /* of all ranks of the job; constant once the hub is open */
+    struct connector *connector;
+    struct acceptor *acceptor;
 };
 
 struct peer *mesh_peer(const struct mesh *mesh, int rank); /* NULL: not a peer */
@@ -76,6 +88,12 @@ const char *peer_text(const struct peer *peer, char *text, size_t capacity);
 /* The connection has ended. `error`: an errno value, 0 for an orderly end. The first cause counts. */
 void peer_lose(struct peer *peer, int error);
 void peer_give_up(struct peer *peer, const hvd_status *cause); /* likewise, for this reason */
+
+/* All its links are there. */
+hvd_code peer_linked(struct peer *peer, hvd_status *status);
+
+/* The attached mesh of this number, or NULL. */
+struct mesh *mesh_attached(const struct mesh *hub, unsigned number);
 
 /* A link of this mesh has news: if it is suspended, mesh_next_resumed returns it. */
 void mesh_resume_for_news(struct mesh *mesh);

@@ -43,37 +43,85 @@ bool record_decode(struct record *record, const uint8_t *bytes, size_t length)
     return wire_done(&reader);
 }
 
-static void key_of(const struct mesh_config *config, int rank, char *key, size_t capacity)
+static hvd_code publish(const struct mesh_config *config, const char *kind, int rank,
+                        const struct wire_writer *value, hvd_status *status)
 {
-    snprintf(key, capacity, "mesh/%u/%d/%s", config->generation, rank, config->settings->job);
+    char key[RENDEZVOUS_KEY_LIMIT];
+    snprintf(key, sizeof key, "%s/%u/%d/%s", kind, config->generation, rank, config->settings->job);
+    return value->failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job")
+                         : rendezvous_put(config->rendezvous, key, value->bytes, value->length, status);
+}
+
+static hvd_code fetch(const struct mesh_config *config, const char *kind, int rank, int64_t deadline,
+                      struct wire_writer *value, hvd_status *status)
+{
+    char key[RENDEZVOUS_KEY_LIMIT];
+    snprintf(key, sizeof key, "%s/%u/%d/%s", kind, config->generation, rank, config->settings->job);
+    return rendezvous_get(config->rendezvous, key, deadline, value, status);
+}
+
+static hvd_code malformed(int rank, hvd_status *status)
+{
+    return status_set(
+        status, HVD_REFUSED,
+        "what rank %d has published can't be read; install the same release of horovod everywhere", rank);
 }
 
 hvd_code record_publish(const struct mesh_config *config, const struct record *record, hvd_status *status)
 {
-    char key[RENDEZVOUS_KEY_LIMIT];
-    struct wire_writer writer = {0};
-    record_encode(&writer, record);
-    key_of(config, (int)config->settings->rank, key, sizeof key);
-    hvd_code code = writer.failed
-                        ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job")
-                        : rendezvous_put(config->rendezvous, key, writer.bytes, writer.length, status);
-    wire_writer_free(&writer);
+    struct wire_writer value = {0};
+    record_encode(&value, record);
+    hvd_code code = publish(config, "mesh", (int)config->settings->rank, &value, status);
+    wire_writer_free(&value);
     return code;
 }
 
 hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadline, struct record *record,
                       hvd_status *status)
 {
-    char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    key_of(config, rank, key, sizeof key);
-    hvd_code code = rendezvous_get(config->rendezvous, key, deadline, &value, status);
+    hvd_code code = fetch(config, "mesh", rank, deadline, &value, status);
     if (!code && !record_decode(record, value.bytes, value.length))
-        code = status_set(status, HVD_REFUSED,
-                          "what rank %d has published can't be read; install the same release of horovod "
-                          "everywhere",
-                          rank);
+        code = malformed(rank, status);
     wire_writer_free(&value);
+    return code;
+}
+
+static int table_length(const struct mesh_config *config, int first)
+{
+    int left = (int)config->settings->size - first;
+    return left < RECORD_TABLE ? left : RECORD_TABLE;
+}
+
+hvd_code record_publish_table(const struct mesh_config *config, int first, const struct record *records,
+                              hvd_status *status)
+{
+    struct wire_writer table = {0}, one = {0};
+    for (int i = 0; i < table_length(config, first); i++) {
+        wire_reset(&one);
+        record_encode(&one, &records[i]);
+        wire_put_blob(&table, one.bytes, (uint32_t)one.length);
+        table.failed |= one.failed;
+    }
+    hvd_code code = publish(config, "meshes", first, &table, status);
+    wire_writer_free(&one);
+    wire_writer_free(&table);
+    return code;
+}
+
+hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
+                            struct record *records, hvd_status *status)
+{
+    struct wire_writer table = {0};
+    hvd_code code = fetch(config, "meshes", first, deadline, &table, status);
+    struct wire_reader reader = wire_reader_of(table.bytes, table.length);
+    for (int i = 0; !code && i < table_length(config, first); i++) {
+        uint32_t length = 0;
+        const uint8_t *one = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &length);
+        if (!one || !record_decode(&records[i], one, length))
+            code = malformed(0, status);
+    }
+    wire_writer_free(&table);
     return code;
 }
 

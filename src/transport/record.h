@@ -19,6 +19,13 @@ hvd_code record_publish(const struct mesh_config *config, const struct record *r
 hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadline, struct record *record,
                       hvd_status *status);
 
+/* The records of ranks [first, first + RECORD_TABLE) in one value: so n ranks need not fetch n * n. */
+#define RECORD_TABLE 32
+hvd_code record_publish_table(const struct mesh_config *config, int first, const struct record *records,
+                              hvd_status *status);
+hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
+                            struct record *records, hvd_status *status);
+
 /* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
 void record_fail(const struct mesh_config *config, const hvd_status *cause);
 /* Looks whether a peer has published such a cause; then HVD_SYSTEM and its text. */

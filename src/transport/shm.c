@@ -82,10 +82,18 @@ static int shm_accept(int listener, char who[SOCKET_TEXT])
     return check_user(socket_accept(listener));
 }
 
-/* Most process sets of a job are idle most of the time: only the first mesh has its memory from the start. */
+/* A process set shares the settings of the hub. Most of them are idle most of the time: only the first mesh
+ * has its memory from the start. */
 static hvd_code shm_prepare(struct mesh *mesh, int peers, hvd_status *status)
 {
     struct shm_mesh *state = state_of(mesh);
+    if (!state && (state = calloc(1, sizeof *state))) {
+        state->ring_bytes = state_of(mesh->hub)->ring_bytes;
+        state->path_rule = state_of(mesh->hub)->path_rule;
+        *mesh_state(mesh, &transport_shm) = state;
+    }
+    if (!state)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     return segment_create(peers, mesh->channels, state->ring_bytes, mesh->hub == mesh, &state->segment,
                           status);
 }

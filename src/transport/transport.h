@@ -90,10 +90,11 @@ struct peer;
 /* One transport: a constant table in a file of its own, and a row in transports.def. What is NULL is not
  * needed.
  *
- * Set-up is the same for all (opening.c, connector.c, attempt.c): every rank listens and publishes an address
- * for each transport; of two ranks the higher one dials, by the first row that reaches the other, and the
- * lower one accepts; the handshake authenticates both ends of each connection; the transport negotiates what
- * else it needs, and opens the links. When dialling or negotiating fails, the next row is tried. */
+ * Set-up is the same for all (opening.c, connector.c, attempt.c): every rank listens for all its meshes and
+ * publishes an address for each transport; of two ranks the higher one dials, by the first row that reaches
+ * the other, and the lower one accepts; the handshake authenticates both ends of each connection; the
+ * transport negotiates what else it needs, and opens the links. When dialling or negotiating fails, the next
+ * row is tried. */
 struct transport {
     const char *name;  /* for HOROVOD_TRANSPORT */
     const char *needs; /* for an error: "both ranks on one host" */
@@ -101,7 +102,7 @@ struct transport {
      * connection stands for all channels. */
     bool connection_per_channel;
 
-    /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. */
+    /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. The hub listens. */
     hvd_code (*listen)(struct mesh *mesh, const struct mesh_config *config, int *listener,
                        char address[TRANSPORT_ADDRESS], hvd_status *status);
     bool (*reachable)(const char *mine, const char *theirs); /* symmetric; both have published */

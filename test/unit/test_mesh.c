@@ -711,7 +711,7 @@ static void fork_and_leave(struct member *member)
         int before = count_entries("/proc/self/fd");
         mesh_abandon(member->mesh);
         int own = strcmp(member->settings.transport, "tcp") == 0 ? CHANNELS : 1; /* links, or the doorbell */
-        CHECK(before - count_entries("/proc/self/fd") == own + 3,
+        CHECK(before - count_entries("/proc/self/fd") == own + 5,
               "the child keeps descriptors of its parent");
         close(hold[1]);
         ssize_t n = read(hold[0], &byte, 1); /* until the parent is done */
@@ -886,13 +886,13 @@ static void knock_wrongly(const struct record *victim)
         const char *word;
     } attempts[] = {
         {"guessed", right, "secret"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0}, "earlier or later start"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0}, "another job"},
-        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0}, "another kind"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0}, "HOROVOD_RANK"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0, 0}, "earlier or later start"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0, 0}, "another job"},
+        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0, 0}, "another kind"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0, 0}, "HOROVOD_RANK"},
         /* Who it is counts only once it is proven; these are dropped then. */
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0}, NULL},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0, 0}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000, 0}, NULL},
     };
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
         close(knock(victim, attempts[i].secret, attempts[i].claim, attempts[i].word));

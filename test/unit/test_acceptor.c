@@ -1,0 +1,222 @@
+/* test_acceptor.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
+ * for how long, that it reads before it drops, and where authenticated ones wait. */
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "test.h"
+#include "transport/connector.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SECRET "the secret of this test"
+#define TCP    1
+
+struct bench {
+    struct settings settings;
+    struct mesh hub;
+    struct acceptor acceptor;
+    int port;
+};
+
+static void bench_open(struct bench *bench)
+{
+    int listener;
+    *bench = (struct bench){.settings = {.job = "job", .secret = SECRET, .start_timeout_seconds = 30}};
+    bench->hub = (struct mesh){
+        .hub = &bench->hub, .settings = &bench->settings, .acceptor = &bench->acceptor, .attached = true};
+    bench->hub.slots = calloc(MESH_SLOTS, sizeof *bench->hub.slots);
+    ASSERT_OK(connector_create(&bench->hub, &bench->hub.connector, &check_status));
+    acceptor_init(&bench->acceptor, &bench->hub, bench->hub.connector->poller);
+    ASSERT_OK(socket_listen("127.0.0.1", &listener, &bench->port, &check_status));
+    ASSERT_OK(acceptor_listen(&bench->acceptor, TCP, listener, &check_status));
+}
+
+static void bench_close(struct bench *bench)
+{
+    acceptor_close(&bench->acceptor);
+    connector_free(bench->hub.connector);
+    free(bench->hub.slots);
+}
+
+static void turn(struct bench *bench)
+{
+    ASSERT_OK(connector_turn(bench->hub.connector, &check_status));
+}
+
+static int dial(const struct bench *bench)
+{
+    int fd = socket_connect_numeric("127.0.0.1", bench->port);
+    assert_true(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(10)));
+    return fd;
+}
+
+static bool is_dropped(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+/* As if they had come in so much earlier. */
+static void age(struct attempt *attempts, int64_t time)
+{
+    for (; attempts; attempts = attempts->next)
+        attempts->since -= time;
+}
+
+TEST(test_idle_costs_nothing)
+{
+    struct bench bench;
+    struct poller_news news;
+    bench_open(&bench);
+    turn(&bench);
+    assert_true(bench.hub.connector->next == CLOCK_NEVER);
+    assert_int_equal(platform_poller_take(bench.hub.connector->poller, &news, 1), 0);
+    bench_close(&bench);
+}
+
+/* In a flood the newest wait for those younger than the grace, then the oldest is dropped for each. */
+TEST(test_flood_is_bounded)
+{
+    enum { MORE = 20 };
+    struct bench bench;
+    int fds[UNAUTHENTICATED_LIMIT + MORE], dropped = 0;
+    bench_open(&bench);
+    for (int i = 0; i < UNAUTHENTICATED_LIMIT + MORE; i++) {
+        fds[i] = dial(&bench);
+        turn(&bench);
+    }
+    assert_int_equal(bench.acceptor.count, UNAUTHENTICATED_LIMIT);
+    assert_true(bench.acceptor.paused_until && bench.hub.connector->next != CLOCK_NEVER);
+    assert_false(is_dropped(fds[0]));
+    age(bench.acceptor.attempts, UNAUTHENTICATED_GRACE);
+    bench.acceptor.paused_until = 1;
+    turn(&bench); /* the pause is over */
+    turn(&bench);
+    assert_int_equal(bench.acceptor.count, UNAUTHENTICATED_LIMIT);
+    for (int i = 0; i < UNAUTHENTICATED_LIMIT + MORE; i++) {
+        dropped += is_dropped(fds[i]);
+        assert_true(is_dropped(fds[i]) == (i < MORE));
+        close(fds[i]);
+    }
+    assert_int_equal(dropped, MORE);
+    bench_close(&bench);
+}
+
+TEST(test_silent_connection_is_dropped_in_time)
+{
+    struct bench bench;
+    bench_open(&bench);
+    int fd = dial(&bench);
+    turn(&bench);
+    int64_t due = bench.acceptor.attempts->since + UNAUTHENTICATED_TIME;
+    assert_true(bench.hub.connector->next == due);
+    assert_false(is_dropped(fd));
+    age(bench.acceptor.attempts, UNAUTHENTICATED_TIME);
+    turn(&bench);
+    assert_true(is_dropped(fd) && !bench.acceptor.count);
+    assert_true(bench.hub.connector->next == CLOCK_NEVER);
+    close(fd);
+    bench_close(&bench);
+}
+
+/* Until the initiator's last message is sent. */
+static int shake(struct bench *bench, unsigned mesh)
+{
+    struct handshake handshake;
+    struct handshake_claim claim = {
+        .role = HANDSHAKE_LINK + TCP, .job = "job", .from = 3, .mesh = mesh, .channel = 1};
+    int fd = dial(bench);
+    ASSERT_OK(handshake_initiate(&handshake, SECRET, &claim, "rank 0", &check_status));
+    int64_t deadline = clock_after(10);
+    while (handshake_advance(&handshake, fd, NULL) == HVD_IN_PROGRESS) {
+        turn(bench);
+        assert_true(clock_now() < deadline);
+    }
+    return fd;
+}
+
+/* A rank that was kept from running for long finds the others' messages there, and their time over. */
+TEST(test_what_has_arrived_is_read_before_the_drop)
+{
+    struct bench bench;
+    bench_open(&bench);
+    int fd = shake(&bench, 7);
+    assert_int_equal(bench.acceptor.count, 1);
+    age(bench.acceptor.attempts, UNAUTHENTICATED_TIME);
+    turn(&bench);
+    assert_false(is_dropped(fd));
+    assert_true(!bench.acceptor.count && bench.acceptor.authenticated);
+    close(fd);
+    bench_close(&bench);
+}
+
+/* For the connector of the mesh that it names, and not for ever. */
+TEST(test_authenticated_connection_waits_for_its_mesh)
+{
+    struct bench bench;
+    struct connector *others[2];
+    struct mesh meshes[2];
+    bench_open(&bench);
+    for (unsigned i = 0; i < 2; i++) {
+        meshes[i] = (struct mesh){.hub = &bench.hub, .number = 6 + i};
+        ASSERT_OK(connector_create(&meshes[i], &others[i], &check_status));
+        platform_event_clear(others[i]->event);
+    }
+    int early = shake(&bench, 7), late = shake(&bench, 8);
+    turn(&bench);
+    assert_true(socket_wait(others[1]->event, POLLIN, clock_now()));
+    assert_null(acceptor_take(&bench.acceptor, others[0]));
+    assert_null(acceptor_take(&bench.acceptor, bench.hub.connector));
+    struct attempt *attempt = acceptor_take(&bench.acceptor, others[1]);
+    assert_true(attempt && attempt->handshake.claim.from == 3 && attempt->handshake.claim.channel == 1);
+    attempt_free(attempt);
+    assert_null(acceptor_take(&bench.acceptor, others[1]));
+    assert_false(is_dropped(late));
+    age(bench.acceptor.authenticated, 30 * CLOCK_SECOND);
+    turn(&bench);
+    assert_true(is_dropped(late));
+    close(early);
+    close(late);
+    connector_free(others[0]);
+    connector_free(others[1]);
+    bench_close(&bench);
+}
+
+/* Those that open a mesh learn of it, and the acceptor goes on later. */
+TEST(test_lack_of_descriptors_reaches_openings)
+{
+    struct bench bench;
+    struct connector *opening;
+    struct mesh mesh = {.hub = &bench.hub, .number = 6};
+    bench_open(&bench);
+    ASSERT_OK(connector_create(&mesh, &opening, &check_status));
+    int fd = dial(&bench), taken[1024], count = 0;
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){512, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    while (count < 1024 && (taken[count] = dup(fd)) >= 0)
+        count++;
+    turn(&bench);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    while (count)
+        close(taken[--count]);
+    hvd_status status;
+    assert_int_equal(connector_turn(opening, &status), HVD_SYSTEM);
+    assert_non_null(strstr(status.text, "ulimit -n"));
+    assert_true(bench.acceptor.paused_until && !bench.acceptor.count);
+    bench.acceptor.paused_until = 1;
+    turn(&bench);
+    turn(&bench);
+    assert_int_equal(bench.acceptor.count, 1);
+    close(fd);
+    connector_free(opening);
+    bench_close(&bench);
+}
