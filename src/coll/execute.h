@@ -2,7 +2,7 @@
  * call blocks. One thread at a time, the one that makes progress.
  *
  * A collective's `done` is called from executor_progress or executor_abort; it may call executor_start and
- * executor_abort. A collective that failed for a reason of this rank alone (no memory, no link) leaves its
+ * executor_abort. A collective that failed for a reason of this rank alone (no memory) leaves its
  * peers waiting: the collectives behind it in its channel do not start any more, and the owner must abort. */
 #ifndef HVD_COLL_EXECUTE_H
 #define HVD_COLL_EXECUTE_H
@@ -12,7 +12,7 @@
 
 struct executor;
 
-/* Finds the link to a rank on a channel; NULL: there is none (the collective then fails with a text). */
+/* Finds the link to a rank on a channel; NULL: it is being opened. Then it is called again in every turn. */
 typedef struct link *(*link_lookup_fn)(void *owner, int rank, int channel);
 
 hvd_code executor_create(link_lookup_fn lookup, void *owner, struct executor **executor, hvd_status *status);

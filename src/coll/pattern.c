@@ -72,30 +72,3 @@ int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHI
     }
     return count;
 }
-
-/* Inserts into an ascending list without repeats. */
-static int insert(int *list, int count, int value)
-{
-    int at = 0;
-    while (at < count && list[at] < value)
-        at++;
-    if (at < count && list[at] == value)
-        return count;
-    for (int i = count; i > at; i--)
-        list[i] = list[i - 1];
-    list[at] = value;
-    return count + 1;
-}
-
-int pattern_peers(const struct topology *topology, int rank, int peers[PATTERN_PEER_LIMIT])
-{
-    int count = 0, size = topology->size;
-    bool complete = size <= PATTERN_COMPLETE;
-    for (int distance = 1; distance < size; distance += complete ? 1 : distance) {
-        count = insert(peers, count, pattern_shift(rank, distance, size));
-        count = insert(peers, count, pattern_shift(rank, -distance, size));
-    }
-    for (int step = -1; step <= 1 && size > 1; step += 2)
-        count = insert(peers, count, pattern_ring(topology, rank, step));
-    return count;
-}

@@ -1,10 +1,9 @@
 /* pattern.h - which rank sends which block to which peer, as arithmetic: no link, no memory, no state.
  *
  * Rings go host by host, so that each host has one link in and one out; the neighbours are those of the place
- * (base/topology.h). All else stays on one graph: rank +- 2^k modulo size. Recursive doubling with folding,
- * binomial trees from any root and dissemination are all subsets of it, so a rank needs 2 log2(size) + 2
- * links at most. Few ranks have a link for every pair, which costs two more at most: alltoall's blocks then
- * pass through no other rank. */
+ * (base/topology.h). All else but alltoall stays on one graph: rank +- 2^k modulo size. Recursive doubling
+ * with folding, binomial trees from any root and dissemination are all subsets of it, so a rank opens
+ * 2 log2(size) + 2 links at most. */
 #ifndef HVD_COLL_PATTERN_H
 #define HVD_COLL_PATTERN_H
 
@@ -41,11 +40,6 @@ int pattern_power(int size);
 int pattern_tree_parent(int rank, int root, int size);
 int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHILD_LIMIT]);
 
-#define PATTERN_PEER_LIMIT 64
-#define PATTERN_COMPLETE   8 /* up to so many ranks there is a link for every pair */
-
-/* Every rank that an algorithm on these ranks may talk to, ascending, without `rank` itself; returns how
- * many. Symmetric: a is a peer of b exactly if b is one of a. */
-int pattern_peers(const struct topology *topology, int rank, int peers[PATTERN_PEER_LIMIT]);
+#define PATTERN_COMPLETE 8 /* up to so many ranks alltoall's blocks pass through no other rank */
 
 #endif

@@ -82,16 +82,8 @@ static void run_finish(struct track *track, struct run *run)
     track->spare = run;
 }
 
-static struct endpoint *endpoint_add(struct track *track, const struct collective *collective, int peer,
-                                     hvd_status *status)
+static struct endpoint *endpoint_add(struct track *track, int peer, hvd_status *status)
 {
-    struct link *link = track->lookup(track->owner, peer, track->channel);
-    if (!link) {
-        status_set(status, HVD_SYSTEM,
-                   "rank %d has no link to rank %d on channel %d, which algorithm %s needs", collective->rank,
-                   peer, track->channel, collective->algorithm->name);
-        return NULL;
-    }
     if (track->count == track->capacity) {
         int capacity = track->capacity ? track->capacity * 2 : 8;
         struct endpoint *endpoints = realloc(track->endpoints, (size_t)capacity * sizeof *endpoints);
@@ -104,7 +96,7 @@ static struct endpoint *endpoint_add(struct track *track, const struct collectiv
         track->capacity = capacity;
     }
     struct endpoint *endpoint = &track->endpoints[track->count++];
-    *endpoint = (struct endpoint){.link = link, .peer = peer};
+    *endpoint = (struct endpoint){.peer = peer};
     return endpoint;
 }
 
@@ -122,14 +114,14 @@ static bool step_needs_link(const struct step *step)
     return step->length > 0 && !step_is_local(step);
 }
 
-/* Finds all links first, so that nothing has to be taken back when one is missing. */
+/* Makes all first, so that nothing has to be taken back when memory is out. */
 static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule,
                                   struct collective *collective)
 {
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
         if (step_needs_link(step) && !endpoint_find(track, step->peer) &&
-            !endpoint_add(track, collective, step->peer, &collective->status))
+            !endpoint_add(track, step->peer, &collective->status))
             return collective->status.code;
     }
     return HVD_OK;
@@ -278,6 +270,8 @@ static bool lent_settle(struct track *track, struct endpoint *endpoint)
 {
     bool any = false;
     struct link *link = endpoint->link;
+    if (!link)
+        return false;
     for (struct task *task; (task = endpoint->lent.head) && link->operations->taken(link, task->lent);) {
         endpoint->lent.head = task->next;
         task_end(track, task);
@@ -290,10 +284,14 @@ static bool lent_settle(struct track *track, struct endpoint *endpoint)
 /* Moves the head of a queue; 1 when it moved, 0 when not, -1 when the link is broken. */
 static int queue_move(struct track *track, struct task_queue *queue, struct endpoint *endpoint)
 {
-    struct link *link = endpoint ? endpoint->link : NULL;
     struct task *task = queue->head;
     size_t open = task ? task_open(task) : 0;
     if (!open)
+        return 0;
+    if (endpoint && !endpoint->link)
+        endpoint->link = track->lookup(track->owner, endpoint->peer, track->channel);
+    struct link *link = endpoint ? endpoint->link : NULL;
+    if (endpoint && !link)
         return 0;
     ssize_t moved = task_move(task, link, open);
     if (moved <= 0)
@@ -333,6 +331,8 @@ bool track_progress(struct track *track)
     track_plan(track);
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
+        if (!endpoint->link)
+            continue;
         endpoint->link->want_read = queue_waits(endpoint, &endpoint->receives);
         endpoint->link->want_write = queue_waits(endpoint, &endpoint->sends);
     }
@@ -349,7 +349,7 @@ void track_abort(struct track *track, const hvd_status *cause)
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
         struct link *link = endpoint->link;
-        if (link->lent && !link->operations->taken(link, link->lent))
+        if (link && link->lent && !link->operations->taken(link, link->lent))
             link->operations->revoke(link);
         endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }

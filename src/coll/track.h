@@ -12,7 +12,7 @@ struct task_queue {
 
 /* The steps that wait for one link. */
 struct endpoint {
-    struct link *link;
+    struct link *link; /* NULL: the first step that can move begins to open it */
     int peer;
     bool broken;
     struct task_queue sends, receives;

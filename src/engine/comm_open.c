@@ -19,27 +19,30 @@
 
 /* ---- which ranks are connected ---------------------------------------------------------------------- */
 
-/* Those that algorithms talk to, and the neighbours in the tree: ranks of the job, ascending, each once. NULL
- * when memory is out. */
-static int *list_peers(const struct comm *comm, const struct tree_node *tree, int *count)
+static void add_rank(const struct comm *comm, int place, int *ranks, int *count)
 {
-    int *peers = malloc((PATTERN_PEER_LIMIT + (size_t)tree->child_count + 1) * sizeof *peers);
-    if (!peers)
-        return NULL;
-    int n = pattern_peers(&comm->topology, comm->rank, peers);
-    if (tree->parent >= 0)
-        peers[n++] = comm->topology.rank_at[tree->parent];
-    for (int i = 0; i < tree->child_count; i++)
-        peers[n++] = comm->topology.rank_at[tree->children[i]];
-    ranks_sort(peers, n);
-    *count = 0;
-    for (int i = 0; i < n; i++) {
-        /* In place: never more are written than were read. Ranks of a set ascend as those of the job do. */
-        int rank = comm->ranks[peers[i]];
-        if (!*count || peers[*count - 1] != rank)
-            peers[(*count)++] = rank;
+    int rank = comm->ranks[comm->topology.rank_at[place]];
+    if (rank != comm->ranks[comm->rank] && ranks_find(ranks, *count, rank) < 0) {
+        ranks[(*count)++] = rank;
+        ranks_sort(ranks, *count);
     }
-    return peers;
+}
+
+/* The neighbours in the tree and on the ring: ranks of the job, ascending. NULL when memory is out. */
+static int *list_neighbours(const struct comm *comm, const struct tree_node *tree, int *count)
+{
+    int place = comm->topology.place_of[comm->rank];
+    int *ranks = malloc(((size_t)tree->child_count + 3) * sizeof *ranks);
+    *count = 0;
+    if (!ranks)
+        return NULL;
+    add_rank(comm, pattern_shift(place, 1, comm->size), ranks, count);
+    add_rank(comm, pattern_shift(place, -1, comm->size), ranks, count);
+    if (tree->parent >= 0)
+        add_rank(comm, tree->parent, ranks, count);
+    for (int i = 0; i < tree->child_count; i++)
+        add_rank(comm, tree->children[i], ranks, count);
+    return ranks;
 }
 
 /* ---- connecting ------------------------------------------------------------------------------------ */
@@ -118,12 +121,18 @@ static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, str
 {
     hvd_code code =
         tree_node_init(tree, &comm->topology, comm->rank, (int)comm->context->settings.tree_fanout, status);
-    int *peers = code ? NULL : list_peers(comm, tree, &config->peer_count);
-    if (!code && !peers)
+    int *neighbours = code ? NULL : list_neighbours(comm, tree, &config->neighbour_count);
+    int *peers = code ? NULL : malloc((size_t)comm->size * sizeof *peers);
+    if (!code && (!neighbours || !peers))
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
+    for (int rank = 0; !code && rank < comm->size; rank++)
+        if (rank != comm->rank)
+            peers[config->peer_count++] = comm->ranks[rank];
     config->peers = peers;
+    config->neighbours = neighbours;
     if (!code)
         code = mesh_open(config, &comm->mesh, status);
+    free(neighbours);
     free(peers);
     return code;
 }

@@ -80,10 +80,12 @@ static hvd_code cannot_connect(const struct attempt *attempt, int error, hvd_sta
                      who);
     if (error == EMFILE || error == ENFILE)
         return HVD_SYSTEM;
+    /* In use, what ended the peer is the better reason, and on its way from its neighbours. */
+    if (error == ECONNREFUSED && attempt->mesh->attached)
+        return HVD_PEER_LOST;
     if (!transport_at(attempt->row)->connection_per_channel && error != EAGAIN)
         return HVD_UNSUPPORTED;
-    /* Later on what ended the peer is the better reason; it is on its way. */
-    return error == ECONNREFUSED && !attempt->mesh->attached ? HVD_SYSTEM : HVD_PEER_LOST;
+    return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;
 }
 
 hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_status *status)

@@ -95,6 +95,40 @@ static hvd_code add(struct connector *connector, struct attempt *attempt, hvd_st
 
 /* ---- how attempts end ------------------------------------------------------------------------------- */
 
+/* Why the peer has no links after all that time. */
+static void report_unconnected(const struct peer *peer, hvd_status *status)
+{
+    char who[128];
+    const struct mesh *hub = peer->mesh->hub;
+    int row = 31 - __builtin_clz(peer->reachable); /* the last resort */
+    status_set(
+        status, HVD_TIMED_OUT,
+        "%s has joined, but within %g s (HOROVOD_START_TIMEOUT) it and rank %d were not connected%s%.300s; "
+        "may their hosts reach each other at %s and %s?",
+        peer_text(peer, who, sizeof who), hub->settings->start_timeout_seconds, hub->rank,
+        peer->cause.code ? ": " : "", peer->cause.text, hub->records[peer->rank].addresses[row],
+        hub->records[hub->rank].addresses[row]);
+}
+
+static void end_attempts(struct connector *connector, const struct peer *peer)
+{
+    for (struct attempt *attempt = connector->attempts; attempt; attempt = attempt->next)
+        if (attempt->peer == peer)
+            attempt->stage = ATTEMPT_ENDED;
+}
+
+/* While a mesh is opened that fails as a whole; in use the peer is lost. */
+static hvd_code fail(struct connector *connector, struct peer *peer, hvd_status *status)
+{
+    if (!peer->mesh->attached)
+        return status->code;
+    hvd_status cause = *status;
+    cause.code = HVD_PEER_LOST;
+    end_attempts(connector, peer);
+    peer_give_up(peer, &cause);
+    return HVD_OK;
+}
+
 static hvd_code make_links(struct attempt *attempt, hvd_status *status)
 {
     struct peer *peer = attempt->peer;
@@ -106,7 +140,10 @@ static hvd_code make_links(struct attempt *attempt, hvd_status *status)
     for (int channel = 0; channel < peer->mesh->channels; channel++)
         if (!peer->links[channel])
             return code;
-    return code ? code : peer_linked(peer, status);
+    if (!code && !peer_linked(peer))
+        code = status_set_errno(status, errno, "rank %d can't wait for news of rank %d", peer->mesh->rank,
+                                peer->rank);
+    return code;
 }
 
 /* The next row that reaches the peer, or -1. */
@@ -161,9 +198,10 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
     if (code == HVD_IN_PROGRESS) {
         if (attempt_watch(attempt, connector->poller))
             return HVD_OK;
-        return status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
+        status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
+        return fail(connector, attempt->peer, status);
     }
-    if (code && attempt->peer)
+    if (code)
         status_copy(&attempt->peer->cause, fault);
     if (code == HVD_PEER_LOST && attempt->initiator) {
         pause_attempt(attempt);
@@ -171,16 +209,17 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
     }
     if (code == HVD_OK)
         outcome = make_links(attempt, status);
-    else if (code == HVD_UNSUPPORTED && attempt->peer)
+    else if (code == HVD_UNSUPPORTED)
         outcome = fall_back(connector, attempt, fault, status);
     else if (attempt->initiator || code == HVD_SYSTEM) /* a fault of this rank */
         outcome = status_copy(status, fault);
     else
         acceptor_log(acceptor_of(connector), fault->text);
     /* After a failure its peer sees the end of the connection once the cause is published. */
-    if (!outcome)
-        attempt->stage = ATTEMPT_ENDED;
-    return outcome;
+    if (outcome)
+        return fail(connector, attempt->peer, status);
+    attempt->stage = ATTEMPT_ENDED;
+    return HVD_OK;
 }
 
 static const char *address_of(const struct attempt *attempt)
@@ -230,22 +269,37 @@ static hvd_code take_authenticated(struct connector *connector, hvd_status *stat
     return code;
 }
 
-/* Begins again what was paused, and frees what has ended; yields when to look again. */
+/* When it needs a turn though nothing arrives. */
+static int64_t due_at(const struct attempt *attempt)
+{
+    int64_t due = attempt->initiator && attempt->mesh->attached ? attempt->peer->deadline : CLOCK_NEVER;
+    return attempt->stage == ATTEMPT_PAUSED ? clock_earlier(due, attempt->since) : due;
+}
+
+static hvd_code keep_time_of(struct connector *connector, struct attempt *attempt, hvd_status *status)
+{
+    int64_t now = clock_now();
+    if (attempt->stage == ATTEMPT_ENDED || due_at(attempt) > now)
+        return HVD_OK;
+    if (attempt->stage == ATTEMPT_PAUSED && attempt->since <= now)
+        return begin(connector, attempt, status);
+    report_unconnected(attempt->peer, status);
+    return fail(connector, attempt->peer, status);
+}
+
+/* Begins again what was paused, and frees what has ended. */
 static hvd_code keep_time(struct connector *connector, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    int64_t now = clock_now();
     connector->next = is_hub(connector) ? acceptor_keep_time(acceptor_of(connector)) : CLOCK_NEVER;
     for (struct attempt *attempt = connector->attempts; !code && attempt; attempt = attempt->next)
-        if (attempt->stage == ATTEMPT_PAUSED && attempt->since <= now)
-            code = begin(connector, attempt, status);
+        code = keep_time_of(connector, attempt, status);
     for (struct attempt **place = &connector->attempts; !code && *place;) {
         if ((*place)->stage == ATTEMPT_ENDED) {
             drop(place);
             continue;
         }
-        if ((*place)->stage == ATTEMPT_PAUSED)
-            connector->next = clock_earlier(connector->next, (*place)->since);
+        connector->next = clock_earlier(connector->next, due_at(*place));
         place = &(*place)->next;
     }
     return code;
@@ -285,11 +339,37 @@ hvd_code connector_turn(struct connector *connector, hvd_status *status)
     return code ? code : keep_time(connector, status);
 }
 
+/* ---- on first use ---------------------------------------------------------------------------------------
+ */
+
+void connector_want(struct connector *connector, struct peer *peer)
+{
+    hvd_status status;
+    peer->wanted = true;
+    peer->deadline = clock_after(peer->mesh->hub->settings->start_timeout_seconds);
+    connector->next = 0;
+    if (peer->rank < peer->mesh->rank && add_attempts(connector, peer, next_row(peer, -1), &status))
+        fail(connector, peer, &status);
+}
+
+void connector_forget(struct connector *connector, const struct mesh *mesh)
+{
+    for (struct attempt **place = connector ? &connector->attempts : NULL; place && *place;) {
+        if ((*place)->mesh == mesh)
+            drop(place);
+        else
+            place = &(*place)->next;
+    }
+}
+
 /* ---- opening a mesh ----------------------------------------------------------------------------------- */
 
-static bool is_complete(const struct mesh *mesh)
+static const struct peer *find_incomplete(const struct mesh *mesh)
 {
-    return mesh->linked == mesh->peer_count;
+    for (int i = 0; i < mesh->peer_count; i++)
+        if (mesh->peers[i].neighbour && !mesh->peers[i].linked)
+            return &mesh->peers[i];
+    return NULL;
 }
 
 static hvd_code add_initiators(struct connector *connector, hvd_status *status)
@@ -297,7 +377,7 @@ static hvd_code add_initiators(struct connector *connector, hvd_status *status)
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < connector->mesh->peer_count; i++) {
         struct peer *peer = &connector->mesh->peers[i];
-        if (peer->rank < connector->mesh->rank)
+        if (peer->neighbour && peer->rank < connector->mesh->rank)
             code = add_attempts(connector, peer, next_row(peer, -1), status);
     }
     return code;
@@ -320,10 +400,13 @@ static hvd_code run(struct connector *connector, hvd_status *status)
     hvd_code code = add_initiators(connector, status);
     while (!code) {
         code = connector_turn(connector, status);
-        if (code || is_complete(connector->mesh))
+        const struct peer *incomplete = code ? NULL : find_incomplete(connector->mesh);
+        if (!incomplete)
             return code;
-        if (clock_now() >= config->deadline)
+        if (clock_now() >= config->deadline) {
+            report_unconnected(incomplete, status);
             return HVD_TIMED_OUT;
+        }
         if (interrupt_is_set(config->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted while connecting to the other ranks");
         code = check_peers(connector, status);

@@ -24,8 +24,13 @@ hvd_code connector_create(struct mesh *mesh, struct connector **connector, hvd_s
 void connector_free(struct connector *connector);    /* NULL is fine */
 void connector_abandon(struct connector *connector); /* as mesh_abandon */
 
-/* Until all peers have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed, see peer->cause. */
+/* Until all neighbours have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed. */
 hvd_code connector_run(struct connector *connector, const struct mesh_config *config, hvd_status *status);
+
+/* Begins to open the links to a peer of an attached mesh; a failure is the loss of the peer. */
+void connector_want(struct connector *connector, struct peer *peer);
+/* Drops what is under way for the mesh. */
+void connector_forget(struct connector *connector, const struct mesh *mesh);
 
 /* The mesh of this number, if the connector serves it, else NULL. */
 struct mesh *connector_mesh(const struct connector *connector, unsigned number);

@@ -51,19 +51,32 @@ void **mesh_state(struct mesh *mesh, const struct transport *transport)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static bool is_neighbour(const struct mesh_config *config, int rank)
+{
+    return !config->neighbours ||
+           bsearch(&rank, config->neighbours, (size_t)config->neighbour_count, sizeof rank, compare_ranks);
+}
+
 static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
-    mesh->peers = calloc((size_t)config->peer_count + 1, sizeof *mesh->peers); /* never 0 bytes */
-    if (!mesh->peers)
+    size_t count = (size_t)config->peer_count + 1; /* never 0 bytes */
+    mesh->peers = calloc(count, sizeof *mesh->peers);
+    mesh->links = calloc(count * (size_t)mesh->channels, sizeof(struct link *));
+    mesh->linked = calloc(count, sizeof(struct peer *));
+    if (!mesh->peers || !mesh->links || !mesh->linked)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     for (int i = 0; i < config->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
         *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
-        mesh->peer_count++;
-        peer->links = calloc((size_t)mesh->channels, sizeof *peer->links);
-        if (!peer->links)
-            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
+        peer->neighbour = is_neighbour(config, peer->rank);
     }
+    mesh->peer_count = config->peer_count;
     return HVD_OK;
 }
 
@@ -83,18 +96,18 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
     return HVD_OK;
 }
 
-hvd_code peer_linked(struct peer *peer, hvd_status *status)
+bool peer_linked(struct peer *peer)
 {
     struct mesh *mesh = peer->mesh;
     int i = 0;
-    (void)status;
     while (i < mesh->used_count && mesh->used[i] != peer->transport)
         i++;
     mesh->used[i] = peer->transport;
     mesh->used_count += i == mesh->used_count;
     peer->linked = true;
-    mesh->linked++;
-    return HVD_OK;
+    mesh->linked[mesh->linked_count++] = peer;
+    mesh_resume_for_news(mesh);
+    return !mesh->attached || peer->transport->attach(peer);
 }
 
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
@@ -140,7 +153,6 @@ static void close_peer(struct peer *peer)
     unwatch(peer);
     if (peer->state)
         peer->transport->close_peer(peer);
-    free(peer->links);
 }
 
 static struct mesh **slot_of(const struct mesh *hub, unsigned number)
@@ -165,8 +177,10 @@ void mesh_close(struct mesh *mesh)
 {
     if (!mesh)
         return;
-    if (mesh->attached)
+    if (mesh->attached) {
+        connector_forget(mesh->hub->connector, mesh);
         detach(mesh);
+    }
     if (mesh->acceptor)
         acceptor_close(mesh->acceptor);
     free(mesh->acceptor);
@@ -176,6 +190,8 @@ void mesh_close(struct mesh *mesh)
     for (int row = 0; rows[row]; row++)
         if (mesh->states[row])
             rows[row]->close_mesh(mesh);
+    free(mesh->links);
+    free(mesh->linked);
     free(mesh->records);
     free(mesh->slots);
     socket_close(&mesh->event);
@@ -190,7 +206,8 @@ void mesh_abandon(struct mesh *mesh)
     if (!mesh)
         return;
     for (int i = 0; i < mesh->peer_count; i++)
-        mesh->peers[i].transport->abandon(&mesh->peers[i]);
+        if (mesh->peers[i].state)
+            mesh->peers[i].transport->abandon(&mesh->peers[i]);
     if (mesh->acceptor)
         acceptor_abandon(mesh->acceptor);
     if (mesh->connector)
@@ -223,7 +240,7 @@ int peer_index(const struct peer *peer, int row)
 int mesh_next_peer(const struct mesh *mesh, int rank)
 {
     for (int i = 0; i < mesh->peer_count; i++) {
-        if (mesh->peers[i].rank > rank)
+        if (mesh->peers[i].rank > rank && mesh->peers[i].linked)
             return mesh->peers[i].rank;
     }
     return -1;
@@ -231,14 +248,18 @@ int mesh_next_peer(const struct mesh *mesh, int rank)
 
 struct link *mesh_link(struct mesh *mesh, int peer, int channel)
 {
-    const struct peer *found = mesh_peer(mesh, peer);
-    return found ? found->links[channel] : NULL;
+    struct peer *found = mesh_peer(mesh, peer);
+    if (!found || found->linked)
+        return found ? found->links[channel] : NULL;
+    if (!found->wanted && !found->lost)
+        connector_want(mesh->hub->connector, found);
+    return NULL;
 }
 
 const char *mesh_transport_name(const struct mesh *mesh, int peer)
 {
     const struct peer *found = mesh_peer(mesh, peer);
-    return found ? found->transport->name : "none";
+    return found && found->transport ? found->transport->name : "none";
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------- */
@@ -308,7 +329,7 @@ char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capaci
 {
     const struct peer *found = mesh_peer(mesh, peer);
     peer_text(found, who, capacity);
-    return found->transport->process_state ? found->transport->process_state(found) : '\0';
+    return found->linked && found->transport->process_state ? found->transport->process_state(found) : '\0';
 }
 
 void mesh_expect_end(struct mesh *mesh, int peer)
@@ -358,8 +379,8 @@ hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
     mesh->next = *slot;
     *slot = mesh;
     mesh->attached = true;
-    for (int i = 0; i < mesh->peer_count; i++) {
-        struct peer *peer = &mesh->peers[i];
+    for (int i = 0; i < mesh->linked_count; i++) {
+        struct peer *peer = mesh->linked[i];
         if (!peer->transport->attach(peer))
             return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", mesh->rank,
                                     peer->rank);
@@ -442,9 +463,9 @@ int64_t mesh_deadline(const struct mesh *hub)
 
 static bool any_news(const struct mesh *mesh)
 {
-    for (int i = 0; i < mesh->peer_count; i++) {
+    for (int i = 0; i < mesh->linked_count; i++) {
         for (int channel = 0; channel < mesh->channels; channel++) {
-            struct link *link = mesh->peers[i].links[channel];
+            struct link *link = mesh->linked[i]->links[channel];
             if ((link->want_read || link->want_write || link->want_taken) && link->operations->news(link))
                 return true;
         }
@@ -502,8 +523,8 @@ bool mesh_suspend(struct mesh *mesh)
 bool mesh_holds_memory(const struct mesh *mesh)
 {
     bool holds = false;
-    for (int i = 0; i < mesh->peer_count; i++) {
-        const struct peer *peer = &mesh->peers[i];
+    for (int i = 0; i < mesh->linked_count; i++) {
+        const struct peer *peer = mesh->linked[i];
         holds |= peer->transport->holds_memory && peer->transport->holds_memory(peer);
     }
     return holds;
@@ -512,8 +533,8 @@ bool mesh_holds_memory(const struct mesh *mesh)
 bool mesh_return_memory(struct mesh *mesh)
 {
     bool done = true;
-    for (int i = 0; i < mesh->peer_count; i++) {
-        struct peer *peer = &mesh->peers[i];
+    for (int i = 0; i < mesh->linked_count; i++) {
+        struct peer *peer = mesh->linked[i];
         done &= !peer->transport->return_memory || peer->transport->return_memory(peer);
     }
     return done;
@@ -561,8 +582,8 @@ bool mesh_shares_core(struct mesh *mesh, int core)
     for (int i = 0; i < mesh->used_count; i++)
         if (mesh->used[i]->set_core)
             mesh->used[i]->set_core(mesh, core);
-    for (int i = 0; i < mesh->peer_count; i++)
-        shares |= core_of(&mesh->peers[i]) == core;
+    for (int i = 0; i < mesh->linked_count; i++)
+        shares |= core_of(mesh->linked[i]) == core;
     return shares;
 }
 
@@ -570,9 +591,9 @@ void mesh_leave_core(struct mesh *mesh, int core)
 {
     int taken[NEIGHBOURS], count = 0;
     bool yields = false;
-    for (int i = 0; i < mesh->peer_count && count < NEIGHBOURS; i++) {
-        taken[count++] = core_of(&mesh->peers[i]);
-        yields |= taken[count - 1] == core && mesh->peers[i].rank < mesh->rank;
+    for (int i = 0; i < mesh->linked_count && count < NEIGHBOURS; i++) {
+        taken[count++] = core_of(mesh->linked[i]);
+        yields |= taken[count - 1] == core && mesh->linked[i]->rank < mesh->rank;
     }
     if (yields)
         platform_thread_leave(taken, count);

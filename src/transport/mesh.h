@@ -1,6 +1,13 @@
 /* mesh.h - this rank's links to its peers: how they come about, how a thread sleeps until one of them has
  * news, and which peer is gone. One mesh per process set (engine/comm.h). The first mesh of a context is the
- * hub of the others: its pollers, its event and its doorbells serve them all. Threads as in transport.h. */
+ * hub of the others: its pollers, its event, its acceptor and its doorbells serve them all. Threads as in
+ * transport.h.
+ *
+ * mesh_open connects to the neighbours in the coordinator's tree and in the rings only. Links to another peer
+ * are opened when mesh_link asks for one first: the higher rank dials, the lower rank's acceptor is open as
+ * long as the hub, so either may need the link first. mesh_poll drives this; nothing waits for it but the
+ * steps of that link. A failure is the loss of the peer, with the cause that mesh_open would give. The rank
+ * that dials has start_timeout_seconds for it; for the other one the link is late as data would be. */
 #ifndef HVD_TRANSPORT_MESH_H
 #define HVD_TRANSPORT_MESH_H
 
@@ -17,14 +24,16 @@ struct mesh_config {
     const struct settings *settings; /* rank, size, job, secret, transport, ...; a hub's must outlive it */
     struct rendezvous_client *rendezvous; /* NULL when size is 1; used during mesh_open only */
     uint32_t generation;
-    const int *peers; /* ranks to connect to, ascending, without this one; the relation is symmetric */
+    const int *peers; /* the other ranks of the mesh, ascending */
     int peer_count;
+    const int *neighbours; /* those to connect to at once, ascending; the relation is symmetric. NULL: all */
+    int neighbour_count;
     int channels; /* links per peer */
     int64_t deadline;
     const struct interrupt *interrupt; /* NULL: never */
 };
 
-/* Connects to all peers, authenticates both ways, and sets up the links: with each peer by the first
+/* Connects to the neighbours, authenticates both ways, and sets up the links: with each peer by the first
  * transport of the table that works for both. The text of an error names the peer and what to look at. All
  * ranks of the job open a hub together; it publishes this rank's addresses, and accepts connections for all
  * its meshes as long as it is open: meanwhile mesh_poll has to be called there. Another mesh may be opened by
@@ -40,11 +49,12 @@ void mesh_close(struct mesh *mesh);
 /* In the child after fork: closes the descriptors and forgets the memory, without touching shared state. */
 void mesh_abandon(struct mesh *mesh);
 
-/* Ranks this one is connected to, ascending: the first above `rank` (-1 to start with), or -1. */
+/* Ranks this one has links to, ascending: the first above `rank` (-1 to start with), or -1. */
 int mesh_next_peer(const struct mesh *mesh, int rank);
 
-struct link *mesh_link(struct mesh *mesh, int peer, int channel); /* NULL: not a peer */
-const char *mesh_transport_name(const struct mesh *mesh, int peer);
+/* NULL: not a peer, or its links are being opened, from the first call on. Of an attached mesh. */
+struct link *mesh_link(struct mesh *mesh, int peer, int channel);
+const char *mesh_transport_name(const struct mesh *mesh, int peer); /* "none": no links */
 
 /* Who a peer is, and what its process does, by the letter of ps(1); '\0': that can't be seen from here. */
 #define MESH_PEER_TEXT 128

@@ -90,22 +90,6 @@ static hvd_code report_missing(const struct opening *opening, const int *missing
         ranks, opening->config->settings->start_timeout_seconds, opening->mesh->rank);
 }
 
-static hvd_code report_unconnected(const struct opening *opening, hvd_status *status)
-{
-    char who[128];
-    int i = 0;
-    while (opening->mesh->peers[i].linked)
-        i++;
-    const struct peer *peer = &opening->mesh->peers[i];
-    int row = 31 - __builtin_clz(peer->reachable); /* the last resort */
-    return status_set(status, HVD_TIMED_OUT,
-                      "%s has joined, but within %g s (HOROVOD_START_TIMEOUT) it and rank %d were not "
-                      "connected%s%.300s; may their hosts reach each other at %s and %s?",
-                      peer_text(peer, who, sizeof who), opening->config->settings->start_timeout_seconds,
-                      opening->mesh->rank, peer->cause.code ? ": " : "", peer->cause.text,
-                      opening->records[peer->rank].addresses[row], opening->mine->addresses[row]);
-}
-
 /* ---- records ------------------------------------------------------------------------------------------ */
 
 typedef hvd_code (*fetch_fn)(const struct mesh_config *config, int rank, int64_t deadline,
@@ -198,13 +182,12 @@ static hvd_code prepare(struct opening *opening, int row, hvd_status *status)
 {
     const struct mesh *mesh = opening->mesh;
     hvd_status fault;
-    int count = 0;
-    bool needed = false;
+    bool reached = false, needed = false;
     for (int i = 0; i < mesh->peer_count; i++) {
-        count += mesh->peers[i].reachable >> row & 1;
+        reached |= mesh->peers[i].reachable >> row & 1;
         needed |= mesh->peers[i].reachable == 1U << row;
     }
-    if (!count || !transport_at(row)->prepare || !transport_at(row)->prepare(opening->mesh, count, &fault))
+    if (!reached || !transport_at(row)->prepare || !transport_at(row)->prepare(opening->mesh, row, &fault))
         return HVD_OK;
     if (needed)
         return status_copy(status, &fault);
@@ -239,7 +222,7 @@ static hvd_code connect_all(struct opening *opening, hvd_status *status)
         code = connector_create(mesh, &opening->connector, status);
     if (!code)
         code = connector_run(opening->connector, opening->config, status);
-    return code == HVD_TIMED_OUT ? report_unconnected(opening, status) : code;
+    return code;
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
@@ -304,8 +287,5 @@ hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_st
         code = settle_failure(config, code, status);
     if (mesh->hub != mesh)
         connector_free(opening.connector);
-    for (int row = 0; transport_at(row); row++)
-        if (mesh->states[row] && transport_at(row)->opened)
-            transport_at(row)->opened(mesh);
     return code;
 }

@@ -17,6 +17,7 @@ struct peer {
     int rank;
     unsigned reachable;                /* by which rows of transports.def, a bit each */
     int index;                         /* among the peers that the present attempt's transport reaches */
+    bool neighbour;                    /* its links are opened with the mesh, on both ends */
     const struct transport *transport; /* of its links; NULL: it has none yet */
     void *state;                       /* the transport's */
     struct peer *hub; /* the same process in the hub, whose connection serves here, too; or NULL */
@@ -25,6 +26,8 @@ struct peer {
     char host[PEER_HOST_LIMIT];
     struct link **links; /* [channels] */
     bool linked;         /* all of them are there */
+    bool wanted;         /* the links are being opened */
+    int64_t deadline;    /* for that; set with `wanted` */
     bool expected;       /* its end, after the shutdown handshake */
     bool lost, reported; /* reported: mesh_next_lost has returned it */
     hvd_status cause;    /* of the loss; before that, the last fault while connecting */
@@ -49,7 +52,9 @@ struct mesh {
     int channels;
     struct peer *peers; /* ascending */
     int peer_count;
-    int linked;                                    /* peers that have all links */
+    struct link **links;  /* of all peers */
+    struct peer **linked; /* the peers that have all links */
+    int linked_count;
     int unreported;                                /* lost peers that mesh_next_lost has not returned */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
@@ -89,8 +94,8 @@ const char *peer_text(const struct peer *peer, char *text, size_t capacity);
 void peer_lose(struct peer *peer, int error);
 void peer_give_up(struct peer *peer, const hvd_status *cause); /* likewise, for this reason */
 
-/* All its links are there. */
-hvd_code peer_linked(struct peer *peer, hvd_status *status);
+/* All its links are there. False: errno. */
+bool peer_linked(struct peer *peer);
 
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);

@@ -156,36 +156,28 @@ hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struc
     return HVD_OK;
 }
 
-/* The heads of all rings, which both sides look at, and the whole ring of the control channel. */
-static bool reserve_heads(const struct segment *segment, int peers)
-{
-    bool done = true;
-    for (int i = 0; done && i < peers * segment->channels; i++) {
-        int channel = i % segment->channels;
-        const struct ring ring = segment_ring(segment, i / segment->channels, channel);
-        done = platform_memory_reserve(ring.memory, ring_bytes(channel == 0 ? ring.size : 0));
-    }
-    return done;
-}
-
-hvd_code segment_create(int peers, int channels, size_t wanted, bool reserved, struct segment **segment,
+hvd_code segment_create(int peers, int neighbours, int channels, size_t wanted, struct segment **segment,
                         hvd_status *status)
 {
-    struct segment *made;
-    size_t data_size = choose_data_size(peers, channels, wanted);
+    bool on_demand = platform_memory_reserve(NULL, 0);
+    size_t data_size = choose_data_size(on_demand ? neighbours : peers, channels, wanted);
     hvd_code code =
-        segment_allocate(segment_bytes(peers, channels, data_size), reserved, SMALLER_RINGS, &made, status);
+        segment_allocate(segment_bytes(peers, channels, data_size), false, SMALLER_RINGS, segment, status);
     if (code)
         return code;
-    made->channels = channels;
-    made->data_size = data_size;
-    if (!made->reserved && !reserve_heads(made, peers)) {
-        code = no_memory(made, errno, SMALLER_RINGS, status);
-        segment_release(made);
-        return code;
-    }
-    *segment = made;
+    (*segment)->channels = channels;
+    (*segment)->data_size = data_size;
     return HVD_OK;
+}
+
+hvd_code segment_reserve(const struct segment *segment, int index, bool whole, hvd_status *status)
+{
+    bool done = true;
+    for (int channel = 0; !segment->reserved && done && channel < segment->channels; channel++) {
+        const struct ring ring = segment_ring(segment, index, channel);
+        done = platform_memory_reserve(ring.memory, ring_bytes(whole || channel == 0 ? ring.size : 0));
+    }
+    return done ? HVD_OK : no_memory(segment, errno, SMALLER_RINGS, status);
 }
 
 /* This process's own mapping of it, or NULL. A child of fork() has not kept its parent's. */

@@ -35,16 +35,18 @@ struct segment {
     struct segment *next;
     int channels;
     size_t data_size; /* of a ring that carries data */
-    bool reserved;    /* its rings have their memory */
+    bool reserved;    /* all its memory is there from the start */
 };
 
 /* So many bytes, the header's included; `advice`: what to try when they can't be had. */
 hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
                           hvd_status *status);
-/* Room for `peers` local peers; `wanted` bytes per ring of data, as in the setting. Not reserved: their
- * memory comes on demand (reserve.h), where the system can do that. */
-hvd_code segment_create(int peers, int channels, size_t wanted, bool reserved, struct segment **segment,
+/* Room for `peers` local peers, rings of a size that suits `neighbours`; `wanted` bytes per ring of data, as
+ * in the setting. The memory comes on demand where the system can do that: segment_reserve, reserve.h. */
+hvd_code segment_create(int peers, int neighbours, int channels, size_t wanted, struct segment **segment,
                         hvd_status *status);
+/* Gets memory for the rings to a peer; not `whole`: what both sides look at, and the control channel's. */
+hvd_code segment_reserve(const struct segment *segment, int index, bool whole, hvd_status *status);
 void segment_release(struct segment *segment); /* NULL is fine */
 /* The descriptor is needed until the last peer has mapped the memory. */
 void segment_close_fd(struct segment *segment);

@@ -5,6 +5,7 @@
 #include "transport/shm.h"
 
 #include "base/crypto.h"
+#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/topology.h"
@@ -82,31 +83,65 @@ static int shm_accept(int listener, char who[SOCKET_TEXT])
     return check_user(socket_accept(listener));
 }
 
-/* A process set shares the settings of the hub. Most of them are idle most of the time: only the first mesh
- * has its memory from the start. */
-static hvd_code shm_prepare(struct mesh *mesh, int peers, hvd_status *status)
+static struct shm_mesh *make_state(struct mesh *mesh)
+{
+    struct shm_mesh *state = calloc(1, sizeof *state);
+    const struct shm_mesh *hub = state_of(mesh->hub);
+    if (state)
+        *state = (struct shm_mesh){.ring_bytes = hub->ring_bytes, .path_rule = hub->path_rule};
+    *mesh_state(mesh, &transport_shm) = state;
+    return state;
+}
+
+/* Most process sets are idle most of the time, and most pairs of ranks never talk: only neighbours in the
+ * first mesh have all their memory from the start. */
+static bool has_memory(const struct peer *peer)
+{
+    return peer->neighbour && peer->mesh->hub == peer->mesh;
+}
+
+static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
 {
     struct shm_mesh *state = state_of(mesh);
-    if (!state && (state = calloc(1, sizeof *state))) {
-        state->ring_bytes = state_of(mesh->hub)->ring_bytes;
-        state->path_rule = state_of(mesh->hub)->path_rule;
-        *mesh_state(mesh, &transport_shm) = state;
-    }
-    if (!state)
+    int neighbours = 0;
+    if (!state && !(state = make_state(mesh)))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    return segment_create(peers, mesh->channels, state->ring_bytes, mesh->hub == mesh, &state->segment,
-                          status);
+    for (int i = 0; i < mesh->peer_count; i++) {
+        bool reached = mesh->peers[i].reachable >> row & 1;
+        state->peers += reached;
+        neighbours += reached && mesh->peers[i].neighbour;
+    }
+    hvd_code code =
+        segment_create(state->peers, neighbours, mesh->channels, state->ring_bytes, &state->segment, status);
+    for (int i = 0; !code && i < mesh->peer_count; i++) {
+        const struct peer *peer = &mesh->peers[i];
+        if ((peer->reachable >> row & 1) && peer->neighbour)
+            code = segment_reserve(state->segment, peer_index(peer, row), has_memory(peer), status);
+    }
+    if (!code)
+        return HVD_OK;
+    segment_release(state->segment);
+    state->segment = NULL;
+    return code;
+}
+
+/* Without memory nothing is offered. */
+static hvd_code begin_sharing(struct peer *peer, struct sharing *sharing, hvd_status *status)
+{
+    const struct segment *own = state_of(peer->mesh)->segment;
+    if (own && segment_reserve(own, peer->index, has_memory(peer), status)) {
+        log_warning(peer->mesh->rank, "no shared memory for rank %d: %s", peer->rank, status->text);
+        own = NULL;
+    }
+    return sharing_begin(sharing, own, peer->index, peer->mesh->channels, status);
 }
 
 static hvd_code shm_negotiate(struct peer *peer, int connection, void **state, hvd_status *status)
 {
-    struct mesh *mesh = peer->mesh;
     if (!*state && !(*state = calloc(1, sizeof(struct sharing))))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     struct sharing *sharing = *state;
-    hvd_code code = HVD_OK;
-    if (!sharing->out)
-        code = sharing_begin(sharing, state_of(mesh)->segment, peer->index, mesh->channels, status);
+    hvd_code code = sharing->out ? HVD_OK : begin_sharing(peer, sharing, status);
     return code ? code : sharing_advance(sharing, connection, status);
 }
 
@@ -121,12 +156,13 @@ static void shm_discard(void *state)
     free(state);
 }
 
-/* The same process in the hub, if its connection serves this mesh, too: both ends find it, or neither. */
+/* The same process in the hub, if its connection serves this mesh, too: both ends find it, or neither. So
+ * only neighbours count there, whose links do not come and are there for as long as the hub. */
 static struct peer *find_in_hub(const struct peer *peer)
 {
     const struct mesh *hub = peer->mesh->hub;
     struct peer *same = hub == peer->mesh ? NULL : mesh_peer(hub, peer->rank);
-    return same && same->transport == peer->transport ? same : NULL;
+    return same && same->neighbour && same->transport == peer->transport ? same : NULL;
 }
 
 static void open_link(struct shm_peer *shm, int channel, const struct ring *in)
@@ -140,7 +176,7 @@ static void open_link(struct shm_peer *shm, int channel, const struct ring *in)
         .out = segment_ring(own, peer->index, channel),
         .in = *in,
     };
-    if (channel > 0 && !own->reserved)
+    if (channel > 0 && !own->reserved && !has_memory(peer))
         link->reserve = reserve_of(&link->out);
     peer->links[channel] = &link->link;
 }
@@ -172,21 +208,12 @@ static hvd_code shm_open(struct peer *peer, int channel, int connection, void *s
                                     .own_id = own->segment->memory->id,
                                     .id = shm->segment->memory->id};
     path_begin(&shm->path, own->path_rule);
-    own->peers++;
+    /* The descriptor is needed until all have mapped the memory. */
+    if (++own->linked == own->peers)
+        segment_close_fd(own->segment);
     if (mesh->hub == mesh)
         mesh->signaled = &own->segment->memory->any_signaled;
     return HVD_OK;
-}
-
-static void shm_opened(struct mesh *mesh)
-{
-    struct shm_mesh *state = state_of(mesh);
-    if (!state->segment)
-        return;
-    segment_close_fd(state->segment);
-    if (!state->peers)
-        segment_release(state->segment);
-    state->segment = state->peers ? state->segment : NULL;
 }
 
 /* ---- in use ------------------------------------------------------------------------------------------- */
@@ -312,7 +339,6 @@ const struct transport transport_shm = {
     .events = shm_events,
     .discard = shm_discard,
     .open = shm_open,
-    .opened = shm_opened,
     .attach = shm_attach,
     .poll = shm_poll,
     .arm = shm_arm,

@@ -11,7 +11,7 @@
 struct shm_mesh {
     struct segment *segment; /* this rank's memory for its local peers, or NULL */
     size_t ring_bytes;       /* as in the setting */
-    int peers;               /* that have links */
+    int peers, linked;       /* on this host, and those that have links */
     enum path_rule path_rule;
 };
 

@@ -331,7 +331,8 @@ static void tcp_abandon(struct peer *peer)
 {
     struct tcp_link **links = peer->state;
     for (int channel = 0; channel < peer->mesh->channels; channel++)
-        socket_close(&links[channel]->fd);
+        if (links[channel])
+            socket_close(&links[channel]->fd);
 }
 
 const struct transport transport_tcp = {

@@ -108,8 +108,9 @@ struct transport {
     bool (*reachable)(const char *mine, const char *theirs); /* symmetric; both have published */
     int (*dial)(const char *address);
     int (*accept)(int listener, char who[SOCKET_TEXT]); /* EPERM: of another user, refused */
-    /* So many peers are reachable. After an error no negotiation succeeds, and the next rows are used. */
-    hvd_code (*prepare)(struct mesh *mesh, int peers, hvd_status *status);
+    /* Which peers this row reaches is known by now. After an error no negotiation succeeds, and the next rows
+     * are used. */
+    hvd_code (*prepare)(struct mesh *mesh, int row, hvd_status *status);
     /* Over the authenticated connection; *state is NULL at first, and what this keeps. HVD_IN_PROGRESS: to
      * be called again after `events`; HVD_UNSUPPORTED: it does not work, and the other end has been informed.
      */
@@ -118,10 +119,8 @@ struct transport {
     void (*discard)(void *state);
     /* Fills peer->links, all or that of the channel. Takes over the connection, also on failure. */
     hvd_code (*open)(struct peer *peer, int channel, int connection, void *state, hvd_status *status);
-    /* Every peer has its links, or the mesh could not be opened. */
-    void (*opened)(struct mesh *mesh);
 
-    /* In use, under the progress lock. */
+    /* In use, under the progress lock. From `dial` to `attach` may happen at any time then, too. */
     bool (*attach)(struct peer *peer); /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
     void (*poll)(struct peer *peer);   /* the descriptor that mesh_watch_peer watches is ready */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */

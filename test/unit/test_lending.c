@@ -55,7 +55,8 @@ static int make(void **state)
         mesh->bell = platform_poller_create();
         struct shm_mesh *own = calloc(1, sizeof *own);
         *mesh_state(mesh, &transport_shm) = own;
-        ASSERT_OK(segment_create(1, 1, RING, true, &own->segment, &check_status));
+        ASSERT_OK(segment_create(1, 1, 1, RING, &own->segment, &check_status));
+        ASSERT_OK(segment_reserve(own->segment, 0, true, &check_status));
     }
     for (int rank = 0; rank < 2; rank++) {
         struct peer *peer = &pair->peers[rank];

@@ -76,13 +76,17 @@ static void set_number(struct settings *settings, const char *key, int value)
     set(settings, key, text);
 }
 
-/* Connects to all ranks of the job. */
-static hvd_code open_mesh(const struct settings *settings, double seconds, struct mesh **mesh,
-                          hvd_status *status)
+/* Connects to the neighbours; NULL: to all ranks of the job. */
+static hvd_code open_mesh_to(const struct settings *settings, const int *neighbours, int neighbour_count,
+                             double seconds, struct mesh **mesh, hvd_status *status)
 {
     int peers[SIZE_MAX_RANKS], count = 0;
-    struct mesh_config config = {
-        .settings = settings, .peers = peers, .channels = CHANNELS, .deadline = clock_after(seconds)};
+    struct mesh_config config = {.settings = settings,
+                                 .peers = peers,
+                                 .neighbours = neighbours,
+                                 .neighbour_count = neighbour_count,
+                                 .channels = CHANNELS,
+                                 .deadline = clock_after(seconds)};
     for (int rank = 0; rank < (int)settings->size; rank++) {
         if (rank != (int)settings->rank)
             peers[count++] = rank;
@@ -97,6 +101,12 @@ static hvd_code open_mesh(const struct settings *settings, double seconds, struc
         code = mesh_open(&config, mesh, status);
     rendezvous_close(config.rendezvous);
     return code;
+}
+
+static hvd_code open_mesh(const struct settings *settings, double seconds, struct mesh **mesh,
+                          hvd_status *status)
+{
+    return open_mesh_to(settings, NULL, 0, seconds, mesh, status);
 }
 
 static void settings_for(struct settings *settings, int rank, int size, const char *rendezvous,
@@ -608,7 +618,7 @@ static void await_loss(struct mesh *mesh, int rank, const char *word)
     int64_t deadline = clock_after(DEADLINE);
     while ((lost = mesh_next_lost(mesh, &status)) < 0 && clock_now() < deadline) {
         if (mesh_arm(mesh))
-            mesh_sleep(mesh, deadline);
+            mesh_sleep(mesh, clock_earlier(deadline, mesh_deadline(mesh)));
         mesh_disarm(mesh);
         mesh_poll(mesh);
     }
@@ -738,6 +748,106 @@ static void open_and_fork(struct member *member)
 TEST(test_forked_child_keeps_nothing_open)
 {
     run_each(2, (struct group_options){.fn = open_and_fork, .opens_by_itself = true});
+}
+
+/* ---- links on first use -------------------------------------------------------------------------------- */
+
+static struct link *await_link(struct mesh *mesh, int rank)
+{
+    int64_t deadline = clock_after(DEADLINE);
+    struct link *link;
+    while (!(link = mesh_link(mesh, rank, 0)) && clock_now() < deadline) {
+        if (mesh_arm(mesh))
+            mesh_sleep(mesh, clock_earlier(deadline, mesh_deadline(mesh)));
+        mesh_disarm(mesh);
+        mesh_poll(mesh);
+    }
+    CHECK(link, "no link to rank %d", rank);
+    return link;
+}
+
+static hvd_code open_line(struct member *member)
+{
+    int neighbours[2], count = 0;
+    if (member->rank > 0)
+        neighbours[count++] = member->rank - 1;
+    if (member->rank < member->size - 1)
+        neighbours[count++] = member->rank + 1;
+    return open_mesh_to(&member->settings, neighbours, count, DEADLINE, &member->mesh, &member->status);
+}
+
+static pthread_barrier_t all; /* ranks of the group */
+
+/* Each rank has its neighbours only; then all pairs, which both ends ask for in an order of their own. */
+static void open_as_needed(struct member *member)
+{
+    CHECK(open_line(member) == HVD_OK, "%s", member->status.text);
+    for (int peer = 0, next = -1; peer < member->size; peer++) {
+        bool beside = peer == member->rank - 1 || peer == member->rank + 1;
+        CHECK(strcmp(mesh_transport_name(member->mesh, peer), "none") == 0 || beside, "%d is linked", peer);
+        if (beside)
+            next = mesh_next_peer(member->mesh, next);
+        CHECK(!beside || next == peer, "%d, not %d, is linked", next, peer);
+    }
+    pthread_barrier_wait(&all);
+    for (int distance = 1; distance < member->size; distance++)
+        await_link(member->mesh, (member->rank + distance) % member->size);
+    exchange_with_all(member);
+    CHECK(mesh_deadline(member->mesh) == CLOCK_NEVER, "something is still under way");
+    pthread_barrier_wait(&all);
+    mesh_close(member->mesh);
+}
+
+TEST(test_links_open_on_first_use)
+{
+    static const char *const over[] = {"shm", "tcp", "faulty-shm", "faulty-tcp"};
+    for (int i = 0; i < 4; i++) {
+        pthread_barrier_init(&all, NULL, 5);
+        run_group(5, &(struct group_options){.transport = over[i],
+                                             .settings = {"shm_ring_bytes", "16384"},
+                                             .fn = open_as_needed,
+                                             .opens_by_itself = true});
+        pthread_barrier_destroy(&all);
+    }
+}
+
+/* Rank 0 is gone, or stopped, when rank 2 needs it: rank 2 is not one of those who see its connection end. */
+static void need_what_is_gone(struct member *member)
+{
+    const char *how = member->argument;
+    char word[64];
+    CHECK(open_line(member) == HVD_OK, "%s", member->status.text);
+    pthread_barrier_wait(&all);
+    if (member->rank == 0 && strcmp(how, "gone") == 0) {
+        mesh_close(member->mesh);
+        member->mesh = NULL;
+    }
+    pthread_barrier_wait(&all);
+    if (member->rank == 2) {
+        int64_t start = clock_now();
+        snprintf(word, sizeof word, "rank 0 (pid %d, host ", (int)getpid());
+        CHECK(!mesh_link(member->mesh, 0, 0), "a link to rank 0");
+        await_loss(member->mesh, 0, word);
+        CHECK(clock_now() - start >= CLOCK_SECOND / 5, "it was not tried for long");
+        CHECK(!mesh_link(member->mesh, 0, 0) && mesh_deadline(member->mesh) == CLOCK_NEVER,
+              "it is tried again");
+    }
+    pthread_barrier_wait(&all);
+    mesh_close(member->mesh);
+}
+
+TEST(test_peer_that_ends_before_its_link_is_there_is_lost)
+{
+    static const char *const over[] = {"shm", "tcp", "auto", "faulty-shm", "faulty-tcp"};
+    for (int i = 0; i < 2 * 5; i++) {
+        pthread_barrier_init(&all, NULL, 3);
+        run_group(3, &(struct group_options){.transport = over[i / 2],
+                                             .settings = {"start_timeout_seconds", "0.3"},
+                                             .fn = need_what_is_gone,
+                                             .argument = i % 2 ? "gone" : "stopped",
+                                             .opens_by_itself = true});
+        pthread_barrier_destroy(&all);
+    }
 }
 
 /* ---- opening fails ------------------------------------------------------------------------------------ */

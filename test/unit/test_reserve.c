@@ -33,7 +33,8 @@ static void pass(struct ring *out, struct ring *in, size_t length)
 TEST(test_memory_comes_in_pieces_and_goes)
 {
     struct segment *segment;
-    ASSERT_OK(segment_create(1, 2, RING, false, &segment, &check_status));
+    ASSERT_OK(segment_create(1, 1, 2, RING, &segment, &check_status));
+    ASSERT_OK(segment_reserve(segment, 0, false, &check_status));
     struct ring out = segment_ring(segment, 0, 1), in = out;
     struct reserve reserve = reserve_of(&out);
     size_t heads = file_bytes(segment), page = 4096;
@@ -60,7 +61,8 @@ TEST(test_memory_comes_in_pieces_and_goes)
 TEST(test_unread_bytes_stay)
 {
     struct segment *segment;
-    ASSERT_OK(segment_create(1, 2, RING, false, &segment, &check_status));
+    ASSERT_OK(segment_create(1, 1, 2, RING, &segment, &check_status));
+    ASSERT_OK(segment_reserve(segment, 0, false, &check_status));
     struct ring out = segment_ring(segment, 0, 1), in = out;
     struct reserve reserve = reserve_of(&out);
     const void *shown;
@@ -78,7 +80,8 @@ TEST(test_unread_bytes_stay)
 TEST(test_lack_of_memory_is_an_error)
 {
     struct segment *segment;
-    ASSERT_OK(segment_create(1, 2, RING, false, &segment, &check_status));
+    ASSERT_OK(segment_create(1, 1, 2, RING, &segment, &check_status));
+    ASSERT_OK(segment_reserve(segment, 0, false, &check_status));
     struct ring out = segment_ring(segment, 0, 1);
     struct reserve reserve = reserve_of(&out);
     out.memory += (1 << 30) / sizeof *out.memory; /* where nothing is mapped */
@@ -91,7 +94,8 @@ TEST(test_lack_of_memory_is_an_error)
 TEST(test_reserved_from_the_start)
 {
     struct segment *segment;
-    ASSERT_OK(segment_create(1, 2, RING, true, &segment, &check_status));
-    assert_true(segment->reserved && file_bytes(segment) >= RING);
+    ASSERT_OK(segment_create(1, 1, 2, RING, &segment, &check_status));
+    ASSERT_OK(segment_reserve(segment, 0, true, &check_status));
+    assert_true(file_bytes(segment) >= RING);
     segment_release(segment);
 }
