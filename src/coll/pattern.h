@@ -40,6 +40,4 @@ int pattern_power(int size);
 int pattern_tree_parent(int rank, int root, int size);
 int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHILD_LIMIT]);
 
-#define PATTERN_COMPLETE 8 /* up to so many ranks alltoall's blocks pass through no other rank */
-
 #endif

@@ -225,5 +225,6 @@ GROUP_TEST(over_faulty_shm, all_cases, 3, 3, .transport = "faulty-shm", .seconds
 GROUP_TEST(over_faulty_tcp, all_cases, 2, 3, .transport = "faulty-tcp", .seconds = 300)
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")
 
-/* Where not every pair has a link. */
-GROUP_TEST(blocks_that_pass_through, alltoall_product, MOST_RANKS + 1, MOST_RANKS + 3, EVERY_TRANSPORT)
+/* Where most pairs have no link at first. */
+GROUP_TEST(alltoall_opens_links, alltoall_product, MOST_RANKS + 1, MOST_RANKS + 3, EVERY_TRANSPORT)
+GROUP_TEST(alltoall_opens_faulty_links, alltoall_product, 5, 5, .transport = "faulty-tcp", .seconds = 300)

@@ -14,7 +14,8 @@
 
 #define PIPE_LIMIT    8192 /* bytes */
 #define MESSAGE_LIMIT 1024 /* in one pipe */
-#define WORLD_RANKS   11
+#define WORLD_RANKS   35
+#define WORLD_SIZES   11 /* most tests try all up to this */
 #define WORLD_CHANNEL 3
 
 static uint64_t random_state = 1;

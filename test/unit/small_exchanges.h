@@ -81,7 +81,7 @@ static inline void exchange_init(struct work *work, const uint64_t *own_rows, in
 {
     static const uint64_t row_bytes[] = {3};
     size_t total = 5, offset = 0;
-    work_init(work, HVD_ALLTOALL, "routed", rank, size);
+    work_init(work, HVD_ALLTOALL, "pairwise", rank, size);
     for (int to = 0; to < size; to++) {
         work->own_sizes[to] = own_rows[to];
         total += 3 * own_rows[to];

@@ -1,4 +1,4 @@
-/* small_world.h - up to eight ranks in one thread: their executors, fake links between them, and collectives
+/* small_world.h - ranks in one thread: their executors, fake links between them, and collectives
  * of every kind with known data and a check of the result. Vectors lie in many pieces of memory of their own,
  * so that a sanitizer sees a step outside. */
 #ifndef HVD_TEST_SMALL_WORLD_H

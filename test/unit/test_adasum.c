@@ -182,7 +182,7 @@ static void check(const struct adasum_case *c)
 TEST(test_formula)
 {
     static const size_t layouts[][TENSORS] = {{0}, {0, 1}, {3, 0, 1}, {1, 1, 1, 1, 1}, {64, 7, 0, 900, 33}};
-    for (int size = 1; size <= WORLD_RANKS; size++)
+    for (int size = 1; size <= WORLD_SIZES; size++)
         for (int type = 0; type < 4; type++)
             for (size_t layout = 0; layout < sizeof layouts / sizeof *layouts; layout++)
                 for (int variant = 0; variant < 4; variant++) {
@@ -205,12 +205,12 @@ TEST(test_long)
 /* Each rank's numbers stand where the others have none. */
 static double orthogonal_value(int rank, size_t i)
 {
-    return i % WORLD_RANKS == (size_t)rank ? (double)(i % 7) - 3 : 0;
+    return i % WORLD_SIZES == (size_t)rank ? (double)(i % 7) - 3 : 0;
 }
 
 TEST(test_orthogonal_is_sum)
 {
-    for (int size = 1; size <= WORLD_RANKS; size++)
+    for (int size = 1; size <= WORLD_SIZES; size++)
         for (int type = 0; type < 4; type++) {
             struct adasum_case c = {type, size, {1, 8, 100, 0, 31}, false, 1, 1};
             run(&c, orthogonal_value);
@@ -232,7 +232,7 @@ static double equal_value(int rank, size_t i)
 
 TEST(test_equal_is_average)
 {
-    for (int size = 1; size <= WORLD_RANKS; size++)
+    for (int size = 1; size <= WORLD_SIZES; size++)
         for (int type = 0; type < 4; type++) {
             struct adasum_case c = {type, size, {5, 0, 77, 400, 1}, true, 1, 1};
             run(&c, equal_value);
@@ -250,7 +250,7 @@ static double nan_value(int rank, size_t i)
 
 TEST(test_nan_stays_in_its_tensor)
 {
-    for (int size = 2; size <= WORLD_RANKS; size++) {
+    for (int size = 2; size <= WORLD_SIZES; size++) {
         struct adasum_case c = {2, size, {50, 50, 0, 0, 3}, false, 1, 1};
         run(&c, nan_value);
         for (size_t i = 0; i < elements_of(&c); i++) {

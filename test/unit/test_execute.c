@@ -49,7 +49,7 @@ TEST(test_jobs_in_flight)
 {
     static struct work works[WORLD_CHANNEL][JOBS][WORLD_RANKS];
     for (int turn = 0; turn < 40; turn++) {
-        int size = 1 + turn % WORLD_RANKS, started[WORLD_CHANNEL][WORLD_RANKS] = {{0}};
+        int size = 1 + turn % WORLD_SIZES, started[WORLD_CHANNEL][WORLD_RANKS] = {{0}};
         struct world world = world_open(size);
         for (int channel = 1; channel < WORLD_CHANNEL; channel++)
             for (int number = 0; number < JOBS; number++)

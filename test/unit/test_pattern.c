@@ -205,6 +205,8 @@ static void record(const struct schedule *schedule, const struct collective *col
  * brought them; alltoall's are equal. */
 static void fill_lengths(const struct collective *collective)
 {
+    if (!collective->output.count)
+        return;
     uint64_t *lengths = (uint64_t *)(void *)collective->output.spans[0].data;
     for (int rank = 0; collective->operation == HVD_ALLGATHER && rank < collective->size; rank++) {
         lengths[2 * rank] = (uint64_t)rank * 3 + 1;

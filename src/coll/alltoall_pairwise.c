@@ -1,0 +1,120 @@
+/* alltoall_pairwise.c - a block for every other rank, each straight to it: first their lengths, then the
+ * blocks.
+ *
+ *   5 ranks; at each distance every rank sends to the right and receives from the left
+ *     distance 1   0 > 1   1 > 2   2 > 3   3 > 4   4 > 0
+ *     distance 2   0 > 2   1 > 3   2 > 4   3 > 0   4 > 1      and so on up to 4
+ *
+ *   cost: WINDOW distances at once, so up to 2 (n - 1) / WINDOW rounds; n - 1 blocks, 8 bytes more for each
+ *
+ * The window bounds how many links are opened and in use at a time, and lets all ranks go through them in one
+ * order. The lengths are numbers of rows. */
+#include "base/status.h"
+#include "coll/collective.h"
+#include "coll/pattern.h"
+
+#include <stdlib.h>
+
+#define WINDOW 32
+
+/* The collective's scratch. */
+struct exchange {
+    struct vector input, output; /* the collective's own, put aside while lengths are exchanged */
+    struct span from, to;        /* what the vectors consist of meanwhile */
+    size_t from_start, to_start;
+    struct range *sources; /* [size]: in the input, by the rank they go to */
+    struct range *places;  /* [size]: in the output, by the rank they come from */
+    uint64_t *rows;        /* [size]: likewise */
+};
+
+static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
+{
+    size_t size = (size_t)collective->size, bytes = size * sizeof(uint64_t);
+    struct exchange *exchange = malloc(sizeof *exchange + 2 * size * sizeof(struct range) + bytes);
+    if (!exchange)
+        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the lengths of alltoall's blocks");
+    *exchange = (struct exchange){.input = collective->input, .output = collective->output};
+    exchange->sources = (struct range *)(exchange + 1);
+    exchange->places = exchange->sources + size;
+    exchange->rows = (uint64_t *)(exchange->places + size);
+    for (size_t rank = 0; rank < size; rank++)
+        exchange->sources[rank] = exchange->places[rank] =
+            (struct range){rank * sizeof(uint64_t), sizeof(uint64_t)};
+    exchange->from = (struct span){(char *)collective->own_rows, bytes};
+    exchange->to = (struct span){(char *)exchange->rows, bytes};
+    collective->input = (struct vector){&exchange->from, &exchange->from_start, 1, bytes};
+    collective->output = (struct vector){&exchange->to, &exchange->to_start, 1, bytes};
+    collective->scratch = exchange;
+    return HVD_OK;
+}
+
+/* Blocks lie one after the other, in the order of ranks. */
+static hvd_code lay_out(const struct collective *collective, const uint64_t *rows, struct range *ranges,
+                        hvd_status *status)
+{
+    size_t end = 0;
+    for (int i = 0; i < collective->size; i++) {
+        ranges[i].offset = end;
+        if (__builtin_mul_overflow(rows[i], collective->row_bytes[0], &ranges[i].length) ||
+            __builtin_add_overflow(end, ranges[i].length, &end))
+            return status_set(status, HVD_OUT_OF_MEMORY,
+                              "alltoall's blocks have more bytes than memory can have; one has %llu rows",
+                              (unsigned long long)rows[i]);
+    }
+    return HVD_OK;
+}
+
+static hvd_code blocks_begin(struct collective *collective, hvd_status *status)
+{
+    struct exchange *exchange = collective->scratch;
+    collective->input = exchange->input;
+    collective->output = exchange->output;
+    hvd_code code = lay_out(collective, collective->own_rows, exchange->sources, status);
+    if (!code)
+        code = lay_out(collective, exchange->rows, exchange->places, status);
+    return code ? code : collective->gathered(collective, exchange->rows, status);
+}
+
+static void plan_step(enum step_kind kind, enum step_buffer buffer, int peer, struct range range, size_t from,
+                      struct schedule *schedule)
+{
+    schedule_add(schedule, (struct step){.kind = kind,
+                                         .buffer = buffer,
+                                         .peer = peer,
+                                         .gate = STEP_NO_GATE,
+                                         .offset = range.offset,
+                                         .length = range.length,
+                                         .from = from});
+}
+
+static void plan_window(const struct collective *collective, int first, struct schedule *schedule)
+{
+    const struct exchange *exchange = collective->scratch;
+    int rank = collective->rank, size = collective->size;
+    if (first == 1)
+        plan_step(STEP_COPY, BUFFER_OUTPUT, 0, exchange->places[rank], exchange->sources[rank].offset,
+                  schedule);
+    for (int distance = first; distance < size && distance < first + WINDOW; distance++) {
+        int to = pattern_shift(rank, distance, size), from = pattern_shift(rank, -distance, size);
+        plan_step(STEP_SEND, BUFFER_INPUT, to, exchange->sources[to], 0, schedule);
+        plan_step(STEP_RECEIVE, BUFFER_OUTPUT, from, exchange->places[from], 0, schedule);
+    }
+}
+
+/* All windows of the lengths, then all of the blocks. */
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
+{
+    int windows = collective->size > 1 ? (collective->size - 2) / WINDOW + 1 : 1;
+    hvd_code code = HVD_OK;
+    *more = phase + 1 < 2 * windows;
+    if (phase == 0)
+        code = lengths_begin(collective, status);
+    else if (phase == windows)
+        code = blocks_begin(collective, status);
+    if (!code)
+        plan_window(collective, 1 + phase % windows * WINDOW, schedule);
+    return code;
+}
+
+const struct algorithm alltoall_pairwise = {.name = "pairwise", .operation = HVD_ALLTOALL, .plan = plan};
