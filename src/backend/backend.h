@@ -50,6 +50,7 @@ struct rendezvous_client;
 struct backend_opening {
     int set, rank, size;             /* id of the process set; this rank in it */
     const int *ranks;                /* [size] of the job, ascending */
+    const struct topology *topology; /* of the set; stays as long as the back end */
     const struct settings *settings; /* the job's */
     link_lookup_fn lookup;           /* this rank's links */
     void *owner;                     /* of lookup */

@@ -9,7 +9,7 @@
 struct host {
     struct executor *executor;
     const struct settings *settings;
-    int size;
+    const struct topology *topology;
 };
 
 static void host_close(void *state)
@@ -27,7 +27,7 @@ static hvd_code host_open(const struct backend_opening *opening, void **state, i
     if (!host)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
     host->settings = opening->settings;
-    host->size = opening->size;
+    host->topology = opening->topology;
     hvd_code code = executor_create(opening->lookup, opening->owner, &host->executor, status);
     if (code)
         free(host);
@@ -40,7 +40,7 @@ static bool host_supports(const void *state, const struct backend_query *query, 
 {
     const struct host *host = state;
     choice->algorithm = (uint8_t)algorithm_choose(query->operation, query->reduction, query->bytes,
-                                                  host->size, query->latency_threshold, host->settings);
+                                                  host->topology, query->latency_threshold, host->settings);
     choice->piece_exponent = (uint8_t)piece_exponent_of(query->piece_bytes);
     return true;
 }

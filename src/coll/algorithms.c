@@ -36,17 +36,18 @@ static bool can_run(const struct algorithm *row, int size, const struct settings
     return !settings->deterministic || is_ordered(row, size);
 }
 
-int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                     uint64_t latency_threshold, const struct settings *settings)
+int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
+                     const struct topology *topology, uint64_t latency_threshold,
+                     const struct settings *settings)
 {
     int choice = -1;
     for (int i = 0; i < algorithm_count; i++) {
         const struct algorithm *row = algorithm_table[i];
-        if (!algorithm_does(i, operation, reduction) || !can_run(row, size, settings))
+        if (!algorithm_does(i, operation, reduction) || !can_run(row, topology->size, settings))
             continue;
         if (strcmp(row->name, settings->allreduce_algorithm) == 0)
             return i;
-        if (choice < 0 && (!row->fits || row->fits(bytes, size, latency_threshold)))
+        if (choice < 0 && (!row->fits || row->fits(bytes, topology, latency_threshold)))
             choice = i;
     }
     return choice < 0 ? 0 : choice;

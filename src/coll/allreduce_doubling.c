@@ -13,9 +13,9 @@
  * overwrites what is being sent, so each reduction is gated by the send of its round. */
 #include "coll/allreduce.h"
 
-static bool fits(uint64_t bytes, int size, uint64_t latency_threshold)
+static bool fits(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold)
 {
-    (void)size;
+    (void)topology;
     return bytes <= latency_threshold;
 }
 

@@ -30,37 +30,11 @@ static int count_pieces(const struct collective *collective)
     return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
 }
 
-static struct range block_of(const struct collective *collective, struct range piece, int index)
+static struct range block_of(const struct collective *collective, struct range piece, int count, int index)
 {
-    struct range block =
-        pattern_block(piece.length, hvd_dtype_size(collective->dtype), collective->size, index);
+    struct range block = pattern_block(piece.length, hvd_dtype_size(collective->dtype), count, index);
     block.offset += piece.offset;
     return block;
-}
-
-static int receive_from_left(const struct collective *collective, struct schedule *schedule,
-                             struct range block)
-{
-    return schedule_add(schedule,
-                        (struct step){.kind = STEP_RECEIVE,
-                                      .peer = pattern_ring(collective->topology, collective->rank, -1),
-                                      .gate = STEP_NO_GATE,
-                                      .offset = block.offset,
-                                      .length = block.length});
-}
-
-/* What comes in goes out in the next turn as it is. */
-static void ring_gather(const struct collective *collective, struct range piece, struct contribution outgoing,
-                        struct schedule *schedule)
-{
-    int place = collective->topology->place_of[collective->rank];
-    for (int turn = 0; turn < collective->size - 1; turn++) {
-        int to_send = pattern_shift(place, 1 - turn, collective->size);
-        ring_send(collective, block_of(collective, piece, to_send), outgoing, schedule);
-        int to_receive = pattern_shift(place, -turn, collective->size);
-        int receive = receive_from_left(collective, schedule, block_of(collective, piece, to_receive));
-        outgoing = (struct contribution){BUFFER_OUTPUT, receive};
-    }
 }
 
 /* The allgather of a piece follows the reducing of the next one, so that a link never waits for its neighbour
@@ -69,14 +43,17 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
                      hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int pieces = count_pieces(collective), place = collective->topology->place_of[collective->rank];
+    struct ring ring = ring_of_all(collective);
+    int pieces = count_pieces(collective);
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
         struct contribution before = reduced;
         if (i < pieces)
-            reduced = ring_reduce(collective, piece_of(collective, pieces, i), block_of, place, schedule);
+            reduced = ring_reduce(collective, &ring, piece_of(collective, pieces, i), block_of, ring.place,
+                                  schedule);
         if (i > 0)
-            ring_gather(collective, piece_of(collective, pieces, i - 1), before, schedule);
+            ring_gather(collective, &ring, piece_of(collective, pieces, i - 1), block_of, before, NULL,
+                        schedule);
     }
     return HVD_OK;
 }

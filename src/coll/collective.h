@@ -89,9 +89,9 @@ static inline struct collective *collective_queue_pop(struct collective_queue *q
 struct algorithm {
     const char *name;
     hvd_operation operation;
-    /* Whether it can and should run a batch of so many bytes on so many ranks; rows are tried in order. NULL:
-     * always. */
-    bool (*fits)(uint64_t bytes, int size, uint64_t latency_threshold);
+    /* Whether it should run a batch of so many bytes on these ranks; rows are tried in order. NULL: always.
+     */
+    bool (*fits)(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold);
     /* See algorithm_plan. *more is false before; reductions have two ranks at least. */
     hvd_code (*plan)(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status);
@@ -111,8 +111,9 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
 /* The first row that does this and fits, or the row that the settings force when it does it; in the
  * deterministic mode only rows of allreduce that add in the order of ranks. The last row of an operation fits
  * always. 0 for an operation without rows, which moves nothing. */
-int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes, int size,
-                     uint64_t latency_threshold, const struct settings *settings);
+int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
+                     const struct topology *topology, uint64_t latency_threshold,
+                     const struct settings *settings);
 
 /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more tells
  * whether another phase follows. */

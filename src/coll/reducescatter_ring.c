@@ -13,9 +13,9 @@
  * give the same bits in every run. Blocks on their way lie in the output beside the result. */
 #include "coll/ring_reduce.h"
 
-static struct range block_of(const struct collective *collective, struct range piece, int index)
+static struct range block_of(const struct collective *collective, struct range piece, int count, int index)
 {
-    (void)piece;
+    (void)piece, (void)count;
     int rank = collective->topology->rank_at[index];
     return (struct range){collective->blocks[rank], collective->blocks[rank + 1] - collective->blocks[rank]};
 }
@@ -24,9 +24,9 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
                      hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    ring_reduce(collective, (struct range){0, collective->input.length}, block_of,
-                pattern_shift(collective->topology->place_of[collective->rank], -1, collective->size),
-                schedule);
+    struct ring ring = ring_of_all(collective);
+    ring_reduce(collective, &ring, (struct range){0, collective->input.length}, block_of,
+                pattern_shift(ring.place, -1, ring.size), schedule);
     return HVD_OK;
 }
 

@@ -1,42 +1,64 @@
 /* ring_reduce.c - see ring_reduce.h. */
 #include "coll/ring_reduce.h"
 
-void ring_send(const struct collective *collective, struct range block, struct contribution source,
-               struct schedule *schedule)
+struct ring ring_of_all(const struct collective *collective)
 {
-    schedule_add(schedule, (struct step){.kind = STEP_SEND,
-                                         .buffer = source.buffer,
-                                         .peer = pattern_ring(collective->topology, collective->rank, 1),
-                                         .gate = source.gate,
-                                         .offset = block.offset,
-                                         .length = block.length});
+    const struct topology *topology = collective->topology;
+    return (struct ring){.left = pattern_ring(topology, collective->rank, -1),
+                         .right = pattern_ring(topology, collective->rank, 1),
+                         .place = topology->place_of[collective->rank],
+                         .size = collective->size};
 }
 
-static int reduce_from_left(const struct collective *collective, struct range block, bool last,
-                            struct schedule *schedule)
+static int add_step(enum step_kind kind, int peer, struct range block, struct contribution source, bool last,
+                    struct schedule *schedule)
 {
-    struct contribution own = contribution_add(collective, block, schedule);
-    return schedule_add(schedule,
-                        (struct step){.kind = STEP_REDUCE,
-                                      .buffer = own.buffer,
-                                      .last = last,
-                                      .peer = pattern_ring(collective->topology, collective->rank, -1),
-                                      .gate = own.gate,
-                                      .offset = block.offset,
-                                      .length = block.length});
+    return schedule_add(schedule, (struct step){.kind = kind,
+                                                .buffer = source.buffer,
+                                                .last = last,
+                                                .peer = peer,
+                                                .gate = source.gate,
+                                                .offset = block.offset,
+                                                .length = block.length});
 }
 
-struct contribution ring_reduce(const struct collective *collective, struct range piece, block_fn block_of,
-                                int first, struct schedule *schedule)
+static struct contribution own_part(const struct collective *collective, const struct ring *ring,
+                                    struct range block, struct schedule *schedule)
 {
-    int turns = collective->size - 1;
-    struct range block = block_of(collective, piece, first);
-    struct contribution outgoing = contribution_add(collective, block, schedule);
+    return ring->own ? *ring->own : contribution_add(collective, block, schedule);
+}
+
+struct contribution ring_reduce(const struct collective *collective, const struct ring *ring,
+                                struct range piece, block_fn block_of, int first, struct schedule *schedule)
+{
+    int turns = ring->size - 1;
+    struct range block = block_of(collective, piece, ring->size, first);
+    struct contribution outgoing = own_part(collective, ring, block, schedule);
     for (int turn = 1; turn <= turns; turn++) {
-        ring_send(collective, block, outgoing, schedule);
-        block = block_of(collective, piece, pattern_shift(first, -turn, collective->size));
-        int reduce = reduce_from_left(collective, block, turn == turns, schedule);
+        add_step(STEP_SEND, ring->right, block, outgoing, false, schedule);
+        block = block_of(collective, piece, ring->size, pattern_shift(first, -turn, ring->size));
+        struct contribution own = own_part(collective, ring, block, schedule);
+        int reduce = add_step(STEP_REDUCE, ring->left, block, own, turn == turns, schedule);
         outgoing = (struct contribution){BUFFER_OUTPUT, reduce};
     }
     return outgoing;
+}
+
+void ring_gather(const struct collective *collective, const struct ring *ring, struct range piece,
+                 block_fn block_of, struct contribution reduced, complete_fn complete,
+                 struct schedule *schedule)
+{
+    struct contribution outgoing = reduced;
+    for (int turn = 0; turn < ring->size; turn++) {
+        int index = pattern_shift(ring->place, 1 - turn, ring->size);
+        struct range block = block_of(collective, piece, ring->size, index);
+        if (turn)
+            outgoing = (struct contribution){
+                BUFFER_OUTPUT, add_step(STEP_RECEIVE, ring->left, block,
+                                        (struct contribution){.gate = STEP_NO_GATE}, false, schedule)};
+        if (complete)
+            complete(collective, block, outgoing, schedule);
+        if (turn < ring->size - 1) /* what comes in goes out in the next turn as it is */
+            add_step(STEP_SEND, ring->right, block, outgoing, false, schedule);
+    }
 }

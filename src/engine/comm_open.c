@@ -207,6 +207,7 @@ static hvd_code open_backends(struct comm *comm, const struct mesh_config *confi
                                       .rank = comm->rank,
                                       .size = comm->size,
                                       .ranks = comm->ranks,
+                                      .topology = &comm->topology,
                                       .settings = &comm->context->settings,
                                       .lookup = find_link,
                                       .owner = comm,

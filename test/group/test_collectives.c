@@ -190,6 +190,11 @@ VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubli
 VARIANT(over_shm_chains_only_tiny_buffers, "shm", "allreduce_algorithm", "chain", "shm_ring_bytes", "4096")
 VARIANT(over_tcp_chains_only, "tcp", "allreduce_algorithm", "chain")
 VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
+static const char *const hosts[8] = {"a", "b", "b", "a", "b", "c", "c", "a"};
+GROUP_TEST(over_hosts, all_cases, 2, MOST_RANKS, .transport = "auto", .hosts = hosts,
+           SETTINGS("latency_threshold", "64", "ring_piece_bytes", "4096"))
+GROUP_TEST(over_shm_hierarchical_only, all_cases, 2, MOST_RANKS, .transport = "shm",
+           SETTINGS("allreduce_algorithm", "hierarchical", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_faulty_shm, all_cases, 2, 3, .transport = "faulty-shm", SETTINGS("shm_ring_bytes", "16384"))
 GROUP_TEST(over_faulty_tcp, all_cases, 3, 3, .transport = "faulty-tcp")
 GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm",

@@ -60,7 +60,7 @@ static void run_job(uint64_t seed)
 {
     static const char *const transports[] = {"shm", "tcp"};
     static const char *const rings[] = {"4096", "65536", "1048576"};
-    static const char *const algorithms[] = {"auto", "doubling", "ring", "chain"};
+    static const char *const algorithms[] = {"auto", "doubling", "hierarchical", "ring", "chain"};
     static const char *const thresholds[] = {"0", "5000", "134217728"};
     static const char *const caches[] = {"0", "5", "1024"};
     static const char *const pieces[] = {"4096", "524288"};
@@ -71,7 +71,7 @@ static void run_job(uint64_t seed)
     const char *const settings[] = {"shm_ring_bytes",
                                     rings[random_next(&state) % 3],
                                     "allreduce_algorithm",
-                                    algorithms[random_next(&state) % 4],
+                                    algorithms[random_next(&state) % 5],
                                     "ring_piece_bytes",
                                     pieces[random_next(&state) % 2],
                                     "fusion_threshold",

@@ -149,7 +149,7 @@ static inline void work_done(struct collective *collective, const hvd_status *st
 
 static inline const struct algorithm *algorithm_named(hvd_operation operation, const char *name)
 {
-    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, 4, 0,
+    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, &world_topology, 0,
                                             &(struct settings){.allreduce_algorithm = name})];
 }
 

@@ -105,7 +105,7 @@ static void run(const struct adasum_case *c, value_fn value)
         work->input = tensors_make(c);
         work->output = c->in_place ? work->input : vector_like(&work->input);
         fill(c, rank, value);
-        int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 0, c->size, 0,
+        int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 0, &world_topology, 0,
                                    &(struct settings){.allreduce_algorithm = "auto"});
         work->collective.algorithm = algorithm_table[row];
         work->collective.reduction = HVD_ADASUM;

@@ -174,15 +174,16 @@ static struct collective collective_of(const struct algorithm *algorithm, int ro
                                .blocks = blocks_of(size)};
 }
 
-/* Gates are earlier steps of the same range. */
+/* Gates are earlier steps of a range that covers the step's. */
 static void check_step(const struct schedule *schedule, int index)
 {
     const struct step *step = &schedule->steps[index];
     if (step->gate == STEP_NO_GATE)
         return;
     assert_in_range(step->gate, 0, index - 1);
-    assert_int_equal(schedule->steps[step->gate].offset, step->offset);
-    assert_int_equal(schedule->steps[step->gate].length, step->length);
+    const struct step *gate = &schedule->steps[step->gate];
+    assert_in_range(step->offset, gate->offset, gate->offset + gate->length);
+    assert_in_range(step->offset + step->length, gate->offset, gate->offset + gate->length);
 }
 
 static void record(const struct schedule *schedule, const struct collective *collective)
@@ -245,15 +246,57 @@ static void check_plans(const struct algorithm *algorithm, int root, const struc
     assert_memory_equal(sent, expected, sizeof sent);
 }
 
-/* Links are opened on first use: few for each rank, as all algorithms use the same. */
-static void check_links(int size)
+/* Links are opened on first use: few for each rank to other hosts, as all algorithms use the same; the
+ * hierarchical one adds two. */
+static void check_links(const struct topology *topology)
 {
+    int size = topology->size;
     for (int rank = 0; rank < size; rank++) {
         int links = 0;
         for (int other = 0; other < size; other++)
-            links += talks[rank][other];
-        assert_in_range(links, 0, 2 * pattern_rounds(size) + 2);
+            links += talks[rank][other] && !topology_share_host(topology, rank, other);
+        assert_in_range(links, 0, 2 * pattern_rounds(size) + 4);
     }
+}
+
+/* What leaves a host while a vector is reduced by the plans of all its ranks. */
+static size_t bytes_leaving(const struct topology *topology, int host, const struct vector *vector)
+{
+    extern const struct algorithm allreduce_hierarchical;
+    size_t bytes = 0;
+    struct schedule schedule = {0};
+    for (int rank = 0; rank < topology->size; rank++) {
+        if (topology->host_of[rank] != host)
+            continue;
+        struct collective collective = collective_of(&allreduce_hierarchical, 0, rank, topology, vector, 1);
+        bool more;
+        schedule_clear(&schedule);
+        assert_int_equal(algorithm_plan(&collective, 0, &schedule, &more, NULL), HVD_OK);
+        for (int i = 0; i < schedule.count; i++)
+            if (schedule.steps[i].kind == STEP_SEND && topology->host_of[schedule.steps[i].peer] != host)
+                bytes += schedule.steps[i].length;
+    }
+    schedule_free(&schedule);
+    return bytes;
+}
+
+/* A host sends 2(h-1)/h of the vector at least: Patarasuk and Yuan, 2009, with its ranks as one. */
+TEST(test_hosts_send_the_least)
+{
+    static char memory[4 * 100003];
+    struct span span = {memory, sizeof memory};
+    size_t start;
+    struct vector vector = {&span, &start, 1, 0};
+    vector_measure(&vector);
+    for (int size = 2; size <= SIZES; size++)
+        for (int layout = 1; layout < LAYOUTS; layout++) {
+            struct topology topology = layout_of(layout, size);
+            double least = 2.0 * (topology.hosts - 1) / topology.hosts * sizeof memory;
+            for (int host = 0; host < topology.hosts; host++)
+                assert_in_range(bytes_leaving(&topology, host, &vector), (size_t)(least * 0.97),
+                                (size_t)(least * 1.03));
+            topology_free(&topology);
+        }
 }
 
 static void check_all_plans(const struct topology *topology)
@@ -265,7 +308,7 @@ static void check_all_plans(const struct topology *topology)
             check_plans(algorithm_table[i], root, topology, 1);
         check_plans(algorithm_table[i], 0, topology, 0.5);
     }
-    check_links(topology->size);
+    check_links(topology);
 }
 
 TEST(test_plans)
@@ -278,11 +321,13 @@ TEST(test_plans)
         }
 }
 
-static const char *chosen_on(int size, hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
-                             const char *forced)
+static const char *chosen_on(int layout, int size, hvd_operation operation, hvd_reduction reduction,
+                             uint64_t bytes, const char *forced)
 {
     struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
-    int row = algorithm_choose(operation, reduction, bytes, size, 1000, &settings);
+    struct topology topology = layout_of(layout, size);
+    int row = algorithm_choose(operation, reduction, bytes, &topology, 1000, &settings);
+    topology_free(&topology);
     assert_true(algorithm_does(row, operation, reduction));
     return algorithm_table[row]->name;
 }
@@ -290,7 +335,7 @@ static const char *chosen_on(int size, hvd_operation operation, hvd_reduction re
 static const char *chosen_for(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
                               const char *forced)
 {
-    return chosen_on(4, operation, reduction, bytes, forced);
+    return chosen_on(0, 4, operation, reduction, bytes, forced);
 }
 
 static const char *chosen(hvd_operation operation, uint64_t bytes, const char *forced)
@@ -303,6 +348,9 @@ TEST(test_choice)
     assert_string_equal(chosen(HVD_ALLREDUCE, 1000, "auto"), "doubling");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1001, "auto"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 1, "ring"), "ring");
+    assert_string_equal(chosen_on(1, 4, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "hierarchical");
+    assert_string_equal(chosen_on(1, 4, HVD_ALLREDUCE, HVD_SUM, 1000, "auto"), "doubling");
+    assert_string_equal(chosen_on(1, 2, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
 #define OPERATION(name, ...)                                                                                 \
@@ -336,14 +384,18 @@ TEST(test_deterministic_choice)
     for (int more = 0; more < 2; more++)
         for (int size = more ? 3 : 1; size <= (more ? 70 : 2); size++)
             for (int is_long = 0; is_long < 2; is_long++) {
-                int row =
-                    algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, size, 1000, &settings);
+                struct topology topology = layout_of(1, size);
+                int row = algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, &topology, 1000,
+                                           &settings);
                 assert_string_equal(algorithm_table[row]->name, rows[more][is_long]);
+                topology_free(&topology);
             }
-    int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, 4, 1000, &settings);
+    struct topology topology = layout_of(1, 4);
+    int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, &topology, 1000, &settings);
     assert_string_equal(algorithm_table[row]->name, "adasum");
-    row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, 4, 1000, &settings);
+    row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, &topology, 1000, &settings);
     assert_string_equal(algorithm_table[row]->name, "ring");
+    topology_free(&topology);
 }
 
 static hvd_code check_settings(const char *name, bool deterministic, int size, hvd_status *status)
@@ -355,15 +407,15 @@ static hvd_code check_settings(const char *name, bool deterministic, int size, h
 TEST(test_names)
 {
     hvd_status status;
-    static const char *const names[] = {"auto", "doubling", "ring", "chain"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"auto", "doubling", "hierarchical", "ring", "chain"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         ASSERT_OK(check_settings(names[i], false, 4, &check_status));
         ASSERT_OK(check_settings(names[i], true, 2, &check_status));
     }
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
     assert_string_equal(status.text,
                         "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce on 4 ranks has no such algorithm; use "
-                        "one of: auto, doubling, ring, chain");
+                        "one of: auto, doubling, hierarchical, ring, chain");
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
     ASSERT_OK(check_settings("auto", true, 3, &check_status));
