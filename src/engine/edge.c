@@ -87,6 +87,7 @@ static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
         if (moved <= 0)
             return false;
         *have += (size_t)moved;
+        edge->alive = true;
     }
     return true;
 }
@@ -112,7 +113,6 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
             return EDGE_NOTHING;
         struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
         wanted = wire_get_u32(&reader);
-        edge->alive = true;
     } while (take_sign_of_life(edge, wanted));
     if (wanted > EDGE_MESSAGE_LIMIT) {
         edge->deaf = true;

@@ -1,5 +1,5 @@
-/* test_edge.c - what an edge does when memory is out. Its stream, in pieces of any size:
- * test/fuzz/fuzz_edge.c.
+/* test_edge.c - what an edge does when memory is out, and what keeps its peer alive. Its stream, in pieces of
+ * any size: test/fuzz/fuzz_edge.c.
  */
 #include "engine/edge.h"
 #include "test.h"
@@ -99,4 +99,23 @@ TEST(a_message_that_memory_is_missing_for_waits)
     assert_false(edge_starved(&edge));
     edge_fini(&edge);
     free(bytes);
+}
+
+TEST(only_bytes_are_a_sign_of_life)
+{
+    static const uint8_t bytes[] = "\5\0\0\0one";
+    const uint8_t *message;
+    size_t length;
+    struct stream stream = {.link = {.operations = &operations}, .bytes = bytes, .length = 6};
+    struct edge edge;
+    edge_init(&edge, 1, &stream.link);
+    assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
+    assert_true(edge.alive);
+    edge.alive = false; /* and the peer is stopped inside its message */
+    assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
+    assert_false(edge.alive);
+    stream.length = 1;
+    assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
+    assert_true(edge.alive);
+    edge_fini(&edge);
 }
