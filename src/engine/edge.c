@@ -2,126 +2,114 @@
  */
 #include "engine/edge.h"
 
-#include <string.h>
+#include <errno.h>
 
 /* Instead of a length. */
 #define QUESTION UINT32_MAX
 #define ANSWER   (UINT32_MAX - 1)
 
+static ssize_t as_of_a_socket(ssize_t moved)
+{
+    if (moved > 0)
+        return moved;
+    errno = moved ? EPIPE : EAGAIN;
+    return -1;
+}
+
+static ssize_t read_link(struct stream *stream, void *bytes, size_t length)
+{
+    struct edge *edge = (struct edge *)stream;
+    struct iovec part = {bytes, length};
+    ssize_t moved = link_receive(edge->link, &part, 1);
+    edge->alive |= moved > 0;
+    return as_of_a_socket(moved);
+}
+
+static ssize_t write_link(struct stream *stream, const void *bytes, size_t length)
+{
+    struct iovec part = {(void *)bytes, length};
+    return as_of_a_socket(link_send(((struct edge *)stream)->link, &part, 1));
+}
+
 void edge_init(struct edge *edge, int peer, struct link *link)
 {
-    *edge = (struct edge){.peer = peer, .link = link};
+    static const struct stream_io io = {read_link, write_link};
+    *edge = (struct edge){.stream = {.io = &io}, .peer = peer, .link = link};
     link->want_read = true;
 }
 
 void edge_fini(struct edge *edge)
 {
-    wire_writer_free(&edge->out);
-    wire_writer_free(&edge->in);
+    stream_free(&edge->stream);
     *edge = (struct edge){0};
 }
 
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
 {
-    if (!edge->mute && wire_reserve(&edge->out, edge->out.length + sizeof(uint32_t) + length))
-        wire_put_blob(&edge->out, bytes, (uint32_t)length);
+    struct wire_writer *out = &edge->stream.out;
+    if (!edge->mute && wire_reserve(out, out->length + STREAM_HEADER_BYTES + length))
+        wire_put_blob(out, bytes, (uint32_t)length);
 }
 
 void edge_ping(struct edge *edge)
 {
     if (!edge->mute)
-        wire_put_u32(&edge->out, QUESTION);
+        wire_put_u32(&edge->stream.out, QUESTION);
 }
 
 /* What is on its way already is answer enough, so that questions can't pile up answers. */
 static void answer(struct edge *edge)
 {
-    if (!edge->mute && !edge->out.length)
-        wire_put_u32(&edge->out, ANSWER);
+    if (!edge->mute && !edge->stream.out.length)
+        wire_put_u32(&edge->stream.out, ANSWER);
 }
 
 bool edge_flush(struct edge *edge)
 {
-    size_t before = edge->sent;
-    while (!edge->mute && edge->sent < edge->out.length) {
-        struct iovec part = {edge->out.bytes + edge->sent, edge->out.length - edge->sent};
-        ssize_t moved = link_send(edge->link, &part, 1);
-        if (moved < 0)
-            edge->mute = true;
-        if (moved <= 0)
-            break;
-        edge->sent += (size_t)moved;
-    }
-    bool any = edge->sent > before;
+    struct wire_writer *out = &edge->stream.out;
+    size_t unsent = out->length - edge->stream.sent;
+    edge->mute = edge->mute || stream_write(&edge->stream) > STREAM_AGAIN;
+    bool any = out->length - edge->stream.sent < unsent;
     /* A link that is broken takes nothing more: what waits for it is dropped. */
-    if (edge->mute || edge->sent == edge->out.length) {
-        edge->sent = 0;
-        wire_reset(&edge->out);
+    if (edge->mute) {
+        edge->stream.sent = 0;
+        wire_reset(out);
     }
-    edge->link->want_write = edge->out.length > 0;
+    edge->link->want_write = out->length > 0;
     return any;
 }
 
 bool edge_is_flushed(const struct edge *edge)
 {
-    return edge->mute || edge->out.length == 0;
+    return edge->mute || edge->stream.out.length == 0;
 }
 
 bool edge_starved(struct edge *edge)
 {
-    bool starved = edge->out.failed || edge->in.failed;
-    edge->out.failed = edge->in.failed = false;
+    bool starved = edge->stream.out.failed || edge->stream.in.failed;
+    edge->stream.out.failed = edge->stream.in.failed = false;
     return starved;
-}
-
-/* Fills [*have, want) of `to`; true when it is full. */
-static bool fill(struct edge *edge, uint8_t *to, size_t *have, size_t want)
-{
-    while (*have < want) {
-        struct iovec part = {to + *have, want - *have};
-        ssize_t moved = link_receive(edge->link, &part, 1);
-        if (moved < 0) {
-            edge->deaf = true;
-            edge->link->want_read = false;
-        }
-        if (moved <= 0)
-            return false;
-        *have += (size_t)moved;
-        edge->alive = true;
-    }
-    return true;
 }
 
 static bool take_sign_of_life(struct edge *edge, size_t sign)
 {
-    if (sign != QUESTION && sign != ANSWER)
-        return false;
     if (sign == QUESTION)
         answer(edge);
-    edge->header_length = 0;
-    return true;
+    return sign == QUESTION || sign == ANSWER;
 }
 
 enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
 {
-    size_t wanted;
-    do {
-        /* Between two messages: the last one was the caller's until this call. */
-        if (!edge->header_length)
-            wire_reset(&edge->in);
-        if (edge->deaf || !fill(edge, edge->header, &edge->header_length, sizeof edge->header))
-            return EDGE_NOTHING;
-        struct wire_reader reader = wire_reader_of(edge->header, sizeof edge->header);
-        wanted = wire_get_u32(&reader);
-    } while (take_sign_of_life(edge, wanted));
-    if (wanted > EDGE_MESSAGE_LIMIT) {
-        edge->deaf = true;
-        return EDGE_GARBAGE;
-    }
-    if (!wire_reserve(&edge->in, wanted) || !fill(edge, edge->in.bytes, &edge->in.length, wanted))
+    enum stream_outcome outcome;
+    if (edge->deaf)
         return EDGE_NOTHING;
-    *bytes = edge->in.bytes;
-    *length = wanted;
-    edge->header_length = 0;
-    return EDGE_MESSAGE;
+    do
+        outcome = stream_read(&edge->stream, EDGE_MESSAGE_LIMIT, bytes, length);
+    while (outcome == STREAM_TOO_LONG && take_sign_of_life(edge, *length));
+    if (outcome == STREAM_FAILED)
+        edge->link->want_read = false;
+    edge->deaf = outcome == STREAM_FAILED || outcome == STREAM_TOO_LONG;
+    if (outcome == STREAM_TOO_LONG)
+        return EDGE_GARBAGE;
+    return outcome ? EDGE_NOTHING : EDGE_MESSAGE;
 }

@@ -3,7 +3,7 @@
 #ifndef HVD_ENGINE_EDGE_H
 #define HVD_ENGINE_EDGE_H
 
-#include "base/wire.h"
+#include "base/stream.h"
 #include "transport/transport.h"
 
 #include <stdbool.h>
@@ -11,17 +11,13 @@
 #define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; more is taken for garbage */
 
 struct edge {
+    struct stream stream; /* over the link; first, see read_link */
     int peer;
     struct link *link;
     bool deaf;                  /* nothing more comes */
     bool mute;                  /* nothing more goes; what the peer sent before may still come */
     bool alive;                 /* bytes came since the last check, which clears it (heartbeat.c) */
     unsigned missed_heartbeats; /* since then */
-    struct wire_writer out;     /* not yet taken by the link from `sent` on */
-    size_t sent;
-    struct wire_writer in; /* the incoming message, as far as it has come */
-    uint8_t header[4];
-    size_t header_length;
 };
 
 void edge_init(struct edge *edge, int peer, struct link *link);

@@ -11,18 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define RETRY_INTERVAL (CLOCK_SECOND / 20)
 #define HANDSHAKE_TIME (5 * CLOCK_SECOND) /* one attempt; a busy server may have dropped it */
 #define LOOK_TIME      CLOCK_SECOND       /* for an answer that the server gives at once */
 
 struct rendezvous_client {
-    int fd;
+    struct stream stream;
     int64_t deadline; /* of everything but a get */
     const struct interrupt *interrupt;
     uint32_t last_id;
-    struct wire_writer in, out;
     char who[HANDSHAKE_WHO_LIMIT];
     char local[SOCKET_TEXT];
 };
@@ -32,7 +30,7 @@ static hvd_code wait_for_socket(const struct rendezvous_client *client, short ev
                                 hvd_status *status)
 {
     do {
-        if (socket_wait(client->fd, events, interrupt_slice(client->interrupt, deadline)))
+        if (socket_wait(client->stream.fd, events, interrupt_slice(client->interrupt, deadline)))
             return HVD_OK;
         if (interrupt_is_set(client->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %s", client->who);
@@ -45,21 +43,21 @@ static hvd_code wait_for_socket(const struct rendezvous_client *client, short ev
 static hvd_code connect_to(struct rendezvous_client *client, const struct addrinfo *address, int64_t deadline,
                            hvd_status *status)
 {
-    client->fd = socket_connect(address);
-    int error = client->fd < 0 ? errno : 0;
+    client->stream.fd = socket_connect(address);
+    int error = client->stream.fd < 0 ? errno : 0;
     if (error == EMFILE || error == ENFILE)
         return status_set_errno(status, error, "%s can't be reached", client->who);
     if (!error) {
         hvd_code code = wait_for_socket(client, POLLOUT, deadline, status);
         /* Any failure but an interruption is HVD_PEER_LOST here: the server may not listen yet, so try
          * again. */
-        error = code ? ETIMEDOUT : socket_error(client->fd);
+        error = code ? ETIMEDOUT : socket_error(client->stream.fd);
         if (code == HVD_INTERRUPTED)
             return code;
     }
     if (!error)
         return HVD_OK;
-    socket_close(&client->fd);
+    socket_close(&client->stream.fd);
     status_set_errno(status, error, "%s can't be reached", client->who);
     return HVD_PEER_LOST;
 }
@@ -71,15 +69,15 @@ static hvd_code shake_hands(struct rendezvous_client *client, const char *secret
     struct handshake_claim claim = {.role = HANDSHAKE_RENDEZVOUS};
     hvd_code code = handshake_initiate(&handshake, secret, &claim, client->who, status);
     while (!code) {
-        code = handshake_advance(&handshake, client->fd, status);
+        code = handshake_advance(&handshake, client->stream.fd, status);
         if (code != HVD_IN_PROGRESS)
             break;
-        code = wait_for_socket(client, handshake_events(&handshake), deadline, status);
+        code = wait_for_socket(client, stream_events(&handshake.stream), deadline, status);
         if (code == HVD_TIMED_OUT)
             code = status_set(status, HVD_PEER_LOST, "%s did not answer the handshake", client->who);
     }
     if (code)
-        socket_close(&client->fd);
+        socket_close(&client->stream.fd);
     return code;
 }
 
@@ -128,7 +126,7 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
     struct rendezvous_client *opened = calloc(1, sizeof *opened);
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    opened->fd = -1;
+    opened->stream = (struct stream){.io = &stream_socket, .fd = -1};
     opened->deadline = deadline;
     opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
@@ -137,13 +135,13 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
         code = connect_until(opened, found, secret, deadline, status);
         freeaddrinfo(found);
     }
-    if (!code && !socket_local_address(opened->fd, opened->local))
+    if (!code && !socket_local_address(opened->stream.fd, opened->local))
         code = status_set_errno(status, errno, "the address that reaches %s can't be found", opened->who);
     if (code) {
         rendezvous_close(opened);
         return code;
     }
-    socket_send_at_once(opened->fd);
+    socket_send_at_once(opened->stream.fd);
     *client = opened;
     return HVD_OK;
 }
@@ -152,9 +150,8 @@ void rendezvous_close(struct rendezvous_client *client)
 {
     if (!client)
         return;
-    socket_close(&client->fd);
-    wire_writer_free(&client->in);
-    wire_writer_free(&client->out);
+    socket_close(&client->stream.fd);
+    stream_free(&client->stream);
     free(client);
 }
 
@@ -167,7 +164,7 @@ const char *rendezvous_local_address(const struct rendezvous_client *client)
 
 static hvd_code broken(struct rendezvous_client *client, const char *why, hvd_status *status)
 {
-    socket_close(&client->fd);
+    socket_close(&client->stream.fd);
     return status_set(status, HVD_PEER_LOST, "%s %s; the launcher has probably ended, see its output",
                       client->who, why);
 }
@@ -177,76 +174,54 @@ static hvd_code out_of_memory(const struct rendezvous_client *client, hvd_status
     return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while talking to %s", client->who);
 }
 
-/* After a call that moved nothing: HVD_OK when the socket can go on. */
-static hvd_code wait_after(struct rendezvous_client *client, ssize_t n, short events, int64_t deadline,
-                           hvd_status *status)
+/* After the stream stopped: HVD_OK when it can go on. */
+static hvd_code wait_for_stream(struct rendezvous_client *client, enum stream_outcome outcome,
+                                int64_t deadline, hvd_status *status)
 {
-    if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        return broken(client, "closed its connection", status);
-    return wait_for_socket(client, events, deadline, status);
+    if (outcome == STREAM_AGAIN)
+        return wait_for_socket(client, stream_events(&client->stream), deadline, status);
+    if (outcome == STREAM_NO_MEMORY)
+        return out_of_memory(client, status);
+    return broken(client, outcome == STREAM_TOO_LONG ? "sent a malformed answer" : "closed its connection",
+                  status);
 }
 
+/* Behind what an interruption may have left of the last question. */
 static hvd_code send_question(struct rendezvous_client *client, struct question *question, int64_t deadline,
                               hvd_status *status)
 {
-    struct wire_writer *out = &client->out;
-    size_t sent = 0;
-    out->length = 0;
+    enum stream_outcome outcome;
+    hvd_code code = HVD_OK;
     question->id = ++client->last_id;
-    question_encode(out, question);
-    if (out->failed)
+    question_encode(&client->stream.out, question);
+    if (client->stream.out.failed)
         return out_of_memory(client, status);
-    while (sent < out->length) {
-        ssize_t n = send(client->fd, out->bytes + sent, out->length - sent, MSG_NOSIGNAL);
-        if (n > 0) {
-            sent += (size_t)n;
-            continue;
-        }
-        hvd_code code = wait_after(client, n, POLLOUT, deadline, status);
-        if (code == HVD_TIMED_OUT)
-            return broken(client, "takes no more questions", status); /* half a frame is on its way */
-        if (code)
-            return code;
-    }
-    return HVD_OK;
+    while (!code && (outcome = stream_write(&client->stream)))
+        code = wait_for_stream(client, outcome, deadline, status);
+    if (code == HVD_TIMED_OUT)
+        code = broken(client, "takes no more questions", status); /* half a frame is on its way */
+    return code;
 }
 
-/* One frame; a timeout in the middle keeps what has come for the next call. */
-static hvd_code receive_frame(struct rendezvous_client *client, int64_t deadline, hvd_status *status)
-{
-    struct wire_writer *in = &client->in;
-    int64_t missing;
-    while ((missing = frame_missing(in)) > 0) {
-        if (!wire_reserve(in, in->length + (size_t)missing))
-            return out_of_memory(client, status);
-        ssize_t n = recv(client->fd, in->bytes + in->length, (size_t)missing, 0);
-        hvd_code code = n > 0 ? HVD_OK : wait_after(client, n, POLLIN, deadline, status);
-        if (code)
-            return code;
-        in->length += n > 0 ? (size_t)n : 0;
-    }
-    return missing < 0 ? broken(client, "sent a malformed answer", status) : HVD_OK;
-}
-
-/* The answer lies in client->in until the next question. */
+/* The answer lies in client->stream until the next question. */
 static hvd_code ask(struct rendezvous_client *client, struct question *question, int64_t deadline,
                     struct answer *answer, hvd_status *status)
 {
-    if (client->fd < 0)
+    if (client->stream.fd < 0)
         return broken(client, "has lost its connection", status);
     /* The question itself goes out within the time to start, however long its answer may take. */
     hvd_code code = send_question(client, question, clock_earlier(deadline, client->deadline), status);
     bool fresh = false;
     while (!code && !fresh) {
-        struct wire_writer *in = &client->in;
-        code = receive_frame(client, deadline, status);
-        if (code)
-            return code;
-        bool whole = answer_decode(answer, in->bytes + FRAME_HEADER_BYTES, in->length - FRAME_HEADER_BYTES);
-        in->length = 0; /* the bytes stay */
-        if (!whole)
-            return broken(client, "sent a malformed answer", status);
-        fresh = answer->id == question->id; /* else: of a get that was given up */
+        const uint8_t *body;
+        size_t length;
+        enum stream_outcome outcome = stream_read(&client->stream, PROTOCOL_FRAME_LIMIT, &body, &length);
+        if (!outcome && !answer_decode(answer, body, length))
+            outcome = STREAM_TOO_LONG;
+        if (outcome)
+            code = wait_for_stream(client, outcome, deadline, status);
+        else
+            fresh = answer->id == question->id; /* else: of a get that was given up */
     }
     if (!code && answer->outcome == OUTCOME_FULL)
         code = status_set(status, HVD_OUT_OF_MEMORY, "%s is full", client->who);

@@ -5,11 +5,8 @@
 #include "base/socket.h"
 #include "base/status.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* ---- the store ----------------------------------------------------------------------------------------- */
 
@@ -107,7 +104,7 @@ struct connection *connection_create(int fd, const char *secret)
     struct connection *connection = calloc(1, sizeof *connection);
     if (!connection)
         return NULL;
-    connection->fd = fd;
+    connection->stream = (struct stream){.io = &stream_socket, .fd = fd};
     connection->since = clock_now();
     handshake_accept(&connection->handshake, secret, &expected, socket_peer_text(fd, who));
     return connection;
@@ -115,26 +112,23 @@ struct connection *connection_create(int fd, const char *secret)
 
 void connection_free(struct connection *connection)
 {
-    socket_close(&connection->fd);
-    wire_writer_free(&connection->in);
-    wire_writer_free(&connection->out);
+    socket_close(&connection->stream.fd);
+    stream_free(&connection->stream);
     free(connection);
 }
 
 /* While an answer has not gone out nothing more is read: a client that does not listen costs one answer. */
 short connection_events(const struct connection *connection)
 {
-    if (!connection->proven)
-        return handshake_events(&connection->handshake);
     /* Also while a get waits: its client may withdraw it by the next question, or end. */
-    return connection->out.length ? POLLOUT : POLLIN;
+    return stream_events(connection->proven ? &connection->stream : &connection->handshake.stream);
 }
 
 static void put_answer(struct connection *connection, enum outcome outcome, const void *value,
                        uint32_t length)
 {
     struct answer answer = {connection->question.id, outcome, value, length};
-    answer_encode(&connection->out, &answer);
+    answer_encode(&connection->stream.out, &answer);
     connection->waiting = false;
 }
 
@@ -180,52 +174,27 @@ static void answer(struct connection *connection, struct store *store, bool *put
     }
 }
 
-/* The end of a client that is done is no fault: no text. */
-static hvd_code ended(ssize_t n, hvd_status *status)
+/* Sends what answers the last question, then reads. A value to be stored points into the stream, which keeps
+ * it until the next question is read: answer() is called before. */
+static hvd_code next_question(struct connection *connection, hvd_status *status)
 {
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    struct stream *stream = &connection->stream;
+    const char *who = connection->handshake.who;
+    const uint8_t *body;
+    size_t length;
+    if (stream->out.failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for an answer to %s", who);
+    enum stream_outcome outcome = stream_write(stream);
+    if (!outcome)
+        outcome = stream_read(stream, PROTOCOL_FRAME_LIMIT, &body, &length);
+    if (outcome == STREAM_AGAIN)
         return HVD_IN_PROGRESS;
-    return status_set(status, HVD_PEER_LOST, "%s", "");
-}
-
-static hvd_code flush(struct connection *connection, hvd_status *status)
-{
-    struct wire_writer *out = &connection->out;
-    if (out->failed)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for an answer to %s",
-                          connection->handshake.who);
-    while (connection->sent < out->length) {
-        ssize_t n =
-            send(connection->fd, out->bytes + connection->sent, out->length - connection->sent, MSG_NOSIGNAL);
-        if (n <= 0)
-            return ended(n, status);
-        connection->sent += (size_t)n;
-    }
-    connection->sent = out->length = 0;
-    return HVD_OK;
-}
-
-/* HVD_OK when a whole question has come. */
-static hvd_code fill(struct connection *connection, hvd_status *status)
-{
-    struct wire_writer *in = &connection->in;
-    int64_t missing;
-    while ((missing = frame_missing(in)) > 0) {
-        if (!wire_reserve(in, in->length + (size_t)missing))
-            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a question of %s",
-                              connection->handshake.who);
-        ssize_t n = recv(connection->fd, in->bytes + in->length, (size_t)missing, 0);
-        if (n <= 0)
-            return ended(n, status);
-        in->length += (size_t)n;
-    }
-    /* A value to be stored points into `in`, whose bytes stay until the next question is read: answer() is
-     * called before. */
-    bool whole = missing == 0 && question_decode(&connection->question, in->bytes + FRAME_HEADER_BYTES,
-                                                 in->length - FRAME_HEADER_BYTES);
-    in->length = 0;
-    if (!whole)
-        return status_set(status, HVD_REFUSED, "%s sent a malformed question", connection->handshake.who);
+    if (outcome == STREAM_ENDED || outcome == STREAM_FAILED) /* of a client that is done: no fault, no text */
+        return status_set(status, HVD_PEER_LOST, "%s", "");
+    if (outcome == STREAM_NO_MEMORY)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a question of %s", who);
+    if (outcome || !question_decode(&connection->question, body, length))
+        return status_set(status, HVD_REFUSED, "%s sent a malformed question", who);
     return HVD_OK;
 }
 
@@ -233,13 +202,11 @@ hvd_code connection_advance(struct connection *connection, struct store *store, 
 {
     hvd_code code = HVD_OK;
     if (!connection->proven) {
-        code = handshake_advance(&connection->handshake, connection->fd, status);
+        code = handshake_advance(&connection->handshake, connection->stream.fd, status);
         connection->proven = code == HVD_OK;
     }
     while (!code) {
-        code = flush(connection, status);
-        if (!code)
-            code = fill(connection, status);
+        code = next_question(connection, status);
         if (!code)
             answer(connection, store, put);
     }

@@ -33,14 +33,12 @@ bool store_join(struct store *store, const char *job, uint32_t rank, uint32_t *b
 /* ---- connections --------------------------------------------------------------------------------------- */
 
 struct connection {
-    int fd;
+    struct stream stream;
     int64_t since; /* accepted at */
     bool proven;
     bool waiting; /* for a key that is not there yet */
     struct handshake handshake;
     struct question question; /* the one waited for */
-    struct wire_writer in, out;
-    size_t sent; /* of out */
 };
 
 /* Takes over the descriptor; NULL when memory is out. `secret` is not copied. */

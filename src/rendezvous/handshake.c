@@ -3,13 +3,9 @@
 
 #include "base/crypto.h"
 #include "base/status.h"
-#include "base/wire.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define MAGIC           "HHVD"
 #define MAGIC_BYTES     4
@@ -58,8 +54,8 @@ static void message_end(struct handshake *handshake, const struct wire_writer *w
     size_t body = writer->length + following - HEADER_BYTES;
     handshake->out[6] = (uint8_t)body;
     handshake->out[7] = (uint8_t)(body >> 8);
-    handshake->out_length = writer->length;
-    handshake->out_sent = 0;
+    handshake->stream.out = *writer;
+    handshake->stream.sent = 0;
 }
 
 static void remember(struct handshake *handshake, const uint8_t *bytes, size_t length)
@@ -81,8 +77,9 @@ static void compute_mac(const struct handshake *handshake, const char *label, ui
 
 static void append_mac(struct handshake *handshake, const char *label)
 {
-    compute_mac(handshake, label, handshake->out + handshake->out_length);
-    handshake->out_length += CRYPTO_MAC_BYTES;
+    struct wire_writer *out = &handshake->stream.out;
+    compute_mac(handshake, label, out->bytes + out->length);
+    out->length += CRYPTO_MAC_BYTES;
 }
 
 static bool mac_is_right(const struct handshake *handshake, const char *label, const uint8_t *mac)
@@ -134,9 +131,8 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
     hvd_code code = crypto_random(nonce, sizeof nonce, status);
     if (code)
         return code;
-    *handshake =
-        (struct handshake){.stage = HANDSHAKE_REPLY, .initiator = true, .secret = secret, .claim = *claim};
-    snprintf(handshake->who, sizeof handshake->who, "%s", who);
+    handshake_accept(handshake, secret, claim, who);
+    handshake->stage = HANDSHAKE_REPLY;
     struct wire_writer writer = message_begin(handshake);
     wire_put_u8(&writer, (uint8_t)claim->role);
     wire_put_string(&writer, claim->job);
@@ -147,7 +143,7 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
     wire_put_u32(&writer, claim->mesh);
     wire_put_raw(&writer, nonce, sizeof nonce);
     message_end(handshake, &writer, 0);
-    remember(handshake, handshake->out, handshake->out_length);
+    remember(handshake, handshake->out, handshake->stream.out.length);
     return HVD_OK;
 }
 
@@ -156,6 +152,8 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
 {
     *handshake = (struct handshake){.stage = HANDSHAKE_HELLO, .secret = secret, .claim = *expected};
     snprintf(handshake->who, sizeof handshake->who, "%s", who);
+    handshake->stream = (struct stream){.io = &stream_socket,
+                                        .in = {.bytes = handshake->in, .capacity = sizeof handshake->in}};
 }
 
 static enum verdict judge(const struct handshake_claim *expected, const struct handshake_claim *claim)
@@ -210,7 +208,7 @@ static hvd_code take_hello(struct handshake *handshake, struct wire_reader *read
     wire_put_u8(&writer, VERDICT_OK);
     wire_put_raw(&writer, nonce, sizeof nonce);
     message_end(handshake, &writer, CRYPTO_MAC_BYTES);
-    remember(handshake, handshake->out, handshake->out_length);
+    remember(handshake, handshake->out, handshake->stream.out.length);
     append_mac(handshake, LABEL_ACCEPTS);
     handshake->stage = HANDSHAKE_PROOF;
     return HVD_OK;
@@ -280,63 +278,43 @@ hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, siz
 
 /* ---- input and output --------------------------------------------------------------------------------- */
 
-short handshake_events(const struct handshake *handshake)
+static hvd_code code_of(const struct handshake *handshake, enum stream_outcome outcome, hvd_status *status)
 {
-    return handshake->out_sent < handshake->out_length ? POLLOUT : POLLIN;
-}
-
-static hvd_code ended(const struct handshake *handshake, ssize_t n, hvd_status *status)
-{
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return HVD_IN_PROGRESS;
+    if (outcome <= STREAM_AGAIN)
+        return outcome == STREAM_DONE ? HVD_OK : HVD_IN_PROGRESS;
     return status_set(status, HVD_PEER_LOST, "%s closed the connection during the handshake", handshake->who);
 }
 
-static hvd_code flush(struct handshake *handshake, int fd, hvd_status *status)
-{
-    while (handshake->out_sent < handshake->out_length) {
-        ssize_t n = send(fd, handshake->out + handshake->out_sent,
-                         handshake->out_length - handshake->out_sent, MSG_NOSIGNAL);
-        if (n <= 0)
-            return ended(handshake, n, status);
-        handshake->out_sent += (size_t)n;
-    }
-    return HVD_OK;
-}
-
 /* Reads the header, then exactly the body that it announces. */
-static hvd_code fill(struct handshake *handshake, int fd, hvd_status *status)
+static hvd_code read_message(struct handshake *handshake, hvd_status *status)
 {
-    for (;;) {
-        bool whole_header = handshake->in_length >= HEADER_BYTES;
-        size_t body = whole_header ? handshake->in[6] | (size_t)handshake->in[7] << 8 : 0;
-        size_t wanted = HEADER_BYTES + body;
-        /* Checked before the length is used: unauthenticated bytes must not make this end wait. */
-        bool foreign = handshake->in_length >= MAGIC_BYTES && memcmp(handshake->in, MAGIC, MAGIC_BYTES) != 0;
-        if (foreign || wanted > sizeof handshake->in || (whole_header && !body))
-            return refused(handshake, "what it sends is not horovod's protocol", status);
-        if (whole_header && handshake->in_length == wanted)
-            return HVD_OK;
-        ssize_t n = recv(fd, handshake->in + handshake->in_length, wanted - handshake->in_length, 0);
-        if (n <= 0)
-            return ended(handshake, n, status);
-        handshake->in_length += (size_t)n;
-    }
+    struct stream *stream = &handshake->stream;
+    enum stream_outcome outcome = stream_fill(stream, HEADER_BYTES);
+    size_t body = outcome ? 1 : handshake->in[6] | (size_t)handshake->in[7] << 8;
+    /* Checked before the length is used: unauthenticated bytes must not make this end wait. */
+    bool foreign = stream->in.length >= MAGIC_BYTES && memcmp(handshake->in, MAGIC, MAGIC_BYTES) != 0;
+    if (foreign || !body || HEADER_BYTES + body > sizeof handshake->in)
+        return refused(handshake, "what it sends is not horovod's protocol", status);
+    if (!outcome)
+        outcome = stream_fill(stream, HEADER_BYTES + body);
+    return code_of(handshake, outcome, status);
 }
 
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status)
 {
+    struct stream *stream = &handshake->stream;
+    stream->fd = fd;
     for (;;) {
-        hvd_code code = flush(handshake, fd, status);
+        hvd_code code = code_of(handshake, stream_write(stream), status);
         if (code || handshake->stage == HANDSHAKE_DONE)
             return code;
-        code = fill(handshake, fd, status);
+        code = read_message(handshake, status);
         if (code)
             return code;
-        code = handshake_take(handshake, handshake->in, handshake->in_length, status);
-        handshake->in_length = 0;
+        code = handshake_take(handshake, stream->in.bytes, stream->in.length, status);
+        wire_reset(&stream->in);
         if (code) {
-            flush(handshake, fd, NULL); /* the reason, if it goes at once */
+            stream_write(stream); /* the reason, if it goes at once */
             return code;
         }
     }

@@ -12,6 +12,7 @@
 #define HVD_RENDEZVOUS_HANDSHAKE_H
 
 #include "base/clock.h"
+#include "base/stream.h"
 #include "horovod.h"
 
 #include <stdbool.h>
@@ -44,12 +45,11 @@ enum handshake_stage { HANDSHAKE_HELLO, HANDSHAKE_REPLY, HANDSHAKE_PROOF, HANDSH
 
 struct handshake {
     enum handshake_stage stage; /* the message that comes next, from either side */
-    bool initiator;
     const char *secret;
     struct handshake_claim claim;
     char who[HANDSHAKE_WHO_LIMIT]; /* the other end, for texts */
+    struct stream stream;          /* its buffers are these: unauthenticated bytes cost no more memory */
     uint8_t in[HANDSHAKE_MESSAGE_LIMIT], out[HANDSHAKE_MESSAGE_LIMIT];
-    size_t in_length, out_length, out_sent;
     uint8_t transcript[2 * HANDSHAKE_MESSAGE_LIMIT]; /* what both MACs cover */
     size_t transcript_length;
 };
@@ -62,10 +62,9 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
                       const char *who);
 
 /* Goes on as far as the non-blocking `fd` allows. HVD_OK: both ends are proven. HVD_IN_PROGRESS: call again
- * after handshake_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
+ * after stream_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
  * HVD_PEER_LOST: the connection ended. */
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
-short handshake_events(const struct handshake *handshake);
 
 /* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
 hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,

@@ -15,19 +15,8 @@ static void frame_end(struct wire_writer *frame, size_t start)
     if (frame->failed)
         return;
     size_t body = frame->length - start;
-    for (size_t i = 0; i < FRAME_HEADER_BYTES; i++)
-        frame->bytes[start - FRAME_HEADER_BYTES + i] = (uint8_t)(body >> (8 * i));
-}
-
-int64_t frame_missing(const struct wire_writer *in)
-{
-    if (in->length < FRAME_HEADER_BYTES)
-        return (int64_t)(FRAME_HEADER_BYTES - in->length);
-    struct wire_reader reader = wire_reader_of(in->bytes, in->length);
-    size_t body = wire_get_u32(&reader);
-    if (body > PROTOCOL_FRAME_LIMIT)
-        return -1;
-    return (int64_t)(FRAME_HEADER_BYTES + body - in->length);
+    for (size_t i = 0; i < STREAM_HEADER_BYTES; i++)
+        frame->bytes[start - STREAM_HEADER_BYTES + i] = (uint8_t)(body >> (8 * i));
 }
 
 void question_encode(struct wire_writer *frame, const struct question *question)

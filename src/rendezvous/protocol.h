@@ -3,6 +3,7 @@
 #ifndef HVD_RENDEZVOUS_PROTOCOL_H
 #define HVD_RENDEZVOUS_PROTOCOL_H
 
+#include "base/stream.h"
 #include "rendezvous/rendezvous.h"
 
 #define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
@@ -35,10 +36,5 @@ void answer_encode(struct wire_writer *frame, const struct answer *answer);
 /* From a frame's body; false when it is malformed. */
 bool question_decode(struct question *question, const uint8_t *body, size_t length);
 bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
-
-/* For reading frames: `in` holds the received part. Returns the bytes to read next, 0 when the frame is
- * complete, -1 when it is longer than allowed. */
-int64_t frame_missing(const struct wire_writer *in);
-#define FRAME_HEADER_BYTES 4
 
 #endif

@@ -192,7 +192,7 @@ static void fill_polls(struct hvd_rendezvous *server)
     polls[POLL_LISTENER] = (struct pollfd){server->paused_until ? -1 : server->listener, POLLIN, 0};
     for (int i = 0; i < server->count; i++)
         polls[POLL_CONNECTIONS + i] =
-            (struct pollfd){server->connections[i]->fd, connection_events(server->connections[i]), 0};
+            (struct pollfd){server->connections[i]->stream.fd, connection_events(server->connections[i]), 0};
 }
 
 static void *serve(void *argument)
@@ -230,7 +230,7 @@ static void close_in_child(void *owner)
 {
     struct hvd_rendezvous *server = owner;
     for (int i = 0; i < server->count; i++)
-        close(server->connections[i]->fd);
+        close(server->connections[i]->stream.fd);
     socket_close(&server->listener);
     socket_close(&server->stop);
     server->forked = true;

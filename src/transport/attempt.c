@@ -176,7 +176,7 @@ static short events_of(const struct attempt *attempt)
     if (attempt->stage == ATTEMPT_CONNECTING)
         return POLLOUT;
     if (attempt->stage == ATTEMPT_SHAKING)
-        return handshake_events(&attempt->handshake);
+        return stream_events(&attempt->handshake.stream);
     return attempt->state ? transport_at(attempt->row)->events(attempt->state) : 0;
 }
 

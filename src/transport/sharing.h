@@ -7,25 +7,23 @@
 #ifndef HVD_TRANSPORT_SHARING_H
 #define HVD_TRANSPORT_SHARING_H
 
+#include "base/stream.h"
 #include "transport/segment.h"
 
-struct sharing { /* zeroed memory is a valid empty one */
+struct sharing {
+    struct stream stream; /* first, see read_with_fd */
     int channels;
-    int fd_out, fd_in; /* of the own segment; of the other's, once it has come */
-    uint8_t *out, *in; /* offers */
-    size_t sent, received;
-    int stage;
-    uint8_t mine, theirs; /* verdicts */
+    int fd_out, fd_in; /* of the own segment, until it has gone; of the other's, once it has come */
+    bool judged;       /* the verdict on the other's offer is on its way */
     struct segment *segment;
     struct ring *rings;
 };
 
-/* `own` may be NULL: then the outcome is no. */
-hvd_code sharing_begin(struct sharing *sharing, const struct segment *own, int index, int channels,
-                       hvd_status *status);
+/* `own` may be NULL: then the outcome is no. NULL when memory is out. */
+struct sharing *sharing_create(const struct segment *own, int index, int channels);
 void sharing_free(struct sharing *sharing);
-/* HVD_OK: segment and rings are the other's. HVD_UNSUPPORTED: one of the two can't. */
+/* HVD_IN_PROGRESS: call again after stream_events. HVD_OK: segment and rings are the other's.
+ * HVD_UNSUPPORTED: one of the two can't. */
 hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status);
-short sharing_events(const struct sharing *sharing);
 
 #endif

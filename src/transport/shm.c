@@ -125,35 +125,33 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
     return code;
 }
 
-/* Without memory nothing is offered. */
-static hvd_code begin_sharing(struct peer *peer, struct sharing *sharing, hvd_status *status)
+/* NULL: out of memory. Without memory for the rings nothing is offered. */
+static struct sharing *begin_sharing(struct peer *peer)
 {
     const struct segment *own = state_of(peer->mesh)->segment;
-    if (own && segment_reserve(own, peer->index, has_memory(peer), status)) {
-        log_warning(peer->mesh->rank, "no shared memory for rank %d: %s", peer->rank, status->text);
+    hvd_status fault;
+    if (own && segment_reserve(own, peer->index, has_memory(peer), &fault)) {
+        log_warning(peer->mesh->rank, "no shared memory for rank %d: %s", peer->rank, fault.text);
         own = NULL;
     }
-    return sharing_begin(sharing, own, peer->index, peer->mesh->channels, status);
+    return sharing_create(own, peer->index, peer->mesh->channels);
 }
 
 static hvd_code shm_negotiate(struct peer *peer, int connection, void **state, hvd_status *status)
 {
-    if (!*state && !(*state = calloc(1, sizeof(struct sharing))))
+    if (!*state && !(*state = begin_sharing(peer)))
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    struct sharing *sharing = *state;
-    hvd_code code = sharing->out ? HVD_OK : begin_sharing(peer, sharing, status);
-    return code ? code : sharing_advance(sharing, connection, status);
+    return sharing_advance(*state, connection, status);
 }
 
 static short shm_events(const void *state)
 {
-    return sharing_events(state);
+    return stream_events(&((const struct sharing *)state)->stream);
 }
 
 static void shm_discard(void *state)
 {
     sharing_free(state);
-    free(state);
 }
 
 /* The same process in the hub, if its connection serves this mesh, too: both ends find it, or neither. So

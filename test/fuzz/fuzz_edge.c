@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct stream {
+struct source {
     struct link link;
     const uint8_t *bytes;
     size_t length, at;
@@ -14,16 +14,16 @@ struct stream {
 
 static ssize_t receive(struct link *link, const struct iovec *parts, int count)
 {
-    struct stream *stream = (struct stream *)link;
+    struct source *source = (struct source *)link;
     (void)count;
-    if (stream->at == stream->length)
+    if (source->at == source->length)
         return -1;
-    stream->cut = stream->cut * 5 + 1;
-    size_t n = stream->cut % 7;
+    source->cut = source->cut * 5 + 1;
+    size_t n = source->cut % 7;
     n = n < parts[0].iov_len ? n : parts[0].iov_len;
-    n = n < stream->length - stream->at ? n : stream->length - stream->at;
-    memcpy(parts[0].iov_base, stream->bytes + stream->at, n);
-    stream->at += n;
+    n = n < source->length - source->at ? n : source->length - source->at;
+    memcpy(parts[0].iov_base, source->bytes + source->at, n);
+    source->at += n;
     return (ssize_t)n;
 }
 
@@ -46,11 +46,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     size_t checked = 0;
     if (!length)
         return 0;
-    struct stream stream = {.link = {.operations = &operations, .peer = 1},
+    struct source source = {.link = {.operations = &operations, .peer = 1},
                             .bytes = bytes + 1,
                             .length = length - 1,
                             .cut = bytes[0]};
-    edge_init(&edge, 1, &stream.link);
+    edge_init(&edge, 1, &source.link);
     while (!edge.deaf) {
         const uint8_t *message;
         size_t message_length;
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         if (event == EDGE_GARBAGE && !edge.deaf)
             abort();
     }
-    if (edge.out.length > 4) /* questions must not pile up answers */
+    if (edge.stream.out.length > 4) /* questions must not pile up answers */
         abort();
     edge_fini(&edge);
     return 0;

@@ -32,7 +32,7 @@ static void meet(struct handshake *initiator, struct handshake *acceptor)
 {
     must(handshake_initiate(initiator, secret, &claim, "initiator", NULL));
     handshake_accept(acceptor, secret, &claim, "acceptor");
-    must(handshake_take(acceptor, initiator->out, initiator->out_length, NULL));
+    must(handshake_take(acceptor, initiator->out, initiator->stream.out.length, NULL));
 }
 
 static void spoil_reply(const uint8_t *bytes, size_t length)
@@ -40,12 +40,12 @@ static void spoil_reply(const uint8_t *bytes, size_t length)
     struct handshake initiator, acceptor;
     bool changed = false;
     meet(&initiator, &acceptor);
-    for (size_t i = 0; i < length && i < acceptor.out_length; i++) {
+    for (size_t i = 0; i < length && i < acceptor.stream.out.length; i++) {
         acceptor.out[i] ^= bytes[i];
         changed |= bytes[i] != 0;
     }
     if (changed)
-        take(&initiator, acceptor.out, acceptor.out_length);
+        take(&initiator, acceptor.out, acceptor.stream.out.length);
 }
 
 static void feed_by_socket(const uint8_t *bytes, size_t length)

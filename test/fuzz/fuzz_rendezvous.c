@@ -30,7 +30,7 @@ static void ask_server(const uint8_t *bytes, size_t length)
     while (length > 1 && !code) {
         uint8_t answers[4096];
         size_t body = bytes[0] < length ? bytes[0] : length - 1;
-        uint8_t header[FRAME_HEADER_BYTES] = {(uint8_t)body};
+        uint8_t header[STREAM_HEADER_BYTES] = {(uint8_t)body};
         ssize_t ignored = send(ends[1], header, sizeof header, MSG_NOSIGNAL);
         ignored = send(ends[1], bytes + 1, body, MSG_NOSIGNAL);
         code = connection_advance(connection, &store, &put, &status);

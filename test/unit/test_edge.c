@@ -11,7 +11,7 @@
 enum { LARGE = 8 << 20 };
 
 /* A link that gives its bytes and keeps what it is given. */
-struct stream {
+struct source {
     struct link link;
     const uint8_t *bytes;
     size_t length;
@@ -21,22 +21,22 @@ struct stream {
 
 static ssize_t receive(struct link *link, const struct iovec *parts, int count)
 {
-    struct stream *stream = (struct stream *)link;
+    struct source *source = (struct source *)link;
     (void)count;
-    size_t length = parts->iov_len < stream->length ? parts->iov_len : stream->length;
-    memcpy(parts->iov_base, stream->bytes, length);
-    stream->bytes += length;
-    stream->length -= length;
+    size_t length = parts->iov_len < source->length ? parts->iov_len : source->length;
+    memcpy(parts->iov_base, source->bytes, length);
+    source->bytes += length;
+    source->length -= length;
     return (ssize_t)length;
 }
 
 static ssize_t send_all(struct link *link, const struct iovec *parts, int count)
 {
-    struct stream *stream = (struct stream *)link;
+    struct source *source = (struct source *)link;
     (void)count;
-    assert_true(parts->iov_len <= sizeof stream->sent - stream->sent_length);
-    memcpy(stream->sent + stream->sent_length, parts->iov_base, parts->iov_len);
-    stream->sent_length += parts->iov_len;
+    assert_true(parts->iov_len <= sizeof source->sent - source->sent_length);
+    memcpy(source->sent + source->sent_length, parts->iov_base, parts->iov_len);
+    source->sent_length += parts->iov_len;
     return (ssize_t)parts->iov_len;
 }
 
@@ -63,9 +63,9 @@ TEST(a_message_without_memory_is_lost_as_a_whole)
 {
     skip_if_sanitized();
     static const uint8_t bytes[] = "one";
-    struct stream stream = {.link = {.operations = &operations}};
+    struct source source = {.link = {.operations = &operations}};
     struct edge edge;
-    edge_init(&edge, 1, &stream.link);
+    edge_init(&edge, 1, &source.link);
     edge_put(&edge, bytes, 3);
     struct rlimit had = limit_memory();
     edge_put(&edge, bytes, LARGE); /* which are not read */
@@ -75,8 +75,8 @@ TEST(a_message_without_memory_is_lost_as_a_whole)
     assert_false(edge_starved(&edge));
     edge_put(&edge, bytes, 1); /* why it was lost */
     assert_true(edge_flush(&edge));
-    assert_int_equal(stream.sent_length, 12);
-    assert_memory_equal(stream.sent, "\3\0\0\0one\1\0\0\0o", 12);
+    assert_int_equal(source.sent_length, 12);
+    assert_memory_equal(source.sent, "\3\0\0\0one\1\0\0\0o", 12);
     edge_fini(&edge);
 }
 
@@ -87,9 +87,9 @@ TEST(a_message_that_memory_is_missing_for_waits)
     const uint8_t *message;
     size_t length;
     memcpy(bytes, "\0\0\200\0", 4); /* LARGE */
-    struct stream stream = {.link = {.operations = &operations}, .bytes = bytes, .length = LARGE + 4};
+    struct source source = {.link = {.operations = &operations}, .bytes = bytes, .length = LARGE + 4};
     struct edge edge;
-    edge_init(&edge, 1, &stream.link);
+    edge_init(&edge, 1, &source.link);
     struct rlimit had = limit_memory();
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_int_equal(setrlimit(RLIMIT_AS, &had), 0);
@@ -106,15 +106,15 @@ TEST(only_bytes_are_a_sign_of_life)
     static const uint8_t bytes[] = "\5\0\0\0one";
     const uint8_t *message;
     size_t length;
-    struct stream stream = {.link = {.operations = &operations}, .bytes = bytes, .length = 6};
+    struct source source = {.link = {.operations = &operations}, .bytes = bytes, .length = 6};
     struct edge edge;
-    edge_init(&edge, 1, &stream.link);
+    edge_init(&edge, 1, &source.link);
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_true(edge.alive);
     edge.alive = false; /* and the peer is stopped inside its message */
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_false(edge.alive);
-    stream.length = 1;
+    source.length = 1;
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_true(edge.alive);
     edge_fini(&edge);

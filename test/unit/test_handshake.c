@@ -34,11 +34,11 @@ static bool carry(struct pair *pair, struct handshake *from, struct handshake *t
                   hvd_status *status)
 {
     uint8_t message[HANDSHAKE_MESSAGE_LIMIT];
-    size_t length = from->out_length;
+    size_t length = from->stream.out.length;
     if (!length)
         return false;
     memcpy(message, from->out, length);
-    from->out_length = 0;
+    from->stream.out.length = 0;
     if (pair->message++ == pair->spoiled_message && pair->spoiled_byte < length)
         message[pair->spoiled_byte] ^= 1;
     *code = handshake_take(to, message, length, status);
@@ -129,7 +129,7 @@ TEST(test_no_changed_byte_gets_through)
         for (size_t byte = 0; byte < 100; byte++) {
             struct pair pair;
             begin(&pair, "secret", "secret", &claim);
-            size_t lengths[3] = {pair.initiator.out_length, 73, 41};
+            size_t lengths[3] = {pair.initiator.stream.out.length, 73, 41};
             if (byte >= lengths[message])
                 break;
             pair.spoiled_message = message;
@@ -164,11 +164,11 @@ TEST(test_replay_is_refused)
     hvd_status status;
     begin(&pair, "secret", "secret", &claim);
     handshake_accept(&acceptor, "secret", &expected, "a replay");
-    ASSERT_OK(handshake_take(&acceptor, pair.initiator.out, pair.initiator.out_length, &check_status));
+    ASSERT_OK(handshake_take(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &check_status));
     carry(&pair, &pair.initiator, &pair.acceptor, &pair.acceptor_code, &pair.acceptor_status);
     carry(&pair, &pair.acceptor, &pair.initiator, &pair.initiator_code, &pair.initiator_status);
     assert_int_equal(pair.initiator.stage, HANDSHAKE_DONE);
-    assert_int_equal(handshake_take(&acceptor, pair.initiator.out, pair.initiator.out_length, &status),
+    assert_int_equal(handshake_take(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &status),
                      HVD_REFUSED);
 }
 

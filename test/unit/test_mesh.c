@@ -980,7 +980,7 @@ static int knock(const struct record *victim, const char *secret, struct handsha
     CHECK(handshake_initiate(&handshake, secret, &claim, "rank 0", &status) == HVD_OK, "%s", status.text);
     hvd_code code;
     while ((code = handshake_advance(&handshake, fd, &status)) == HVD_IN_PROGRESS)
-        CHECK(socket_wait(fd, handshake_events(&handshake), deadline), "no answer");
+        CHECK(socket_wait(fd, stream_events(&handshake.stream), deadline), "no answer");
     CHECK(word ? code == HVD_REFUSED && strstr(status.text, word) : code == HVD_OK, "%d %s", code,
           status.text);
     return fd;

@@ -299,14 +299,8 @@ TEST(test_silent_flood_does_no_harm)
         close(flood[i]);
 }
 
-/* An authenticated client that breaks the rules loses its connection only. */
-TEST(test_frames_are_bounded)
+TEST(test_malformed_frames_are_refused)
 {
-    static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f};
-    struct wire_writer in = {.bytes = (uint8_t *)huge, .length = sizeof huge};
-    assert_int_equal(frame_missing(&in), -1);
-    in.length = 2;
-    assert_int_equal(frame_missing(&in), 2);
     struct question question;
     struct answer answer;
     assert_false(question_decode(&question, (const uint8_t *)"\1\0\0\0\11\0\0\0\0", 9)); /* unknown kind */
@@ -329,6 +323,85 @@ TEST(test_store_is_bounded)
     assert_true(store_get(&store, "key 7", &value) && value.length == 1 && value.bytes[0] == 'x');
     assert_true(store_put(&store, key, large, 1000));
     store_free(&store);
+    free(large);
+}
+
+/* ---- a server that stops reading ----------------------------------------------------------------------- */
+
+struct slow {
+    int listener;
+    struct connection *connection;
+    struct store store;
+    bool until_proven; /* else until the client ends */
+    char fault[sizeof((hvd_status *)0)->text];
+};
+
+static void *serve(void *argument)
+{
+    struct slow *slow = argument;
+    hvd_status status = {0};
+    bool put;
+    int64_t deadline = clock_after(DEADLINE);
+    if (!slow->connection && socket_wait(slow->listener, POLLIN, deadline))
+        slow->connection = connection_create(socket_accept(slow->listener), SECRET);
+    while (connection_advance(slow->connection, &slow->store, &put, &status) == HVD_OK &&
+           !(slow->until_proven && slow->connection->proven) &&
+           socket_wait(slow->connection->stream.fd, connection_events(slow->connection), deadline))
+        ;
+    snprintf(slow->fault, sizeof slow->fault, "%s", status.text);
+    return NULL;
+}
+
+/* Of this process's end that is connected to the port: far less than a value may be sent ahead. */
+static void shorten_send_buffer(int port)
+{
+    int bytes = 4096;
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_in peer = {0};
+        socklen_t length = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0 && ntohs(peer.sin_port) == port)
+            assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    }
+}
+
+static int as_set(void *set)
+{
+    return *(int *)set;
+}
+
+/* Half a question is on its way when the interruption comes: the next one goes behind its other half. */
+TEST(test_interrupted_question_is_completed)
+{
+    struct slow slow = {.until_proven = true};
+    struct store_value value;
+    pthread_t thread;
+    int port, little = 4096, interrupted = 0;
+    struct interrupt interrupt = {as_set, &interrupted};
+    struct rendezvous_client *client;
+    char address[32], *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
+    ASSERT_OK(socket_listen("127.0.0.1", &slow.listener, &port, &check_status));
+    assert_int_equal(setsockopt(slow.listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
+    ASSERT_OK(rendezvous_connect(address, SECRET, clock_after(DEADLINE), &interrupt, &client, &check_status));
+    pthread_join(thread, NULL);
+    shorten_send_buffer(port);
+    interrupted = 1;
+    ASSERT_FAILS(rendezvous_put(client, "one", large, RENDEZVOUS_VALUE_LIMIT, &check_status), HVD_INTERRUPTED,
+                 address);
+    interrupted = slow.until_proven = 0;
+    little *= 100;
+    setsockopt(slow.connection->stream.fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
+    put(client, "other", "value");
+    rendezvous_close(client);
+    pthread_join(thread, NULL);
+    assert_string_equal(slow.fault, "");
+    assert_true(store_get(&slow.store, "one", &value) && value.length == RENDEZVOUS_VALUE_LIMIT);
+    assert_true(store_get(&slow.store, "other", &value) && value.length == 5);
+    connection_free(slow.connection);
+    socket_close(&slow.listener);
+    store_free(&slow.store);
     free(large);
 }
 
