@@ -156,6 +156,27 @@ hvd_request request_of(hvd_operation operation, const char *name, const hvd_tens
                          .reduction = HVD_SUM};
 }
 
+hvd_handle *submit_sum(struct member *member, const char *name, float *data, int64_t elements, int set)
+{
+    hvd_handle *handle;
+    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.process_set = set;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    return handle;
+}
+
+void finish(hvd_handle *handle)
+{
+    CHECK_OK(hvd_wait(handle, 60, &check_status));
+    hvd_release(handle);
+}
+
+int sum_of(const struct member *member)
+{
+    return member->size * (member->size + 1) / 2;
+}
+
 void check_allreduce_works(struct member *member, const char *name)
 {
     float value = (float)(member->rank + 1);
@@ -163,8 +184,8 @@ void check_allreduce_works(struct member *member, const char *name)
     hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, shape, 1);
     hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-    float expected = (float)(member->size * (member->size + 1)) / 2;
-    CHECK(value == expected, "rank %d: %s gave %g, not %g", member->rank, name, value, expected);
+    CHECK(value == (float)sum_of(member), "rank %d: %s gave %g, not %d", member->rank, name, value,
+          sum_of(member));
 }
 
 uint64_t test_seed(void)

@@ -81,6 +81,13 @@ _Noreturn void group_fail(const char *file, int line, const char *condition, con
 hvd_request request_of(hvd_operation operation, const char *name, const hvd_tensor *tensor);
 hvd_tensor tensor_of(void *data, hvd_dtype dtype, const int64_t *shape, int ndim);
 
+/* Starts a float32 sum over a process set, in place. */
+hvd_handle *submit_sum(struct member *member, const char *name, float *data, int64_t elements, int set);
+/* Waits for its success, and releases it. */
+void finish(hvd_handle *handle);
+/* Of the ranks' numbers from 1 on. */
+int sum_of(const struct member *member);
+
 /* A float32 sum of one element over all ranks, in place: does the job still work? */
 void check_allreduce_works(struct member *member, const char *name);
 

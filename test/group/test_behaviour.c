@@ -35,17 +35,14 @@ static void any_order(struct member *member)
         for (int i = 0; i < NAMES; i++) {
             int n = order[i];
             char name[16];
-            int64_t shape[] = {(round * 7 + n) % 5 ? 3 + n : 1 + round};
-            for (int e = 0; e < shape[0]; e++)
+            int length = (round * 7 + n) % 5 ? 3 + n : 1 + round;
+            for (int e = 0; e < length; e++)
                 data[n][e] = (float)(member->rank + n + round);
-            hvd_tensor tensor = tensor_of(data[n], HVD_FLOAT32, shape, 1);
             snprintf(name, sizeof name, "tensor%d", n);
-            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
-            CHECK_OK(hvd_submit(member->context, &request, &handles[n], &check_status));
+            handles[n] = submit_sum(member, name, data[n], length, 0);
         }
         for (int n = 0; n < NAMES; n++) {
-            CHECK_OK(hvd_wait(handles[n], 30, &check_status));
-            hvd_release(handles[n]);
+            finish(handles[n]);
             float expected = (float)(member->size * (n + round) + member->size * (member->size - 1) / 2);
             CHECK(data[n][0] == expected, "round %d tensor %d is %g, not %g", round, n, data[n][0], expected);
         }
@@ -59,13 +56,10 @@ static void waited_for_one(struct member *member)
     for (int round = 0; round < POLLED_ROUNDS; round++) {
         hvd_handle *handles[POLLED];
         float data[POLLED] = {1, 1, 1, 1};
-        int64_t shape[] = {1};
         for (int i = 0; i < POLLED; i++) {
             char name[16];
-            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, shape, 1);
             snprintf(name, sizeof name, "tensor%d", i);
-            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
-            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+            handles[i] = submit_sum(member, name, &data[i], 1, 0);
         }
         CHECK_OK(hvd_wait(handles[round % POLLED], 30, &check_status));
         int64_t deadline = clock_after(5); /* long before a rank looks by itself */
@@ -211,8 +205,7 @@ static void duplicate_name(struct member *member)
     }
     check_allreduce_works(member, "go");
     CHECK_OK(hvd_wait(first, 30, &check_status));
-    CHECK_OK(hvd_wait(unnamed, 30, &check_status));
-    hvd_release(unnamed);
+    finish(unnamed);
     /* Free again once it is done, though the first handle is not released yet. */
     CHECK_OK(submit_float(member, "twice", &data[1], &second, &check_status));
     CHECK_OK(hvd_wait(second, 30, &check_status));
@@ -239,10 +232,8 @@ static void equal_names(struct member *member)
             CHECK_OK(hvd_submit(member->context, &request, &handles[set][i], &check_status));
         }
     }
-    for (int i = 0; i < 8; i++) {
-        CHECK_OK(hvd_wait(handles[i / 4][i % 4], 30, &check_status));
-        hvd_release(handles[i / 4][i % 4]);
-    }
+    for (int i = 0; i < 8; i++)
+        finish(handles[i / 4][i % 4]);
 }
 
 /* A callback submits again under the name that has become free, and reaches its own handle. */
@@ -364,10 +355,8 @@ static void long_names(struct member *member)
         name[lengths[i]] = 'x';
         CHECK(code == (i ? HVD_INVALID_ARGUMENT : HVD_OK), "%zu: %s", lengths[i], hvd_code_name(code));
         CHECK(!code || strstr(status.text, "is longer than 1013 bytes"), "%s", status.text);
-        if (!code) {
-            CHECK_OK(hvd_wait(handle, 30, &check_status));
-            hvd_release(handle);
-        }
+        if (!code)
+            finish(handle);
     }
     munmap(names, total);
     check_allreduce_works(member, "still works");

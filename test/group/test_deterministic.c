@@ -156,7 +156,7 @@ static void check_kept(const struct sample *sample, const struct story *story, c
     }
 }
 
-static void finish(struct member *member, struct sample *sample, struct story *story, int index)
+static void finish_sample(struct member *member, struct sample *sample, struct story *story, int index)
 {
     const hvd_request *request = &sample->request;
     CHECK_OK(hvd_wait(sample->handle, 60, &check_status));
@@ -188,7 +188,7 @@ static void run_part(struct member *member, struct sample *samples, int from, in
     for (int i = 0; i < count; i++)
         start(member, order[i]);
     for (int i = from; i < to; i++)
-        finish(member, &samples[i], member->argument, i);
+        finish_sample(member, &samples[i], member->argument, i);
 }
 
 static void run_story(struct member *member)

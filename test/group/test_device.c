@@ -92,8 +92,7 @@ static void a_late_device(struct member *member)
     CHECK(hvd_test(handle, &status) == HVD_IN_PROGRESS, "%s", status.text);
     /* Longer than a thread waits before it sleeps, and nothing wakes it. */
     device_delay(member->rank, 0.1);
-    CHECK_OK(hvd_wait(handle, 30, &check_status));
-    hvd_release(handle);
+    finish(handle);
     device_release(late.data);
 }
 

@@ -100,8 +100,7 @@ static void check_scaled(const struct scaled *scaled, hvd_handle *handle, const 
         expected = (x < y) == (scaled->reduction == HVD_MIN) ? x : y;
     if (scaled->reduction == HVD_AVERAGE)
         expected = is_integer(scaled->dtype) ? (double)((int)expected / size) : expected / size;
-    CHECK_OK(hvd_wait(handle, 30, &check_status));
-    hvd_release(handle);
+    finish(handle);
     check_value(scaled->dtype, data, 0, expected, hvd_dtype_name(scaled->dtype));
 }
 
@@ -232,8 +231,7 @@ static void own_mistakes(struct member *member)
         atomic_store(&tried, true);
     }
     if (member->rank == 0) {
-        CHECK_OK(hvd_wait(handle, 30, &check_status));
-        hvd_release(handle);
+        finish(handle);
         atomic_store(&tried, false);
     } else {
         CHECK_OK(reduce_as(member, HVD_SUM, "y", &value, &check_status));

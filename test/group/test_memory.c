@@ -31,10 +31,8 @@ static void reduce_names(struct member *member, int first, int count)
         snprintf(name, sizeof name, "module.layer%d.weight", first + i);
         CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
     }
-    for (int i = 0; i < count; i++) {
-        CHECK_OK(hvd_wait(handles[i], 60, &check_status));
-        hvd_release(handles[i]);
-    }
+    for (int i = 0; i < count; i++)
+        finish(handles[i]);
     free(handles);
     free(values);
 }

@@ -10,28 +10,6 @@
 
 enum { ROUNDS = 30, ELEMENTS = 100000 };
 
-static hvd_handle *submit_sum(struct member *member, const char *name, float *data, int64_t elements, int set)
-{
-    hvd_handle *handle;
-    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
-    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
-    request.process_set = set;
-    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
-    return handle;
-}
-
-static void finish(hvd_handle *handle)
-{
-    CHECK_OK(hvd_wait(handle, 30, &check_status));
-    hvd_release(handle);
-}
-
-/* Of the ranks' numbers from 1 on. */
-static float sum_of(const struct member *member)
-{
-    return (float)(member->size * (member->size + 1) / 2);
-}
-
 static void same_memory(struct member *member)
 {
     float sum = sum_of(member);

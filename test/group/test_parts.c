@@ -27,11 +27,6 @@ static hvd_code run(struct member *member, const hvd_request *request, hvd_statu
     return code;
 }
 
-static float sum_of(const struct member *member)
-{
-    return (float)(member->size * (member->size + 1) / 2);
-}
-
 /* x twice, a view of it, and one that is apart; named and unnamed, and again under the same name. */
 static void sums(struct member *member)
 {
@@ -106,10 +101,8 @@ static void in_order(struct member *member)
         CHECK_OK(hvd_submit(member->context, &group, &handles[0], &check_status));
         CHECK_OK(hvd_submit(member->context, &least, &handles[1], &check_status));
         CHECK_OK(hvd_submit(member->context, &unnamed, &handles[2], &check_status));
-        for (int i = 2; i >= 0; i--) {
-            CHECK_OK(hvd_wait(handles[i], 30, &check_status));
-            hvd_release(handles[i]);
-        }
+        for (int i = 2; i >= 0; i--)
+            finish(handles[i]);
         float size = (float)member->size, expected = 2 * sum_of(member) * 2 * size / 2 * size;
         CHECK(x == expected, "round %d: %g, not %g", round, x, expected);
     }
@@ -161,8 +154,7 @@ static void name_and_join(struct member *member)
     }
     CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
     if (member->rank == 0) {
-        CHECK_OK(hvd_wait(handle, 30, &check_status));
-        hvd_release(handle);
+        finish(handle);
         CHECK(x[0] == 1, "%g", x[0]);
     }
     check_allreduce_works(member, "after");

@@ -85,19 +85,15 @@ static void overlapping(struct member *member)
             int set = (first + i) % 4;
             if ((member->rank - set + 4) % 4 == 3)
                 continue;
-            int64_t shape[] = {round % 3 ? 5000 : 1};
-            for (int e = 0; e < shape[0]; e++)
+            int length = round % 3 ? 5000 : 1;
+            for (int e = 0; e < length; e++)
                 data[set][e] = (float)(member->rank + e);
-            hvd_tensor tensor = tensor_of(data[set], HVD_FLOAT32, shape, 1);
-            hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
-            request.process_set = ids[set];
-            CHECK_OK(hvd_submit(member->context, &request, &handles[set], &check_status));
+            handles[set] = submit_sum(member, "x", data[set], length, ids[set]);
         }
         for (int set = 0; set < 4; set++) {
             if (!handles[set])
                 continue;
-            CHECK_OK(hvd_wait(handles[set], 30, &check_status));
-            hvd_release(handles[set]);
+            finish(handles[set]);
             float expected = (float)(set + (set + 1) % 4 + (set + 2) % 4);
             CHECK(data[set][0] == expected, "set %d: %g, not %g", set, data[set][0], expected);
         }
@@ -187,18 +183,15 @@ static void come_and_go(struct member *member)
         for (int i = 0; i < 8; i++) {
             char name[16];
             data[i] = 1;
-            hvd_tensor tensor = tensor_of(&data[i], HVD_FLOAT32, NULL, 0);
             snprintf(name, sizeof name, "w%d", i);
-            hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
-            CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+            handles[i] = submit_sum(member, name, &data[i], 1, 0);
         }
         int id = add_set(member, ranks, 2);
         if (is_among(member->rank, ranks, 2))
             check_sum(member, id, "in the set", ranks, 2);
         CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
         for (int i = 0; i < 8; i++) {
-            CHECK_OK(hvd_wait(handles[i], 30, &check_status));
-            hvd_release(handles[i]);
+            finish(handles[i]);
             CHECK(data[i] == (float)member->size, "got something else");
         }
     }

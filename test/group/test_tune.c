@@ -22,16 +22,6 @@ static const char *const settings[] = {"autotune",
                                        "10",
                                        NULL};
 
-static hvd_handle *submit(struct member *member, float *data, int64_t length, const char *name, int set)
-{
-    hvd_handle *handle;
-    hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &length, 1);
-    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
-    request.process_set = set;
-    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
-    return handle;
-}
-
 static void check_sum(const float *data, int64_t length, float sum, const char *name)
 {
     for (int64_t i = 0; i < length; i++)
@@ -53,11 +43,10 @@ static void step(struct member *member, uint64_t *state, int ranks, int set)
         int t = (i + member->rank) % TENSORS;
         for (int64_t k = 0; k < lengths[t]; k++)
             data[t][k] = 1 + (member->rank == member->size - 1 ? (float)(k % 7) : 0);
-        handles[t] = submit(member, data[t], lengths[t], names[t], set);
+        handles[t] = submit_sum(member, names[t], data[t], lengths[t], set);
     }
     for (int t = 0; t < TENSORS; t++) {
-        CHECK_OK(hvd_wait(handles[t], 60, &check_status));
-        hvd_release(handles[t]);
+        finish(handles[t]);
         check_sum(data[t], lengths[t], (float)ranks, names[t]);
     }
 }

@@ -99,8 +99,7 @@ static void stall_beside_call(struct member *member)
         hvd_handle *alone = submit(context, "alone", &value, NULL, true);
         hvd_handle *both = submit(context, "both", &other, note_call, true);
         atomic_store(&rank_0_waits, 1);
-        CHECK_OK(hvd_wait(both, 30, &check_status));
-        hvd_release(both);
+        finish(both);
         hvd_status status;
         int64_t deadline = clock_after(SOON);
         while (hvd_test(alone, &status) == HVD_IN_PROGRESS) {
@@ -117,8 +116,7 @@ static void stall_beside_call(struct member *member)
         while (clock_now() < moment)
             ;
         hvd_handle *both = submit(context, "both", &other, NULL, true);
-        CHECK_OK(hvd_wait(both, 30, &check_status));
-        hvd_release(both);
+        finish(both);
         wait_for_rank_0();
     }
     hvd_shutdown(context);
