@@ -46,7 +46,7 @@ typedef enum hvd_code {
     HVD_OUT_OF_MEMORY = 7,
     HVD_SYSTEM = 8,       /* the operating system refused something; the text says what */
     HVD_TIMED_OUT = 9,    /* a peer or the rendezvous did not answer in time */
-    HVD_REFUSED = 10,     /* authentication or protocol version did not match */
+    HVD_REFUSED = 10,     /* authentication, protocol version or epoch did not match */
     HVD_UNSUPPORTED = 11, /* this build or this device can't do it */
     HVD_FORKED = 12,      /* the context belongs to the parent process */
     HVD_INTERRUPTED = 13  /* the caller asked to give up, see hvd_config_set_interrupt */
@@ -191,7 +191,7 @@ HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *sta
 
 /* hvd_init, hvd_process_set_add and hvd_process_set_remove call this about ten times a second while they wait
  * for others, from their caller's thread; not 0: they give up with HVD_INTERRUPTED. NULL: never. A rank that
- * gave up hvd_init and its peers must open the job under a new name. One that gave up a process set has asked
+ * gave up hvd_init and its peers must open the job's next epoch. One that gave up a process set has asked
  * for it nevertheless: its peers may go on, and wait for it where its part was still needed. `argument` has
  * to live as long as the context. */
 typedef int (*hvd_interrupt_fn)(void *argument);
@@ -339,6 +339,11 @@ HVD_API hvd_code hvd_rendezvous_start(const char *address, const char *secret, h
                                       hvd_status *status);
 HVD_API int hvd_rendezvous_port(const hvd_rendezvous *rendezvous);
 HVD_API void hvd_rendezvous_stop(hvd_rendezvous *rendezvous); /* NULL is fine */
+
+/* An epoch is one set of ranks that train together, numbered by the setting "epoch" (0). After hvd_shutdown,
+ * also after an error, a process may call hvd_init again with a later number: ranks and size may have
+ * changed. When ranks of a newer epoch come, those of an older one are refused at the rendezvous, with
+ * HVD_REFUSED and a text that names both numbers. */
 
 /* "1.0.0" */
 HVD_API const char *hvd_version(void);

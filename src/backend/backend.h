@@ -54,10 +54,9 @@ struct backend_opening {
     const struct settings *settings; /* the job's */
     link_lookup_fn lookup;           /* this rank's links */
     void *owner;                     /* of lookup */
-    /* For what the members have to exchange, e.g. a ncclUniqueId; keys: see backend_key. NULL: size is 1. */
+    /* For what the members have to exchange, e.g. a ncclUniqueId. Keys, which begin with the row's name, are
+     * this process set's own. NULL: size is 1. */
     struct rendezvous_client *rendezvous;
-    const char *job; /* the process set's name in the rendezvous */
-    uint32_t generation;
     int64_t deadline;                  /* clock_now's */
     const struct interrupt *interrupt; /* NULL: none */
 };
@@ -111,9 +110,5 @@ struct backend {
  * last row takes every batch and is there on every rank. */
 extern const struct backend *const backend_table[];
 extern const struct backend backend_host;
-
-/* A key for the rendezvous that no other row, process set or life of the job uses; `what`: the row's name and
- * the kind of value. `key` has room for RENDEZVOUS_KEY_LIMIT bytes. */
-void backend_key(const struct backend_opening *opening, const char *what, char *key);
 
 #endif

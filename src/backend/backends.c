@@ -20,11 +20,6 @@ const struct backend *const backend_table[] = {
     NULL};
 #undef BACKEND
 
-void backend_key(const struct backend_opening *opening, const char *what, char *key)
-{
-    snprintf(key, RENDEZVOUS_KEY_LIMIT, "backend/%u/%s/%s", opening->generation, what, opening->job);
-}
-
 /* ---- rows --------------------------------------------------------------------------------------------- */
 
 static hvd_code row_open(struct backend_row *row, const struct backend *backend,

@@ -64,11 +64,41 @@ static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd
     return code;
 }
 
-static hvd_code connect_to_rendezvous(struct mesh_config *config, hvd_status *status)
+static hvd_code connect_to_rendezvous(const struct mesh_config *config, struct rendezvous_client **client,
+                                      hvd_status *status)
 {
     const struct settings *settings = config->settings;
     return rendezvous_connect(settings->rendezvous, settings->secret, config->deadline, config->interrupt,
-                              &config->rendezvous, status);
+                              client, status);
+}
+
+static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_status *status)
+{
+    struct hvd_context *context = comm->context;
+    const struct settings *settings = &context->settings;
+    hvd_code code = context->rendezvous ? HVD_OK /* open since the place was looked up */
+                                        : connect_to_rendezvous(config, &context->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, comm->rank,
+                                comm->size, &context->generation, status);
+    if (code)
+        return code;
+    rendezvous_scope(context->rendezvous, context->generation, 0);
+    config->rendezvous = comm->size > 1 ? context->rendezvous : NULL;
+    return HVD_OK;
+}
+
+/* By a client of its own: several threads may add sets at once. */
+static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_status *status)
+{
+    const struct hvd_context *context = comm->context;
+    hvd_code code = connect_to_rendezvous(config, &config->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(config->rendezvous, context->settings.job, (uint32_t)context->settings.epoch,
+                                context->placement.rank, 0, NULL, status);
+    if (!code)
+        rendezvous_scope(config->rendezvous, context->generation, comm->id);
+    return code;
 }
 
 /* Without a descriptor for it: the spare one serves to report that to the other members, which would wait. */
@@ -77,7 +107,7 @@ static void report_failure(struct comm *comm, struct mesh_config *config, const 
     hvd_status unused;
     int spare = atomic_exchange(&comm->context->spare, -1);
     socket_close(&spare);
-    if (!connect_to_rendezvous(config, &unused))
+    if (!meet_set(comm, config, &unused))
         mesh_open_failed(config, cause);
     rendezvous_close(config->rendezvous);
     config->rendezvous = NULL;
@@ -86,17 +116,12 @@ static void report_failure(struct comm *comm, struct mesh_config *config, const 
 
 static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *status)
 {
-    const struct settings *settings = config->settings;
-    if (comm->size == 1)
+    if (comm->size == 1 && (comm->id || !comm->context->rendezvous))
         return HVD_OK;
-    hvd_code code = connect_to_rendezvous(config, status);
+    hvd_code code = comm->id ? meet_set(comm, config, status) : join_epoch(comm, config, status);
     if (code == HVD_SYSTEM && comm->id)
         report_failure(comm, config, status);
-    if (code || comm->id) /* the name of a set is used once */
-        return code;
-    code =
-        rendezvous_join(config->rendezvous, settings->job, (int)settings->rank, &config->generation, status);
-    comm->context->generation = config->generation;
+    config->generation = comm->context->generation;
     return code;
 }
 
@@ -112,8 +137,7 @@ static hvd_code find_topology(struct comm *comm, const struct mesh_config *confi
     if (comm->id)
         return topology_subset(&comm->topology, &comm->context->world->topology, comm->ranks, comm->size,
                                status);
-    return placement_agree(config->rendezvous, config->settings, config->generation, config->deadline,
-                           &comm->topology, status);
+    return placement_agree(config->rendezvous, config->settings, config->deadline, &comm->topology, status);
 }
 
 static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, struct tree_node *tree,
@@ -212,8 +236,6 @@ static hvd_code open_backends(struct comm *comm, const struct mesh_config *confi
                                       .lookup = find_link,
                                       .owner = comm,
                                       .rendezvous = config->rendezvous,
-                                      .job = config->settings->job,
-                                      .generation = config->generation,
                                       .deadline = config->deadline,
                                       .interrupt = config->interrupt};
     hvd_code code = backends_open(&comm->backends, comm->context->backends, &opening, status);
@@ -256,7 +278,8 @@ static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct int
         code = open_backends(comm, &config, status);
     if (!code)
         code = open_coordinator(comm, &tree, status);
-    rendezvous_close(config.rendezvous);
+    if (comm->id)
+        rendezvous_close(config.rendezvous);
     settings_free(&settings);
     tree_node_free(&tree);
     return code;

@@ -36,7 +36,8 @@ struct hvd_context {
 
     struct tuning *tuning; /* NULL: not enabled, over, or another rank's; under the lock */
 
-    uint32_t generation; /* of the job's name: how often this rank had joined it before */
+    struct rendezvous_client *rendezvous; /* open as long as this rank is in the epoch; NULL: alone */
+    uint32_t generation;                  /* see rendezvous_enter */
 
     struct comm *world;           /* all ranks; the first in the list of communicators */
     _Atomic(struct comm *) added; /* process sets not yet in the list of communicators */

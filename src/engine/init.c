@@ -208,6 +208,7 @@ static void close_context(struct hvd_context *context)
     atfork_remove(&context->watch);
     drive_stop_thread(context);
     membership_close(context);
+    rendezvous_close(context->rendezvous);
     observe_close(context);
     tuning_close(context);
     int spare = atomic_exchange(&context->spare, -1);

@@ -32,7 +32,6 @@ struct claim {
 struct exchange {
     struct rendezvous_client *client;
     const struct settings *settings;
-    uint32_t generation;
     int64_t deadline;
 };
 
@@ -87,17 +86,16 @@ static bool claim_decode(struct claim *claim, const struct wire_writer *value)
     return wire_done(&reader);
 }
 
-static void claim_key(const struct exchange *exchange, int rank, char *key)
+static void claim_key(int rank, char *key)
 {
-    snprintf(key, RENDEZVOUS_KEY_LIMIT, "place/%u/%d/%s", exchange->generation, rank,
-             exchange->settings->job);
+    snprintf(key, RENDEZVOUS_KEY_LIMIT, "place/%d", rank);
 }
 
 static hvd_code claim_publish(const struct exchange *exchange, const struct claim *claim, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    claim_key(exchange, (int)exchange->settings->rank, key);
+    claim_key((int)exchange->settings->rank, key);
     claim_encode(&value, claim);
     hvd_code code = value.failed ? out_of_memory(status)
                                  : rendezvous_put(exchange->client, key, value.bytes, value.length, status);
@@ -110,7 +108,7 @@ static hvd_code claim_fetch(const struct exchange *exchange, int rank, int64_t d
 {
     char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    claim_key(exchange, rank, key);
+    claim_key(rank, key);
     hvd_code code = rendezvous_get(exchange->client, key, deadline, &value, status);
     if (!code && !claim_decode(claim, &value))
         code =
@@ -257,10 +255,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
 /* ---- the verdict ----------------------------------------------------------------------------------------
  */
 
-static void verdict_key(const struct exchange *exchange, char *key)
-{
-    snprintf(key, RENDEZVOUS_KEY_LIMIT, "topology/%u/%s", exchange->generation, exchange->settings->job);
-}
+#define VERDICT_KEY "topology"
 
 /* A code and a text, or the table as runs of ranks on one host. */
 static void verdict_encode(struct wire_writer *writer, const struct topology *topology,
@@ -304,22 +299,19 @@ static hvd_code read_table(struct wire_reader *reader, int size, struct topology
 static hvd_code verdict_publish(const struct exchange *exchange, const struct topology *topology,
                                 const hvd_status *problem, hvd_status *status)
 {
-    char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    verdict_key(exchange, key);
     verdict_encode(&value, topology, problem);
-    hvd_code code = value.failed ? out_of_memory(status)
-                                 : rendezvous_put(exchange->client, key, value.bytes, value.length, status);
+    hvd_code code = value.failed
+                        ? out_of_memory(status)
+                        : rendezvous_put(exchange->client, VERDICT_KEY, value.bytes, value.length, status);
     wire_writer_free(&value);
     return code;
 }
 
 static hvd_code verdict_fetch(const struct exchange *exchange, struct topology *topology, hvd_status *status)
 {
-    char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    verdict_key(exchange, key);
-    hvd_code code = rendezvous_get(exchange->client, key, exchange->deadline, &value, status);
+    hvd_code code = rendezvous_get(exchange->client, VERDICT_KEY, exchange->deadline, &value, status);
     if (code) {
         wire_writer_free(&value);
         return code == HVD_TIMED_OUT ? look_for_missing(exchange, status) : code;
@@ -354,10 +346,10 @@ static hvd_code lead(const struct exchange *exchange, const struct claim *own, s
     return status_copy(status, &problem);
 }
 
-hvd_code placement_agree(struct rendezvous_client *client, const struct settings *settings,
-                         uint32_t generation, int64_t deadline, struct topology *topology, hvd_status *status)
+hvd_code placement_agree(struct rendezvous_client *client, const struct settings *settings, int64_t deadline,
+                         struct topology *topology, hvd_status *status)
 {
-    struct exchange exchange = {client, settings, generation, deadline};
+    struct exchange exchange = {client, settings, deadline};
     struct claim own;
     hvd_code code = claim_make(&own, settings, status);
     if (!code && client)

@@ -10,8 +10,7 @@
 
 /* `client` is NULL for a job of one rank. HVD_TIMED_OUT names ranks that are missing, HVD_INVALID_ARGUMENT
  * the ranks that differ, and their values. */
-hvd_code placement_agree(struct rendezvous_client *client, const struct settings *settings,
-                         uint32_t generation, int64_t deadline, struct topology *topology,
-                         hvd_status *status);
+hvd_code placement_agree(struct rendezvous_client *client, const struct settings *settings, int64_t deadline,
+                         struct topology *topology, hvd_status *status);
 
 #endif

@@ -1,5 +1,6 @@
 /* client.c - a rank's connection to the key-value store; see rendezvous.h. Blocks, with deadlines; one thread
  * at a time. */
+#include "base/atfork.h"
 #include "base/clock.h"
 #include "base/socket.h"
 #include "base/status.h"
@@ -23,6 +24,10 @@ struct rendezvous_client {
     uint32_t last_id;
     char who[HANDSHAKE_WHO_LIMIT];
     char local[SOCKET_TEXT];
+    uint32_t epoch;
+    int rank;
+    char scope[32]; /* in front of every key */
+    struct atfork_handler watch;
 };
 
 /* HVD_OK when the socket can go on; else HVD_TIMED_OUT or HVD_INTERRUPTED. */
@@ -118,6 +123,13 @@ static hvd_code connect_until(struct rendezvous_client *client, const struct add
     }
 }
 
+/* The server counts a rank as present while its connection is open. */
+static void close_in_child(void *owner)
+{
+    struct rendezvous_client *client = owner;
+    socket_close(&client->stream.fd);
+}
+
 hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status)
@@ -127,6 +139,8 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     opened->stream = (struct stream){.io = &stream_socket, .fd = -1};
+    opened->watch = (struct atfork_handler){.in_child = close_in_child, .owner = opened};
+    atfork_add(&opened->watch);
     opened->deadline = deadline;
     opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
@@ -150,6 +164,7 @@ void rendezvous_close(struct rendezvous_client *client)
 {
     if (!client)
         return;
+    atfork_remove(&client->watch);
     socket_close(&client->stream.fd);
     stream_free(&client->stream);
     free(client);
@@ -203,6 +218,20 @@ static hvd_code send_question(struct rendezvous_client *client, struct question 
     return code;
 }
 
+static hvd_code over(const struct rendezvous_client *client, const struct answer *answer, hvd_status *status)
+{
+    char who[32] = "this process";
+    struct wire_reader reader = wire_reader_of(answer->value, answer->length);
+    uint32_t newest = wire_get_u32(&reader);
+    if (client->rank >= 0)
+        snprintf(who, sizeof who, "rank %d", client->rank);
+    return status_set(
+        status, HVD_REFUSED,
+        "%s is in epoch %u of the job, but epoch %u has begun at %s; shut down and init again in "
+        "the newer one (HOROVOD_EPOCH), or end",
+        who, client->epoch, newest, client->who);
+}
+
 /* The answer lies in client->stream until the next question. */
 static hvd_code ask(struct rendezvous_client *client, struct question *question, int64_t deadline,
                     struct answer *answer, hvd_status *status)
@@ -225,12 +254,15 @@ static hvd_code ask(struct rendezvous_client *client, struct question *question,
     }
     if (!code && answer->outcome == OUTCOME_FULL)
         code = status_set(status, HVD_OUT_OF_MEMORY, "%s is full", client->who);
+    if (!code && answer->outcome == OUTCOME_OVER)
+        code = over(client, answer, status);
     return code;
 }
 
-static bool copy_key(struct question *question, const char *key)
+/* The one place that makes keys. */
+static bool copy_key(struct question *question, const char *scope, const char *key)
 {
-    return (size_t)snprintf(question->key, sizeof question->key, "%s", key) < sizeof question->key;
+    return (size_t)snprintf(question->key, sizeof question->key, "%s%s", scope, key) < sizeof question->key;
 }
 
 static hvd_code key_too_long(const char *key, hvd_status *status)
@@ -240,19 +272,31 @@ static hvd_code key_too_long(const char *key, hvd_status *status)
                       RENDEZVOUS_KEY_LIMIT - 1);
 }
 
-hvd_code rendezvous_join(struct rendezvous_client *client, const char *job, int rank, uint32_t *generation,
-                         hvd_status *status)
+hvd_code rendezvous_enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank,
+                          int size, uint32_t *generation, hvd_status *status)
 {
     struct answer answer;
-    struct question question = {.kind = QUESTION_JOIN, .rank = (uint32_t)rank};
-    if (!copy_key(&question, job))
+    struct question question = {.kind = QUESTION_ENTER,
+                                .epoch = epoch,
+                                .rank = rank < 0 ? QUESTION_NO_RANK : (uint32_t)rank,
+                                .size = (uint32_t)size};
+    client->epoch = epoch;
+    client->rank = rank;
+    if (!copy_key(&question, "", job))
         return key_too_long(job, status);
     hvd_code code = ask(client, &question, client->deadline, &answer, status);
     if (code)
         return code;
     struct wire_reader reader = wire_reader_of(answer.value, answer.length);
-    *generation = wire_get_u32(&reader);
+    uint32_t given = wire_get_u32(&reader);
+    if (generation)
+        *generation = given;
     return wire_done(&reader) ? HVD_OK : broken(client, "sent a malformed answer", status);
+}
+
+void rendezvous_scope(struct rendezvous_client *client, uint32_t generation, int set)
+{
+    snprintf(client->scope, sizeof client->scope, "%u.%d/", generation, set);
 }
 
 hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const void *value, size_t length,
@@ -263,7 +307,7 @@ hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const
     if (length > RENDEZVOUS_VALUE_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%s' is longer than %d bytes", key,
                           RENDEZVOUS_VALUE_LIMIT);
-    if (!copy_key(&question, key))
+    if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
     return ask(client, &question, client->deadline, &answer, status);
 }
@@ -274,7 +318,7 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
     struct answer answer;
     int64_t now = clock_now();
     struct question question = {.kind = QUESTION_GET, .wait = deadline > now};
-    if (!copy_key(&question, key))
+    if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
     hvd_code code = ask(client, &question, question.wait ? deadline : now + LOOK_TIME, &answer, status);
     if (!code && answer.outcome == OUTCOME_ABSENT)

@@ -5,6 +5,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,25 +18,40 @@ struct entry {
     uint8_t bytes[]; /* key, value */
 };
 
-static void free_all(struct map *map)
+static size_t size_of(const struct entry *entry)
+{
+    return sizeof *entry + entry->key_length + entry->length;
+}
+
+static void clear(struct store *store, struct map *map)
 {
     size_t cursor = 0;
-    void *entry;
-    while ((entry = map_next(map, &cursor)))
+    struct entry *entry;
+    while ((entry = map_next(map, &cursor))) {
+        store->bytes -= size_of(entry);
+        store->entries--;
         free(entry);
+    }
     map_free(map);
+}
+
+static void clear_ranks(struct store *store, struct epoch *epoch)
+{
+    clear(store, &epoch->values);
+    clear(store, &epoch->joins);
+    epoch->first = epoch->next;
 }
 
 void store_free(struct store *store)
 {
-    free_all(&store->values);
-    free_all(&store->joins);
-    store->bytes = 0;
-}
-
-static size_t size_of(const struct entry *entry)
-{
-    return sizeof *entry + entry->key_length + entry->length;
+    size_t cursor = 0;
+    struct epoch *epoch;
+    while ((epoch = map_next(&store->jobs, &cursor))) {
+        clear(store, &epoch->table);
+        clear_ranks(store, epoch);
+        free(epoch);
+    }
+    map_free(&store->jobs);
 }
 
 /* A new entry in place of the one that is there; NULL when the store is full. */
@@ -50,7 +66,7 @@ static struct entry *replace(struct store *store, struct map *map, const void *k
     *entry = (struct entry){.key_length = key_length, .length = length};
     memcpy(entry->bytes, key, key_length);
     size_t bytes = store->bytes - before + size_of(entry);
-    bool full = bytes > STORE_BYTES_LIMIT || (!old && map->count >= STORE_ENTRY_LIMIT);
+    bool full = bytes > STORE_BYTES_LIMIT || (!old && store->entries >= STORE_ENTRY_LIMIT);
     /* The map has room for the new entry then (it never shrinks to the brim), so the old one is not lost. */
     if (!full && old)
         map_remove(map, key, key_length);
@@ -58,41 +74,79 @@ static struct entry *replace(struct store *store, struct map *map, const void *k
         free(entry);
         return NULL;
     }
+    store->entries += !old;
     free(old);
     store->bytes = bytes;
     return entry;
 }
 
-bool store_put(struct store *store, const char *key, const void *value, uint32_t length)
+static struct epoch *add_job(struct store *store, const char *job)
 {
-    struct entry *entry = replace(store, &store->values, key, strlen(key), length);
+    struct epoch *epoch = store->jobs.count < STORE_JOB_LIMIT ? calloc(1, sizeof *epoch) : NULL;
+    if (!epoch)
+        return NULL;
+    snprintf(epoch->job, sizeof epoch->job, "%s", job);
+    if (map_put(&store->jobs, epoch->job, strlen(job), epoch))
+        return epoch;
+    free(epoch);
+    return NULL;
+}
+
+struct epoch *store_epoch(struct store *store, const char *job)
+{
+    struct epoch *epoch = map_get(&store->jobs, job, strlen(job));
+    return epoch ? epoch : add_job(store, job);
+}
+
+bool store_begin(struct store *store, struct epoch *epoch, uint32_t number)
+{
+    if (number <= epoch->number)
+        return false;
+    clear(store, &epoch->table);
+    clear_ranks(store, epoch);
+    epoch->number = number;
+    epoch->members = 0;
+    return true;
+}
+
+bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length)
+{
+    struct entry *entry = replace(store, map, key, strlen(key), length);
     if (entry && length)
         memcpy(entry->bytes + entry->key_length, value, length);
     return entry;
 }
 
-bool store_get(const struct store *store, const char *key, struct store_value *value)
+bool store_get(const struct epoch *epoch, const char *key, struct store_value *value)
 {
-    const struct entry *entry = map_get(&store->values, key, strlen(key));
+    const struct entry *entry = map_get(&epoch->values, key, strlen(key));
+    if (!entry)
+        entry = map_get(&epoch->table, key, strlen(key));
     if (entry)
         *value = (struct store_value){entry->bytes + entry->key_length, entry->length};
     return entry;
 }
 
-bool store_join(struct store *store, const char *job, uint32_t rank, uint32_t *before)
+bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation)
 {
-    /* Rank, then the job's name, which is shorter than RENDEZVOUS_KEY_LIMIT. */
-    uint8_t key[sizeof rank + 256];
-    size_t length = strnlen(job, sizeof key - sizeof rank);
-    memcpy(key, &rank, sizeof rank);
-    memcpy(key + sizeof rank, job, length);
-    struct entry *entry = map_get(&store->joins, key, length + sizeof rank);
+    struct entry *entry = map_get(&epoch->joins, &rank, sizeof rank);
     if (!entry)
-        entry = replace(store, &store->joins, key, length + sizeof rank, 0);
+        entry = replace(store, &epoch->joins, &rank, sizeof rank, 0);
     if (!entry)
         return false;
-    *before = entry->joins++;
+    *generation = epoch->first + entry->joins++;
+    if (*generation == epoch->next)
+        epoch->next++;
+    epoch->size = size;
+    epoch->members++;
     return true;
+}
+
+/* Not before all have come: who is late finds what the others have left, e.g. why they could not start. */
+void store_leave(struct store *store, struct epoch *epoch)
+{
+    if (--epoch->members == 0 && epoch->joins.count >= epoch->size)
+        clear_ranks(store, epoch);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -110,8 +164,21 @@ struct connection *connection_create(int fd, const char *secret)
     return connection;
 }
 
-void connection_free(struct connection *connection)
+static bool is_over(const struct connection *connection)
 {
+    return !connection->epoch || connection->number < connection->epoch->number;
+}
+
+static void leave(struct connection *connection, struct store *store)
+{
+    if (connection->member && !is_over(connection))
+        store_leave(store, connection->epoch);
+    connection->member = false;
+}
+
+void connection_free(struct connection *connection, struct store *store)
+{
+    leave(connection, store);
     socket_close(&connection->stream.fd);
     stream_free(&connection->stream);
     free(connection);
@@ -132,42 +199,79 @@ static void put_answer(struct connection *connection, enum outcome outcome, cons
     connection->waiting = false;
 }
 
-static void answer_join(struct connection *connection, struct store *store)
+static void put_number(struct connection *connection, enum outcome outcome, uint32_t number)
 {
-    uint32_t generation;
-    const struct question *question = &connection->question;
-    if (!store_join(store, question->key, question->rank, &generation)) {
-        put_answer(connection, OUTCOME_FULL, NULL, 0);
-        return;
-    }
-    uint8_t bytes[4] = {(uint8_t)generation, (uint8_t)(generation >> 8), (uint8_t)(generation >> 16),
-                        (uint8_t)(generation >> 24)};
-    put_answer(connection, OUTCOME_DONE, bytes, sizeof bytes);
+    uint8_t bytes[4] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16),
+                        (uint8_t)(number >> 24)};
+    put_answer(connection, outcome, bytes, sizeof bytes);
 }
 
-void connection_retry(struct connection *connection, const struct store *store)
+static void put_over(struct connection *connection)
+{
+    put_number(connection, OUTCOME_OVER, connection->epoch ? connection->epoch->number : 0);
+}
+
+static void answer_enter(struct connection *connection, struct store *store, bool *changed)
+{
+    const struct question *question = &connection->question;
+    uint32_t generation = 0;
+    leave(connection, store);
+    connection->epoch = store_epoch(store, question->key);
+    connection->number = question->epoch;
+    connection->ranked = question->rank != QUESTION_NO_RANK;
+    bool full = !connection->epoch;
+    if (!full && is_over(connection)) {
+        put_over(connection);
+        return;
+    }
+    if (!full && question->size) {
+        *changed |= store_begin(store, connection->epoch, question->epoch);
+        connection->member =
+            store_join(store, connection->epoch, question->rank, question->size, &generation);
+        full = !connection->member;
+    }
+    put_number(connection, full ? OUTCOME_FULL : OUTCOME_DONE, generation);
+}
+
+static void answer_put(struct connection *connection, struct store *store, bool *changed)
+{
+    const struct question *question = &connection->question;
+    if (is_over(connection)) {
+        put_over(connection);
+        return;
+    }
+    struct map *map = connection->ranked ? &connection->epoch->values : &connection->epoch->table;
+    *changed |= store_begin(store, connection->epoch, connection->number);
+    bool done = store_put(store, map, question->key, question->value, question->length);
+    put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
+    *changed |= done;
+}
+
+void connection_retry(struct connection *connection)
 {
     struct store_value value;
-    if (connection->waiting && store_get(store, connection->question.key, &value))
+    if (!connection->waiting)
+        return;
+    if (is_over(connection))
+        put_over(connection);
+    else if (connection->number == connection->epoch->number &&
+             store_get(connection->epoch, connection->question.key, &value))
         put_answer(connection, OUTCOME_DONE, value.bytes, value.length);
 }
 
-static void answer(struct connection *connection, struct store *store, bool *put)
+static void answer(struct connection *connection, struct store *store, bool *changed)
 {
     const struct question *question = &connection->question;
-    bool stored;
     switch (question->kind) {
-    case QUESTION_JOIN:
-        answer_join(connection, store);
+    case QUESTION_ENTER:
+        answer_enter(connection, store, changed);
         break;
     case QUESTION_PUT:
-        stored = store_put(store, question->key, question->value, question->length);
-        put_answer(connection, stored ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
-        *put |= stored;
+        answer_put(connection, store, changed);
         break;
     case QUESTION_GET:
         connection->waiting = true;
-        connection_retry(connection, store);
+        connection_retry(connection);
         if (connection->waiting && !question->wait)
             put_answer(connection, OUTCOME_ABSENT, NULL, 0);
         break;
@@ -198,7 +302,8 @@ static hvd_code next_question(struct connection *connection, hvd_status *status)
     return HVD_OK;
 }
 
-hvd_code connection_advance(struct connection *connection, struct store *store, bool *put, hvd_status *status)
+hvd_code connection_advance(struct connection *connection, struct store *store, bool *changed,
+                            hvd_status *status)
 {
     hvd_code code = HVD_OK;
     if (!connection->proven) {
@@ -208,7 +313,7 @@ hvd_code connection_advance(struct connection *connection, struct store *store, 
     while (!code) {
         code = next_question(connection, status);
         if (!code)
-            answer(connection, store, put);
+            answer(connection, store, changed);
     }
     return code == HVD_IN_PROGRESS ? HVD_OK : code;
 }

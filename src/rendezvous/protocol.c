@@ -25,12 +25,15 @@ void question_encode(struct wire_writer *frame, const struct question *question)
     wire_put_u32(frame, question->id);
     wire_put_u8(frame, (uint8_t)question->kind);
     wire_put_string(frame, question->key);
-    if (question->kind == QUESTION_JOIN)
+    if (question->kind == QUESTION_ENTER) {
+        wire_put_u32(frame, question->epoch);
         wire_put_u32(frame, question->rank);
-    else if (question->kind == QUESTION_PUT)
+        wire_put_u32(frame, question->size);
+    } else if (question->kind == QUESTION_PUT) {
         wire_put_blob(frame, question->value, question->length);
-    else
+    } else {
         wire_put_u8(frame, question->wait);
+    }
     frame_end(frame, start);
 }
 
@@ -41,8 +44,10 @@ bool question_decode(struct question *question, const uint8_t *body, size_t leng
     question->kind = (enum question_kind)wire_get_u8(&reader);
     wire_get_string(&reader, question->key, sizeof question->key);
     switch (question->kind) {
-    case QUESTION_JOIN:
+    case QUESTION_ENTER:
+        question->epoch = wire_get_u32(&reader);
         question->rank = wire_get_u32(&reader);
+        question->size = wire_get_u32(&reader);
         break;
     case QUESTION_PUT:
         question->value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &question->length);
@@ -72,5 +77,5 @@ bool answer_decode(struct answer *answer, const uint8_t *body, size_t length)
     unsigned outcome = wire_get_u8(&reader);
     answer->outcome = (enum outcome)outcome;
     answer->value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &answer->length);
-    return wire_done(&reader) && outcome <= OUTCOME_FULL;
+    return wire_done(&reader) && outcome <= OUTCOME_OVER;
 }

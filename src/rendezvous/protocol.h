@@ -8,24 +8,26 @@
 
 #define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
 
-enum question_kind { QUESTION_JOIN = 1, QUESTION_PUT, QUESTION_GET };
+enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET };
+
+#define QUESTION_NO_RANK UINT32_MAX
 
 struct question {
     uint32_t id; /* the answer carries it */
     enum question_kind kind;
-    char key[RENDEZVOUS_KEY_LIMIT]; /* join: the job */
-    uint32_t rank;                  /* join */
+    char key[RENDEZVOUS_KEY_LIMIT]; /* enter: the job */
+    uint32_t epoch, rank, size;     /* enter: see rendezvous_enter */
     bool wait;                      /* get: answer once the key is there */
     const uint8_t *value;           /* put; into the frame */
     uint32_t length;
 };
 
-enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL };
+enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL, OUTCOME_OVER };
 
 struct answer {
     uint32_t id;
     enum outcome outcome;
-    const uint8_t *value; /* join: the generation; get: the value; into the frame */
+    const uint8_t *value; /* enter: the generation; get: the value; over: the newest epoch; into the frame */
     uint32_t length;
 };
 

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct hvd_rendezvous {
     struct atfork_handler watch;
     /* The thread's own. */
     struct store store;
+    atomic_size_t entries; /* in it, for rendezvous_entries */
     struct connection **connections;
     struct pollfd *polls; /* POLL_CONNECTIONS more than connections */
     int count, capacity;
@@ -55,7 +57,7 @@ static void drop(struct hvd_rendezvous *server, int index)
 {
     server->unauthenticated -= !server->connections[index]->proven;
     atfork_lock();
-    connection_free(server->connections[index]);
+    connection_free(server->connections[index], &server->store);
     server->connections[index] = server->connections[--server->count];
     atfork_unlock();
 }
@@ -148,8 +150,8 @@ static void advance(struct hvd_rendezvous *server, int index)
 {
     hvd_status status = {0};
     struct connection *connection = server->connections[index];
-    bool was_proven = connection->proven, put = false;
-    hvd_code code = connection_advance(connection, &server->store, &put, &status);
+    bool was_proven = connection->proven, changed = false;
+    hvd_code code = connection_advance(connection, &server->store, &changed, &status);
     if (!was_proven && connection->proven)
         server->unauthenticated--;
     if (code) {
@@ -158,8 +160,9 @@ static void advance(struct hvd_rendezvous *server, int index)
         drop(server, index);
     }
     /* Their answers are only put in place here; they leave once poll says that there is room. */
-    for (int i = 0; put && i < server->count; i++)
-        connection_retry(server->connections[i], &server->store);
+    for (int i = 0; changed && i < server->count; i++)
+        connection_retry(server->connections[i]);
+    atomic_store(&server->entries, server->store.entries);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
@@ -282,6 +285,11 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     atfork_add(&server->watch);
     *rendezvous = server;
     return status_ok(status);
+}
+
+size_t rendezvous_entries(const hvd_rendezvous *rendezvous)
+{
+    return atomic_load(&rendezvous->entries);
 }
 
 int hvd_rendezvous_port(const hvd_rendezvous *rendezvous)

@@ -34,13 +34,13 @@ static void ask_server(const uint8_t *bytes, size_t length)
         ssize_t ignored = send(ends[1], header, sizeof header, MSG_NOSIGNAL);
         ignored = send(ends[1], bytes + 1, body, MSG_NOSIGNAL);
         code = connection_advance(connection, &store, &put, &status);
-        connection_retry(connection, &store);
+        connection_retry(connection);
         ignored = recv(ends[1], answers, sizeof answers, 0);
         (void)ignored;
         bytes += 1 + body;
         length -= 1 + body;
     }
-    connection_free(connection);
+    connection_free(connection, &store);
     store_free(&store);
     close(ends[1]);
 }

@@ -192,9 +192,8 @@ static void *work(void *argument)
 static hvd_code exchange_token(const struct backend_opening *opening, uint64_t *token, hvd_status *status)
 {
     static atomic_ullong tokens;
-    char key[RENDEZVOUS_KEY_LIMIT];
+    static const char key[] = "later.token";
     struct wire_writer value = {0};
-    backend_key(opening, "later.token", key);
     if (opening->rank == 0) {
         *token = atomic_fetch_add(&tokens, 1);
         return opening->rendezvous ? rendezvous_put(opening->rendezvous, key, token, sizeof *token, status)

@@ -279,13 +279,3 @@ TEST(test_abort)
     assert_true(backends_idle(&backends));
     backends_close(&backends);
 }
-
-TEST(test_keys_differ)
-{
-    char a[RENDEZVOUS_KEY_LIMIT], b[RENDEZVOUS_KEY_LIMIT];
-    backend_key(&(struct backend_opening){.job = "job", .generation = 1}, "nccl.id", a);
-    backend_key(&(struct backend_opening){.job = "job#1.2", .generation = 1}, "nccl.id", b);
-    assert_string_not_equal(a, b);
-    backend_key(&(struct backend_opening){.job = "job", .generation = 2}, "nccl.id", b);
-    assert_string_not_equal(a, b);
-}

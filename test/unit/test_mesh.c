@@ -76,6 +76,19 @@ static void set_number(struct settings *settings, const char *key, int value)
     set(settings, key, text);
 }
 
+static hvd_code meet(struct mesh_config *config, hvd_status *status)
+{
+    const struct settings *settings = config->settings;
+    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config->deadline, NULL,
+                                       &config->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(config->rendezvous, settings->job, 0, (int)settings->rank,
+                                (int)settings->size, &config->generation, status);
+    if (!code)
+        rendezvous_scope(config->rendezvous, config->generation, 0);
+    return code;
+}
+
 /* Connects to the neighbours; NULL: to all ranks of the job. */
 static hvd_code open_mesh_to(const struct settings *settings, const int *neighbours, int neighbour_count,
                              double seconds, struct mesh **mesh, hvd_status *status)
@@ -92,11 +105,7 @@ static hvd_code open_mesh_to(const struct settings *settings, const int *neighbo
             peers[count++] = rank;
     }
     config.peer_count = count;
-    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config.deadline, NULL,
-                                       &config.rendezvous, status);
-    if (!code)
-        code = rendezvous_join(config.rendezvous, settings->job, (int)settings->rank, &config.generation,
-                               status);
+    hvd_code code = meet(&config, status);
     if (!code)
         code = mesh_open(&config, mesh, status);
     rendezvous_close(config.rendezvous);
@@ -1014,11 +1023,9 @@ static void disturb_then_join(struct member *member)
     hvd_status status;
     struct record victim;
     struct record mine = {.host = "elsewhere", .addresses[TCP] = "127.0.0.1 port 1"};
-    struct mesh_config config = {.settings = &member->settings};
+    struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     int silent[SILENT], links[CHANNELS];
-    CHECK(rendezvous_connect(member->settings.rendezvous, SECRET, clock_after(DEADLINE), NULL,
-                             &config.rendezvous, &status) == HVD_OK,
-          "%s", status.text);
+    CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
     CHECK(record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
     CHECK(record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s", status.text);
     rendezvous_close(config.rendezvous);

@@ -50,13 +50,20 @@ static int close_place(void **state)
 
 const struct test_hooks test_hooks = {.before_all = open_place, .after_all = close_place};
 
+/* Enters an epoch; size 0: not as a rank that joins. */
+static uint32_t enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank, int size)
+{
+    uint32_t generation = 77;
+    ASSERT_OK(rendezvous_enter(client, job, epoch, rank, size, &generation, &check_status));
+    return generation;
+}
+
 static struct rendezvous_client *connect_to(const struct place *place)
 {
-    hvd_status status;
     struct rendezvous_client *client = NULL;
-    hvd_code code = rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), NULL, &client, &status);
-    if (code)
-        fail_msg("%s", status.text);
+    ASSERT_OK(
+        rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), NULL, &client, &check_status));
+    enter(client, "job", 0, -1, 0);
     return client;
 }
 
@@ -113,7 +120,9 @@ TEST(test_largest_value_and_key)
 struct waiter {
     const struct place *place;
     pthread_t thread;
+    const char *job;
     hvd_code code;
+    hvd_status status;
     char text[16];
 };
 
@@ -127,7 +136,10 @@ static void *wait_for_key(void *argument)
         rendezvous_connect(waiter->place->address, SECRET, clock_after(DEADLINE), NULL, &client, &status);
     if (waiter->code)
         return NULL;
-    waiter->code = rendezvous_get(client, "late", clock_after(DEADLINE), &got, &status);
+    uint32_t unused;
+    waiter->code = rendezvous_enter(client, waiter->job, 0, 1, 0, &unused, &status);
+    if (!waiter->code)
+        waiter->code = rendezvous_get(client, "late", clock_after(DEADLINE), &got, &waiter->status);
     if (!waiter->code)
         snprintf(waiter->text, sizeof waiter->text, "%.*s", (int)got.length, (const char *)got.bytes);
     wire_writer_free(&got);
@@ -139,7 +151,7 @@ TEST(test_get_waits_for_put)
 {
     struct waiter waiters[20];
     for (int i = 0; i < 20; i++) {
-        waiters[i] = (struct waiter){.place = *state, .code = HVD_SYSTEM};
+        waiters[i] = (struct waiter){.place = *state, .job = "job", .code = HVD_SYSTEM};
         assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_key, &waiters[i]), 0);
     }
     usleep(50000); /* most of them wait by now; the test holds either way */
@@ -188,6 +200,7 @@ TEST(test_interrupt_ends_every_wait)
     struct rendezvous_client *client;
     ASSERT_OK(rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client,
                                  &check_status));
+    enter(client, "job", 0, -1, 0);
     questions = 0;
     ASSERT_FAILS(rendezvous_get(client, "no such key", clock_after(DEADLINE), &got, &check_status),
                  HVD_INTERRUPTED, place->address);
@@ -206,12 +219,99 @@ TEST(test_join_counts_per_job_and_rank)
         uint32_t generation;
     } joins[] = {{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 1}, {"b", 0, 0}, {"a", 1, 1}, {"a", 0, 2}, {"", 0, 0}};
     struct rendezvous_client *client = connect_to(*state);
-    for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
-        uint32_t generation = 77;
-        ASSERT_OK(rendezvous_join(client, joins[i].job, joins[i].rank, &generation, &check_status));
-        assert_int_equal(generation, joins[i].generation);
-    }
+    for (size_t i = 0; i < sizeof joins / sizeof *joins; i++)
+        assert_int_equal(enter(client, joins[i].job, 0, joins[i].rank, 3), joins[i].generation);
     rendezvous_close(client);
+}
+
+/* ---- epochs ------------------------------------------------------------------------------------------- */
+
+/* The server sees the end of a connection some time after it. */
+static void wait_for_entries(const struct place *place, size_t expected)
+{
+    int64_t end = clock_after(DEADLINE);
+    while (rendezvous_entries(place->server) != expected) {
+        if (clock_now() > end)
+            fail_msg("%zu entries, not %zu", rendezvous_entries(place->server), expected);
+        usleep(1000);
+    }
+}
+
+static void open_own(struct place *place)
+{
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place->server, &check_status));
+    snprintf(place->address, sizeof place->address, "127.0.0.1:%d", hvd_rendezvous_port(place->server));
+}
+
+TEST(test_newer_epoch_drops_older_keys)
+{
+    struct place place;
+    open_own(&place);
+    struct rendezvous_client *starter = connect_to(&place), *old = connect_to(&place),
+                             *new = connect_to(&place);
+    struct waiter waiter = {.place = &place, .job = "a", .code = HVD_SYSTEM};
+    assert_int_equal(pthread_create(&waiter.thread, NULL, wait_for_key, &waiter), 0);
+    enter(starter, "a", 0, -1, 0);
+    put(starter, "table", "x");
+    enter(old, "a", 0, 0, 2);
+    rendezvous_scope(old, 0, 0);
+    put(old, "mesh", "x");
+    enter(new, "b", 0, 0, 2);
+    rendezvous_scope(new, 0, 0);
+    put(new, "mesh", "y");
+    wait_for_entries(&place, 5);
+    enter(new, "a", 7, -1, 0); /* who only looks begins nothing */
+    put(old, "still", "x");
+    wait_for_entries(&place, 6);
+    enter(new, "a", 7, 1, 2);
+    wait_for_entries(&place, 3); /* those of job b, and rank 1 */
+    static const char words[] = "rank 0 is in epoch 0 of the job, but epoch 7 has begun at the rendezvous at";
+    struct wire_writer got = {0};
+    ASSERT_FAILS(rendezvous_put(old, "late", "x", 1, &check_status), HVD_REFUSED, words);
+    ASSERT_FAILS(rendezvous_get(old, "mesh", clock_after(DEADLINE), &got, &check_status), HVD_REFUSED, words);
+    uint32_t unused;
+    ASSERT_FAILS(rendezvous_enter(old, "a", 6, 0, 2, &unused, &check_status), HVD_REFUSED,
+                 "rank 0 is in epoch 6 of the job, but epoch 7");
+    ASSERT_FAILS(rendezvous_put(starter, "table", "x", 1, &check_status), HVD_REFUSED, "this process is in");
+    pthread_join(waiter.thread, NULL); /* it was waiting, or came later: refused either way */
+    assert_int_equal(waiter.code, HVD_REFUSED);
+    enter(old, "b", 0, 1, 2);
+    check_value(old, "mesh", "y");
+    assert_int_equal(enter(old, "a", 7, 0, 2), 1); /* no generation twice */
+    rendezvous_close(starter);
+    rendezvous_close(old);
+    rendezvous_close(new);
+    hvd_rendezvous_stop(place.server);
+}
+
+/* Keys of ranks go with the last of them, once all have come; the starter's stay. */
+TEST(test_last_rank_drops_keys)
+{
+    struct place place;
+    open_own(&place);
+    struct rendezvous_client *starter = connect_to(&place), *clients[3];
+    put(starter, "table", "x");
+    for (int rank = 0; rank < 3; rank++) {
+        clients[rank] = connect_to(&place);
+        assert_int_equal(enter(clients[rank], "job", 0, rank, 3), 0);
+        put(clients[rank], rank ? "one" : "other", "x");
+        if (rank == 1) { /* these two are gone before the third comes */
+            rendezvous_close(clients[0]);
+            rendezvous_close(clients[1]);
+        }
+    }
+    check_value(clients[2], "other", "x");
+    wait_for_entries(&place, 1 + 3 + 2);
+    assert_int_equal(enter(clients[2], "job", 0, 2, 0), 0); /* no more a member */
+    wait_for_entries(&place, 1);
+    check_value(clients[2], "table", "x");
+    for (int rank = 0; rank < 2; rank++) /* anew */
+        assert_int_equal(enter(clients[2], "job", 0, rank, 2), 1);
+    wait_for_entries(&place, 3);
+    rendezvous_close(clients[2]);
+    wait_for_entries(&place, 1);
+    rendezvous_close(starter);
+    hvd_rendezvous_stop(place.server);
 }
 
 /* ---- who may come in ---------------------------------------------------------------------------------- */
@@ -312,16 +412,28 @@ TEST(test_store_is_bounded)
 {
     struct store store = {0};
     struct store_value value;
+    struct epoch *epoch = store_epoch(&store, "job");
     uint8_t *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
     char key[32];
     size_t stored = 0;
     do
         snprintf(key, sizeof key, "key %zu", stored);
-    while (store_put(&store, key, large, RENDEZVOUS_VALUE_LIMIT) && stored++ < 10000);
+    while (store_put(&store, &epoch->values, key, large, RENDEZVOUS_VALUE_LIMIT) && stored++ < 10000);
     assert_in_range(stored, 4000, 4096);
-    assert_true(store_put(&store, "key 7", "x", 1)); /* smaller than what it replaces */
-    assert_true(store_get(&store, "key 7", &value) && value.length == 1 && value.bytes[0] == 'x');
-    assert_true(store_put(&store, key, large, 1000));
+    assert_int_equal(store.entries, stored);
+    assert_true(store_put(&store, &epoch->values, "key 7", "x", 1)); /* smaller than what it replaces */
+    assert_true(store_get(epoch, "key 7", &value) && value.length == 1 && value.bytes[0] == 'x');
+    assert_true(store_put(&store, &epoch->values, key, large, 1000));
+    assert_ptr_equal(store_epoch(&store, "job"), epoch);
+    assert_false(store_begin(&store, epoch, 0));
+    assert_true(store_begin(&store, epoch, 4));
+    assert_int_equal(store.entries, 0);
+    assert_int_equal(store.bytes, 0);
+    for (size_t i = 1; i < STORE_JOB_LIMIT; i++) {
+        snprintf(key, sizeof key, "job %zu", i);
+        assert_non_null(store_epoch(&store, key));
+    }
+    assert_null(store_epoch(&store, "one more"));
     store_free(&store);
     free(large);
 }
@@ -332,7 +444,7 @@ struct slow {
     int listener;
     struct connection *connection;
     struct store store;
-    bool until_proven; /* else until the client ends */
+    bool until_entered; /* else until the client ends */
     char fault[sizeof((hvd_status *)0)->text];
 };
 
@@ -345,7 +457,7 @@ static void *serve(void *argument)
     if (!slow->connection && socket_wait(slow->listener, POLLIN, deadline))
         slow->connection = connection_create(socket_accept(slow->listener), SECRET);
     while (connection_advance(slow->connection, &slow->store, &put, &status) == HVD_OK &&
-           !(slow->until_proven && slow->connection->proven) &&
+           !(slow->until_entered && slow->connection->epoch) &&
            socket_wait(slow->connection->stream.fd, connection_events(slow->connection), deadline))
         ;
     snprintf(slow->fault, sizeof slow->fault, "%s", status.text);
@@ -372,8 +484,9 @@ static int as_set(void *set)
 /* Half a question is on its way when the interruption comes: the next one goes behind its other half. */
 TEST(test_interrupted_question_is_completed)
 {
-    struct slow slow = {.until_proven = true};
+    struct slow slow = {.until_entered = true};
     struct store_value value;
+    uint32_t generation;
     pthread_t thread;
     int port, little = 4096, interrupted = 0;
     struct interrupt interrupt = {as_set, &interrupted};
@@ -384,12 +497,13 @@ TEST(test_interrupted_question_is_completed)
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
     ASSERT_OK(rendezvous_connect(address, SECRET, clock_after(DEADLINE), &interrupt, &client, &check_status));
+    ASSERT_OK(rendezvous_enter(client, "job", 0, 0, 1, &generation, &check_status));
     pthread_join(thread, NULL);
     shorten_send_buffer(port);
     interrupted = 1;
     ASSERT_FAILS(rendezvous_put(client, "one", large, RENDEZVOUS_VALUE_LIMIT, &check_status), HVD_INTERRUPTED,
                  address);
-    interrupted = slow.until_proven = 0;
+    interrupted = slow.until_entered = 0;
     little *= 100;
     setsockopt(slow.connection->stream.fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
     assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
@@ -397,9 +511,9 @@ TEST(test_interrupted_question_is_completed)
     rendezvous_close(client);
     pthread_join(thread, NULL);
     assert_string_equal(slow.fault, "");
-    assert_true(store_get(&slow.store, "one", &value) && value.length == RENDEZVOUS_VALUE_LIMIT);
-    assert_true(store_get(&slow.store, "other", &value) && value.length == 5);
-    connection_free(slow.connection);
+    assert_true(store_get(slow.connection->epoch, "one", &value) && value.length == RENDEZVOUS_VALUE_LIMIT);
+    assert_true(store_get(slow.connection->epoch, "other", &value) && value.length == 5);
+    connection_free(slow.connection, &slow.store);
     socket_close(&slow.listener);
     store_free(&slow.store);
     free(large);
