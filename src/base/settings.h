@@ -66,6 +66,14 @@ static inline locale_t c_locale(void)
     return newlocale(LC_ALL_MASK, "C", NULL); /* the library's own constant: nothing to free */
 }
 
+/* The starter's numbers of a place on a host hold for the rank that it knows. */
+static inline void settings_place(struct settings *settings, int64_t rank, int64_t size)
+{
+    settings->rank = rank;
+    settings->size = size;
+    settings->local_rank = settings->local_size = settings->cross_rank = settings->cross_size = -1;
+}
+
 static inline bool setting_is_given(const struct settings *settings, const struct setting *setting)
 {
     return settings->given[setting - setting_table];

@@ -12,6 +12,7 @@
 #include "engine/progress.h"
 #include "engine/subset.h"
 #include "engine/tuning.h"
+#include "rendezvous/places.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -64,7 +65,7 @@ static hvd_code check_placement(const struct settings *settings, hvd_status *sta
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %lld is outside a job of size %lld (HOROVOD_RANK, HOROVOD_SIZE)",
                           (long long)settings->rank, (long long)settings->size);
-    if (settings->size > 1 && !*settings->rendezvous)
+    if ((settings->size > 1 || *settings->slot) && !*settings->rendezvous)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %lld of %lld knows no rendezvous; start the job with horovodrun, or set "
                           "HOROVOD_RENDEZVOUS=host:port and HOROVOD_SECRET",
@@ -96,7 +97,7 @@ static hvd_code read_secret_file(struct settings *settings, hvd_status *status)
 
 static hvd_code check_secret(struct settings *settings, hvd_status *status)
 {
-    if (settings->size == 1 || *settings->secret)
+    if ((settings->size == 1 && !*settings->slot) || *settings->secret)
         return HVD_OK;
     hvd_code code = *settings->secret_file ? read_secret_file(settings, status) : HVD_OK;
     if (!code && !*settings->secret)
@@ -122,17 +123,45 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
-/* In this order: the log has its level before the first line; HOROVOD_RANKS counts in ranks of the world,
- * which have to make sense; rank, size and so the need of a secret are then the subset's. */
-static hvd_code take_settings(struct hvd_context *context, const hvd_config *config, hvd_status *status)
+/* In place of the rank, size and host of the settings: what the starter has decided for this epoch. */
+static hvd_code look_up_place(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     struct settings *settings = &context->settings;
+    struct place_in_epoch place;
+    settings_place(settings, 0, 1);
+    hvd_code code = check_placement(settings, status);
+    if (!code)
+        code = check_secret(settings, status);
+    if (!code)
+        code = rendezvous_connect(settings->rendezvous, settings->secret, deadline, &context->interrupt,
+                                  &context->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL,
+                                status);
+    if (!code)
+        code = places_look_up(context->rendezvous, settings->slot, deadline, &place, status);
+    if (!code)
+        settings_place(settings, place.rank, place.size);
+    if (!code && *place.host)
+        code = settings_set(settings, setting_by_key("host_id"), place.host, "the placement table", status);
+    return code;
+}
+
+static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
+{
     hvd_code code =
         config ? settings_copy(settings, &config->settings, status) : settings_init(settings, status);
     if (!code && !config)
         code = settings_load_environment(settings, status);
-    if (!code)
-        code = log_configure(settings, status);
+    return code ? code : log_configure(settings, status);
+}
+
+/* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
+ * need of a secret are then the subset's. */
+static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    hvd_code code = *settings->slot ? look_up_place(context, deadline, status) : HVD_OK;
     if (!code)
         code = check_placement(settings, status);
     if (!code)
@@ -176,7 +205,7 @@ static void place(struct hvd_context *context)
     placement->homogeneous = topology_is_homogeneous(topology);
 }
 
-static hvd_code join(struct hvd_context *context, hvd_status *status)
+static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     int size = context->placement.size;
     int *everybody = malloc((size_t)size * sizeof *everybody);
@@ -185,8 +214,7 @@ static hvd_code join(struct hvd_context *context, hvd_status *status)
     for (int rank = 0; rank < size; rank++)
         everybody[rank] = rank;
     hvd_code code =
-        comm_open(context, 0, everybody, size, clock_after(context->settings.start_timeout_seconds),
-                  &context->interrupt, &context->world, status);
+        comm_open(context, 0, everybody, size, deadline, &context->interrupt, &context->world, status);
     free(everybody);
     if (!code)
         place(context);
@@ -236,13 +264,16 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (config)
         opened->interrupt = config->interrupt;
     opened->backends = config && config->backends ? config->backends : backend_table;
-    hvd_code code = take_settings(opened, config, status);
+    hvd_code code = load_settings(&opened->settings, config, status);
+    int64_t deadline = code ? 0 : clock_after(opened->settings.start_timeout_seconds);
+    if (!code)
+        code = take_settings(opened, deadline, status);
     if (!code)
         code = observe_open(opened, status);
     if (!code)
         code = tuning_open(opened, status);
     if (!code)
-        code = join(opened, status);
+        code = join(opened, deadline, status);
     if (code) {
         close_context(opened);
         return code;

@@ -65,14 +65,6 @@ static hvd_code read_ranks(struct subset *subset, hvd_status *status)
     return code;
 }
 
-/* The launcher's numbers of its place on the host hold for the launcher's world. */
-static void put_place(const struct subset *subset, struct settings *settings)
-{
-    settings->rank = subset->own;
-    settings->size = subset->count;
-    settings->local_rank = settings->local_size = settings->cross_rank = settings->cross_size = -1;
-}
-
 /* Other subsets of the same world meet at the same rendezvous. */
 static hvd_code put_job(const struct subset *subset, struct settings *settings, hvd_status *status)
 {
@@ -97,7 +89,7 @@ hvd_code subset_apply(struct settings *settings, hvd_status *status)
     if (!code)
         code = put_job(&subset, settings, status);
     if (!code)
-        put_place(&subset, settings);
+        settings_place(settings, subset.own, subset.count);
     free(subset.ranks);
     return code;
 }

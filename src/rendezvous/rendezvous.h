@@ -23,6 +23,9 @@ struct rendezvous_client;
 hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status);
+/* The same to a server of this process. */
+hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
+                               struct rendezvous_client **client, hvd_status *status);
 void rendezvous_close(struct rendezvous_client *client); /* NULL is fine */
 
 /* Comes first: enters an epoch of a job. The first rank or key of a newer epoch begins it. With a `size` this

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -285,6 +286,16 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     atfork_add(&server->watch);
     *rendezvous = server;
     return status_ok(status);
+}
+
+hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
+                               struct rendezvous_client **client, hvd_status *status)
+{
+    char host[SOCKET_TEXT], address[SOCKET_TEXT + 16];
+    if (!socket_local_address(server->listener, host))
+        return status_set_errno(status, errno, "the address of the rendezvous can't be found");
+    snprintf(address, sizeof address, "[%s]:%d", host, server->port);
+    return rendezvous_connect(address, server->secret, deadline, NULL, client, status);
 }
 
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous)
