@@ -47,7 +47,7 @@ static hvd_code publish(const struct mesh_config *config, const char *kind, int 
                         const struct wire_writer *value, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT];
-    snprintf(key, sizeof key, "%s/%u/%d/%s", kind, config->generation, rank, config->settings->job);
+    snprintf(key, sizeof key, "%s/%d", kind, rank);
     return value->failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job")
                          : rendezvous_put(config->rendezvous, key, value->bytes, value->length, status);
 }
@@ -56,7 +56,7 @@ static hvd_code fetch(const struct mesh_config *config, const char *kind, int ra
                       struct wire_writer *value, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT];
-    snprintf(key, sizeof key, "%s/%u/%d/%s", kind, config->generation, rank, config->settings->job);
+    snprintf(key, sizeof key, "%s/%d", kind, rank);
     return rendezvous_get(config->rendezvous, key, deadline, value, status);
 }
 
@@ -127,26 +127,20 @@ hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t
 
 /* ---- failures ----------------------------------------------------------------------------------------- */
 
-static void failure_key(const struct mesh_config *config, char *key, size_t capacity)
-{
-    snprintf(key, capacity, "mesh/%u/failed/%s", config->generation, config->settings->job);
-}
+#define FAILURE_KEY "mesh/failed"
 
 void record_fail(const struct mesh_config *config, const hvd_status *cause)
 {
-    char key[RENDEZVOUS_KEY_LIMIT], text[sizeof cause->text];
-    failure_key(config, key, sizeof key);
+    char text[sizeof cause->text];
     int length = snprintf(text, sizeof text, "rank %lld: %.*s", (long long)config->settings->rank,
                           (int)sizeof text - 64, cause->text);
-    rendezvous_put(config->rendezvous, key, text, (size_t)length, NULL);
+    rendezvous_put(config->rendezvous, FAILURE_KEY, text, (size_t)length, NULL);
 }
 
 hvd_code record_failure(const struct mesh_config *config, hvd_status *status)
 {
-    char key[RENDEZVOUS_KEY_LIMIT];
     struct wire_writer value = {0};
-    failure_key(config, key, sizeof key);
-    hvd_code code = rendezvous_get(config->rendezvous, key, 0, &value, NULL);
+    hvd_code code = rendezvous_get(config->rendezvous, FAILURE_KEY, 0, &value, NULL);
     if (!code)
         status_set(status, HVD_SYSTEM, "another rank can't connect; %.*s", (int)value.length,
                    (const char *)value.bytes);
