@@ -1,8 +1,6 @@
-/* blocking.c - see blocking.h. All state changes with the GIL held only. */
-#include "bind/blocking.h"
-
-#include "bind/in_flight.h"
-#include "bind/python.h"
+/* blocking.c - see module.h. All state changes with the GIL held only. */
+#include "bind/module.h"
+#include "bind/operation.h"
 
 #include <time.h>
 

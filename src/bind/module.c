@@ -2,13 +2,8 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/module.h"
 
-#include "bind/blocking.h"
-#include "bind/errors.h"
 #include "bind/operation.h"
-#include "bind/process_set.h"
 #include "bind/request.h"
-#include "bind/result.h"
-#include "bind/tables.h"
 #include "bind/tensor.h"
 
 #include <pthread.h>
@@ -30,6 +25,43 @@ hvd_context *module_context(void)
         PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; call hvd.init() first");
     return context;
 }
+
+/* ---- exceptions --------------------------------------------------------------------------------------- */
+
+static PyObject *internal_error;
+
+static int find_exceptions(void)
+{
+    PyObject *module = PyImport_ImportModule("horovod.common.exceptions");
+    internal_error = module ? PyObject_GetAttrString(module, "HorovodInternalError") : NULL;
+    Py_XDECREF(module);
+    return internal_error ? 0 : -1;
+}
+
+static PyObject *exception_of(hvd_code code)
+{
+    switch (code) {
+    case HVD_INVALID_ARGUMENT:
+    case HVD_DUPLICATE_NAME:
+    case HVD_UNSUPPORTED:
+        return PyExc_ValueError;
+    case HVD_OUT_OF_MEMORY:
+        return PyExc_MemoryError;
+    default:
+        return internal_error;
+    }
+}
+
+PyObject *raise_status(const hvd_status *status)
+{
+    if (status->code != HVD_INTERRUPTED)
+        PyErr_SetString(exception_of(status->code), status->text);
+    else if (!PyErr_Occurred()) /* else a signal's handler has raised */
+        PyErr_Format(internal_error, "hvd.shutdown() was called meanwhile: %s", status->text);
+    return NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
 
 static int put_settings(hvd_config *config, PyObject *settings)
 {
@@ -62,11 +94,6 @@ static hvd_config *make_config(PyObject *settings)
     hvd_config_free(config);
     return NULL;
 }
-
-PyDoc_STRVAR(init_doc,
-             "init($module, settings, /)\n--\n\n"
-             "Join the job that the environment describes; `settings`, a dict of texts by the names "
-             "of docs/settings.md, wins over it. Does nothing when that was done.");
 
 /* NULL with an exception set. */
 static hvd_context *open_context(hvd_config *config)
@@ -112,10 +139,6 @@ static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(shutdown_doc, "shutdown($module, /)\n--\n\n"
-                           "Leave the job. Does nothing when there is none, in a forked child, or in a "
-                           "subinterpreter that did not call init().");
-
 static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     if (opener != PyInterpreterState_Get())
@@ -132,9 +155,6 @@ static PyObject *core_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_U
     return PyBool_FromLong(context && !is_forked());
 }
 
-PyDoc_STRVAR(placement_doc, "placement($module, /)\n--\n\n"
-                            "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)");
-
 static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     if (!module_context())
@@ -144,9 +164,6 @@ static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
                          p.homogeneous);
 }
 
-PyDoc_STRVAR(health_doc, "health($module, /)\n--\n\n"
-                         "Raise why nothing can be submitted any more; return None while all is well.");
-
 static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_status status;
@@ -154,10 +171,6 @@ static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(un
         return NULL;
     return hvd_health(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
-
-PyDoc_STRVAR(counters_doc, "counters($module, /)\n--\n\n"
-                           "(process_set, operation, submitted, succeeded, failed, batches, bytes, "
-                           "wait_seconds) of every operation of a process set that was used.");
 
 static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
@@ -183,9 +196,6 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return list;
 }
 
-PyDoc_STRVAR(timeline_start_doc, "timeline_start($module, path, mark_cycles, /)\n--\n\n"
-                                 "Record the timeline into a file from now on; only rank 0 writes.");
-
 /* Both keep the GIL, so that no other thread shuts the context down meanwhile. */
 static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
@@ -199,9 +209,6 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
                                                                    : Py_BuildValue("");
 }
 
-PyDoc_STRVAR(timeline_stop_doc, "timeline_stop($module, /)\n--\n\n"
-                                "End the recording; the file is complete then.");
-
 static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_status status;
@@ -210,42 +217,113 @@ static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UN
     return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
-PyDoc_STRVAR(describe_doc,
-             "describe($module, operation, *, reduction=1, prescale=1.0, postscale=1.0, root=0, "
-             "process_set=0, priority=0, grouped=False)\n--\n\n"
-             "A Request, to be submitted any number of times: which of `operations` is to be done, and how "
-             "(see hvd_request in horovod.h).");
+/* ---- process sets: adding and removing block until all ranks do the same ------------------------------- */
 
-PyDoc_STRVAR(submit_doc,
-             "submit($module, request, name, inputs, *, outputs=None, splits=None, finish=None, "
-             "waits=False)\n--\n\n"
-             "Start an operation and return its Handle, whose wait() returns finish(outputs, else inputs in "
-             "place, else a list of Result); `waits`: the caller does so next.");
+/* A list of int from ranks; takes the memory over. */
+static PyObject *list_of(int32_t *values, int32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (int32_t i = 0; list && i < count; i++) {
+        PyObject *value = PyLong_FromLong(values[i]);
+        if (!value || PyList_SetItem(list, i, value))
+            Py_CLEAR(list);
+    }
+    free(values);
+    return list;
+}
 
-PyDoc_STRVAR(run_doc, "run($module, request, name, inputs, *, outputs=None, splits=None)\n--\n\n"
-                      "Run an operation to its end; returns the Results that the engine made, or None.");
+static int32_t *read_ranks(PyObject *sequence, int32_t *count)
+{
+    Py_ssize_t length = PySequence_Size(sequence);
+    int32_t *ranks = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *ranks);
+    if (!ranks)
+        return length < 0 ? NULL : (int32_t *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PySequence_GetItem(sequence, i);
+        int failed = !item || read_int32(item, &ranks[i]);
+        Py_XDECREF(item);
+        if (failed) {
+            free(ranks);
+            return NULL;
+        }
+    }
+    *count = (int32_t)length;
+    return ranks;
+}
 
-PyDoc_STRVAR(wait_doc,
-             "wait($module, operations, /)\n--\n\n"
-             "Wait until all of them are over; then raise what went wrong in the first that failed.");
+/* The context for a blocking call, which begins here; NULL with an exception set. The arguments have been
+ * read by then: that runs Python, which may shut down. */
+static hvd_context *begin(void)
+{
+    hvd_context *current = module_context();
+    if (!current || blocking_begin())
+        return current;
+    blocking_refuse();
+    return NULL;
+}
 
-PyDoc_STRVAR(in_flight_doc,
-             "in_flight($module, address, bytes, /)\n--\n\n"
-             "'<operation> is in progress' of one that works on any of these bytes; else None.");
+static PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
+{
+    int32_t id = 0, count = 0;
+    hvd_status status;
+    int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
+    hvd_context *current = ranks ? begin() : NULL;
+    if (!current) {
+        free(ranks);
+        return NULL;
+    }
+    hvd_code code = hvd_process_set_add(current, ranks, count, &id, &status);
+    blocking_end();
+    free(ranks);
+    return code ? raise_status(&status) : PyLong_FromLong(id);
+}
 
-PyDoc_STRVAR(process_set_add_doc,
-             "process_set_add($module, ranks, /)\n--\n\n"
-             "Make a set of these ranks and return its id; all ranks of the job have to call it.");
+static PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    int32_t id;
+    hvd_status status;
+    if (!module_context() || read_int32(number, &id))
+        return NULL;
+    hvd_context *current = begin();
+    if (!current)
+        return NULL;
+    hvd_code code = hvd_process_set_remove(current, id, &status);
+    blocking_end();
+    return code ? raise_status(&status) : Py_BuildValue("");
+}
 
-PyDoc_STRVAR(process_set_remove_doc, "process_set_remove($module, id, /)\n--\n\n"
-                                     "End a set; all ranks of the job have to call it.");
+static PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_context *current = module_context();
+    if (!current)
+        return NULL;
+    int32_t count = hvd_process_set_ids(current, NULL, 0);
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    if (!ids)
+        return PyErr_NoMemory();
+    /* Between the two calls sets may come and go: the GIL does not stop the engine. */
+    int32_t now = hvd_process_set_ids(current, ids, count);
+    return list_of(ids, now < count ? now : count);
+}
 
-PyDoc_STRVAR(process_set_ids_doc, "process_set_ids($module, /)\n--\n\nThe ids of all sets, 0 first.");
-
-PyDoc_STRVAR(process_set_ranks_doc, "process_set_ranks($module, id, /)\n--\n\nThe members, ascending.");
-
-PyDoc_STRVAR(shared_doc, "shared($module, bytes, /)\n--\n\n"
-                         "Zeros that the other ranks of this host read in place, as a Result of uint8.");
+static PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    int32_t id;
+    if (!module_context() || read_int32(number, &id))
+        return NULL;
+    hvd_context *current = module_context(); /* reading the number ran Python, which may shut down */
+    if (!current)
+        return NULL;
+    int32_t count = hvd_process_set_ranks(current, id, NULL, 0);
+    int32_t *ranks = count < 0 ? NULL : malloc((size_t)count * sizeof *ranks);
+    if (ranks) /* the set may go between the two calls, but its ranks never change */
+        count = hvd_process_set_ranks(current, id, ranks, count);
+    if (count >= 0)
+        return ranks ? list_of(ranks, count) : PyErr_NoMemory();
+    free(ranks);
+    return PyErr_Format(PyExc_ValueError, "there is no process set %d: it was removed, or never added",
+                        (int)id);
+}
 
 /* The arguments of collector are its state. */
 static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
@@ -267,12 +345,6 @@ static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
 
 static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
 
-PyDoc_STRVAR(collector_doc,
-             "collector($module, list, item, first, last, /)\n--\n\n"
-             "A function of one argument that appends the item to the list; before that it calls "
-             "first() if the list is empty, or if another thread was the last to append: `last`, "
-             "bytearray(8), keeps which.");
-
 static PyObject *core_collector(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     PyObject *list, *item, *first, *last;
@@ -284,34 +356,77 @@ static PyObject *core_collector(PyObject *Py_UNUSED(module), PyObject *arguments
     return PyCFunction_NewEx(&collect_definition, arguments, NULL);
 }
 
-PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe engine's version, e.g. '1.0.0'.");
-
 static PyObject *core_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return PyUnicode_FromString(hvd_version());
 }
 
 static PyMethodDef methods[] = {
-    {"init", core_init, METH_O, init_doc},
-    {"shutdown", core_shutdown, METH_NOARGS, shutdown_doc},
+    {"init", core_init, METH_O,
+     "init($module, settings, /)\n--\n\n"
+     "Join the job that the environment describes; `settings`, a dict of texts by the names of "
+     "docs/settings.md, wins over it. Does nothing when that was done."},
+    {"shutdown", core_shutdown, METH_NOARGS,
+     "shutdown($module, /)\n--\n\n"
+     "Leave the job. Does nothing when there is none, in a forked child, or in a subinterpreter that did not "
+     "call init()."},
     {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
-    {"placement", core_placement, METH_NOARGS, placement_doc},
-    {"health", core_health, METH_NOARGS, health_doc},
-    {"counters", core_counters, METH_NOARGS, counters_doc},
-    {"timeline_start", core_timeline_start, METH_VARARGS, timeline_start_doc},
-    {"timeline_stop", core_timeline_stop, METH_NOARGS, timeline_stop_doc},
-    {"describe", METHOD(request_describe), METH_FASTCALL | METH_KEYWORDS, describe_doc},
-    {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS, submit_doc},
-    {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS, run_doc},
-    {"wait", operation_wait_all, METH_O, wait_doc},
-    {"in_flight", operation_in_flight, METH_VARARGS, in_flight_doc},
-    {"process_set_add", process_set_add, METH_O, process_set_add_doc},
-    {"process_set_remove", process_set_remove, METH_O, process_set_remove_doc},
-    {"process_set_ids", process_set_ids, METH_NOARGS, process_set_ids_doc},
-    {"process_set_ranks", process_set_ranks, METH_O, process_set_ranks_doc},
-    {"shared", result_shared, METH_O, shared_doc},
-    {"collector", core_collector, METH_VARARGS, collector_doc},
-    {"version", core_version, METH_NOARGS, version_doc},
+    {"placement", core_placement, METH_NOARGS,
+     "placement($module, /)\n--\n\n"
+     "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)"},
+    {"health", core_health, METH_NOARGS,
+     "health($module, /)\n--\n\n"
+     "Raise why nothing can be submitted any more; return None while all is well."},
+    {"counters", core_counters, METH_NOARGS,
+     "counters($module, /)\n--\n\n"
+     "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
+     "operation of a process set that was used."},
+    {"timeline_start", core_timeline_start, METH_VARARGS,
+     "timeline_start($module, path, mark_cycles, /)\n--\n\n"
+     "Record the timeline into a file from now on; only rank 0 writes."},
+    {"timeline_stop", core_timeline_stop, METH_NOARGS,
+     "timeline_stop($module, /)\n--\n\n"
+     "End the recording; the file is complete then."},
+    {"describe", METHOD(request_describe), METH_FASTCALL | METH_KEYWORDS,
+     "describe($module, operation, *, reduction=1, prescale=1.0, postscale=1.0, root=0, process_set=0, "
+     "priority=0, grouped=False)\n--\n\n"
+     "A Request, to be submitted any number of times: which of `operations` is to be done, and how (see "
+     "hvd_request in horovod.h)."},
+    {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS,
+     "submit($module, request, name, inputs, *, outputs=None, splits=None, finish=None, waits=False)\n--\n\n"
+     "Start an operation and return its Handle, whose wait() returns finish(outputs, else inputs in place, "
+     "else a list of Result); `waits`: the caller does so next."},
+    {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS,
+     "run($module, request, name, inputs, *, outputs=None, splits=None)\n--\n\n"
+     "Run an operation to its end; returns the Results that the engine made, or None."},
+    {"wait", operation_wait_all, METH_O,
+     "wait($module, operations, /)\n--\n\n"
+     "Wait until all of them are over; then raise what went wrong in the first that failed."},
+    {"in_flight", operation_in_flight, METH_VARARGS,
+     "in_flight($module, address, bytes, /)\n--\n\n"
+     "'<operation> is in progress' of one that works on any of these bytes; else None."},
+    {"process_set_add", process_set_add, METH_O,
+     "process_set_add($module, ranks, /)\n--\n\n"
+     "Make a set of these ranks and return its id; all ranks of the job have to call it."},
+    {"process_set_remove", process_set_remove, METH_O,
+     "process_set_remove($module, id, /)\n--\n\n"
+     "End a set; all ranks of the job have to call it."},
+    {"process_set_ids", process_set_ids, METH_NOARGS,
+     "process_set_ids($module, /)\n--\n\n"
+     "The ids of all sets, 0 first."},
+    {"process_set_ranks", process_set_ranks, METH_O,
+     "process_set_ranks($module, id, /)\n--\n\n"
+     "The members, ascending."},
+    {"shared", result_shared, METH_O,
+     "shared($module, bytes, /)\n--\n\n"
+     "Zeros that the other ranks of this host read in place, as a Result of uint8."},
+    {"collector", core_collector, METH_VARARGS,
+     "collector($module, list, item, first, last, /)\n--\n\n"
+     "A function of one argument that appends the item to the list; before that it calls first() if the list "
+     "is empty, or if another thread was the last to append: `last`, bytearray(8), keeps which."},
+    {"version", core_version, METH_NOARGS,
+     "version($module, /)\n--\n\n"
+     "The engine's version, e.g. '1.0.0'."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -331,7 +446,7 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module && !tensor_init_module() && !errors_init_module() && !result_init_module(module) &&
+    if (module && !tensor_init_module() && !find_exceptions() && !result_init_module(module) &&
         !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module) &&
         !pthread_atfork(NULL, NULL, in_forked_child))
         return module;

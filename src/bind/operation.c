@@ -1,13 +1,125 @@
 /* operation.c - see operation.h. A Handle keeps the memory of its tensors until the operation is over, or
- * hands it to in_flight.c when it is freed earlier. */
+ * hands it to a queue when it is freed earlier. */
 #include "bind/operation.h"
 
-#include "bind/arguments.h"
-#include "bind/blocking.h"
-#include "bind/errors.h"
-#include "bind/in_flight.h"
 #include "bind/module.h"
-#include "bind/result.h"
+#include "bind/request.h"
+
+#include <stdlib.h>
+
+/* ---- in flight ------------------------------------------------------------------------------------- */
+
+/* An operation between submission and end, with the memory that the engine works on. */
+struct in_flight {
+    hvd_handle *handle; /* NULL: not submitted */
+    struct held_tensors held;
+    int32_t results;            /* how many outputs are the engine's */
+    struct in_flight *next;     /* in the list of all that were started */
+    struct in_flight **pointer; /* that leads to this one */
+};
+
+static inline bool in_flight_is_over(const struct in_flight *operation)
+{
+    return hvd_test(operation->handle, NULL) != HVD_IN_PROGRESS;
+}
+
+/* Dropped operations form a queue, oldest first; it and the list of all operations change only with the GIL
+ * held. Releasing memory may run Python, which may come back here in this thread or another: so an operation
+ * leaves both before it is released, and no pointer into them is kept. */
+
+/* Unfinished operations tested by one call. They go to the tail, so that one which never ends keeps no other
+ * waiting. */
+#define TESTS 2
+
+struct dropped {
+    struct in_flight operation;
+    struct dropped *next;
+};
+
+static struct dropped *head, **tail = &head;
+static struct in_flight *newest;
+
+static void in_flight_enter(struct in_flight *operation)
+{
+    operation->next = newest;
+    operation->pointer = &newest;
+    if (newest)
+        newest->pointer = &operation->next;
+    newest = operation;
+}
+
+static void leave(struct in_flight *operation)
+{
+    *operation->pointer = operation->next;
+    if (operation->next)
+        operation->next->pointer = operation->pointer;
+}
+
+static const struct in_flight *in_flight_find(const void *memory, size_t bytes)
+{
+    for (const struct in_flight *operation = newest; operation; operation = operation->next) {
+        if (held_tensors_touch(&operation->held, memory, bytes) && !in_flight_is_over(operation))
+            return operation;
+    }
+    return NULL;
+}
+
+static void push(struct dropped *dropped)
+{
+    dropped->next = NULL;
+    *tail = dropped;
+    tail = &dropped->next;
+}
+
+static struct dropped *pop(void)
+{
+    struct dropped *oldest = head;
+    head = oldest->next;
+    if (!head)
+        tail = &head;
+    return oldest;
+}
+
+/* Of one that has left the list. */
+static void release(struct in_flight *operation)
+{
+    hvd_release(operation->handle);
+    held_tensors_release(&operation->held);
+}
+
+void in_flight_reclaim(void)
+{
+    int unfinished = 0;
+    while (head && unfinished < TESTS) {
+        struct dropped *oldest = pop();
+        if (in_flight_is_over(&oldest->operation)) {
+            leave(&oldest->operation);
+            release(&oldest->operation);
+            free(oldest);
+        } else {
+            push(oldest);
+            unfinished++;
+        }
+    }
+}
+
+static void in_flight_drop(struct in_flight *operation)
+{
+    leave(operation);
+    if (in_flight_is_over(operation)) {
+        release(operation);
+        return;
+    }
+    /* Without memory for the queue the operation's memory stays for good. */
+    struct dropped *dropped = malloc(sizeof *dropped);
+    if (dropped) {
+        dropped->operation = *operation;
+        in_flight_enter(&dropped->operation);
+        push(dropped);
+    }
+}
+
+/* ---- submitting ------------------------------------------------------------------------------------- */
 
 /* How often a waiting thread checks for signals and for a shutdown, in seconds. */
 #define WAIT_SLICE 0.2
@@ -189,9 +301,6 @@ static int check_written(const Handle *self)
     return 0;
 }
 
-PyDoc_STRVAR(wait_doc, "wait($self, /)\n--\n\n"
-                       "Wait for the operation and return its result; raise what went wrong.");
-
 static PyObject *handle_wait(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     Handle *self = (Handle *)object;
@@ -207,8 +316,6 @@ static PyObject *handle_wait(PyObject *object, PyObject *Py_UNUSED(unused))
     Py_INCREF(self->outcome);
     return self->outcome;
 }
-
-PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nWhether ``wait`` would return at once. Never blocks.");
 
 static PyObject *handle_done(PyObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -241,12 +348,6 @@ static void call_all_back(void *argument, const hvd_status *Py_UNUSED(status))
     PyGILState_Release(state);
 }
 
-PyDoc_STRVAR(
-    add_done_callback_doc,
-    "add_done_callback($self, function, /)\n--\n\n"
-    "Call function(handle) once when the operation is done or has failed, on any thread; at once if it "
-    "is. It may start operations, but must not wait for others. What it raises is printed.");
-
 static PyObject *handle_add_done_callback(PyObject *object, PyObject *function)
 {
     Handle *self = (Handle *)object;
@@ -270,9 +371,6 @@ static PyObject *handle_add_done_callback(PyObject *object, PyObject *function)
     return raise_status(&status);
 }
 
-PyDoc_STRVAR(joined_last_doc, "joined_last($self, /)\n--\n\n"
-                              "The rank that joined last; of a finished join.");
-
 static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     hvd_status status;
@@ -283,20 +381,30 @@ static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 }
 
 static PyMethodDef handle_methods[] = {
-    {"wait", handle_wait, METH_NOARGS, wait_doc},
-    {"done", handle_done, METH_NOARGS, done_doc},
-    {"add_done_callback", handle_add_done_callback, METH_O, add_done_callback_doc},
-    {"joined_last", handle_joined_last, METH_NOARGS, joined_last_doc},
+    {"wait", handle_wait, METH_NOARGS,
+     "wait($self, /)\n--\n\n"
+     "Wait for the operation and return its result; raise what went wrong."},
+    {"done", handle_done, METH_NOARGS,
+     "done($self, /)\n--\n\n"
+     "Whether ``wait`` would return at once. Never blocks."},
+    {"add_done_callback", handle_add_done_callback, METH_O,
+     "add_done_callback($self, function, /)\n--\n\n"
+     "Call function(handle) once when the operation is done or has failed, on any thread; at once if it is. "
+     "It may start operations, but must not wait for others. What it raises is printed."},
+    {"joined_last", handle_joined_last, METH_NOARGS,
+     "joined_last($self, /)\n--\n\n"
+     "The rank that joined last; of a finished join."},
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(handle_doc, "An operation in flight; see ``poll`` and ``synchronize``.");
-
 int operation_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)}, {Py_tp_traverse, SLOT(handle_traverse)},
-                           {Py_tp_clear, SLOT(handle_clear)},     {Py_tp_methods, handle_methods},
-                           {Py_tp_doc, (char *)handle_doc},       {0, NULL}};
+    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(handle_dealloc)},
+                           {Py_tp_traverse, SLOT(handle_traverse)},
+                           {Py_tp_clear, SLOT(handle_clear)},
+                           {Py_tp_methods, handle_methods},
+                           {Py_tp_doc, "An operation in flight; see ``poll`` and ``synchronize``."},
+                           {0, NULL}};
     PyType_Spec spec = {"horovod._core.Handle", sizeof(Handle), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     handle_type = (PyTypeObject *)PyType_FromSpec(&spec);

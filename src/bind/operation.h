@@ -21,4 +21,7 @@ PyObject *operation_wait_all(PyObject *module, PyObject *operations);
 /* (address, bytes): the status text of an operation in flight on them, or None. */
 PyObject *operation_in_flight(PyObject *module, PyObject *arguments);
 
+/* Releases dropped operations that are over, in constant amortised time. Runs Python. */
+void in_flight_reclaim(void);
+
 #endif

@@ -1,14 +1,84 @@
 /* request.c - see request.h. */
 #include "bind/request.h"
 
-#include "bind/arguments.h"
-#include "bind/errors.h"
-#include "bind/tables.h"
+#include "bind/module.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
+
+/* ---- arguments ------------------------------------------------------------------------------------- */
+
+/* The compiler interns keywords, and programs give them mostly in order: a comparison of pointers finds the
+ * next one at once. PyArg_ParseTupleAndKeywords takes half a microsecond. */
+
+static int intern_all(struct parameters *parameters)
+{
+    for (int i = 0; parameters->names[i]; i++) {
+        parameters->interned[i] = PyUnicode_InternFromString(parameters->names[i]);
+        if (!parameters->interned[i])
+            return -1;
+    }
+    return 0;
+}
+
+/* The place of a parameter, looked for from `first` on; -1: there is none. */
+static int find_parameter(const struct parameters *parameters, PyObject *name, int first)
+{
+    for (int i = first; parameters->names[i]; i++) {
+        if (parameters->interned[i] == name)
+            return i;
+    }
+    for (int i = 0; parameters->names[i]; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, parameters->names[i]) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static int take_keyword(const struct parameters *parameters, PyObject *name, PyObject *value, int *next,
+                        PyObject **values)
+{
+    int place = find_parameter(parameters, name, *next);
+    if (place < 0 || values[place]) {
+        PyErr_Format(PyExc_TypeError, "%s() %s '%U'", parameters->function,
+                     place < 0 ? "has no parameter" : "got two values for", name);
+        return -1;
+    }
+    values[place] = value;
+    *next = place + 1;
+    return 0;
+}
+
+int arguments_sort(struct parameters *parameters, PyObject *const *arguments, Py_ssize_t count,
+                   PyObject *keywords, PyObject *values[PARAMETERS_MOST])
+{
+    memset(values, 0, PARAMETERS_MOST * sizeof(PyObject *));
+    if (count > parameters->positional) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %d arguments without a name at most, not %zd",
+                     parameters->function, parameters->positional, count);
+        return -1;
+    }
+    if (count)
+        memcpy(values, arguments, (size_t)count * sizeof(PyObject *));
+    Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
+    int next = (int)count;
+    if (named && !parameters->interned[0] && intern_all(parameters))
+        return -1;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        if (take_keyword(parameters, PyTuple_GetItem(keywords, i), arguments[count + i], &next, values))
+            return -1;
+    }
+    for (int i = 0; i < parameters->required; i++) {
+        if (!values[i]) {
+            PyErr_Format(PyExc_TypeError, "%s() needs '%s'", parameters->function, parameters->names[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
@@ -149,6 +219,7 @@ static PyObject *make_request(PyObject *const *values)
     int results;
     int32_t reduction = HVD_SUM;
     hvd_request request = {.struct_size = sizeof request, .prescale = 1, .postscale = 1};
+    assert(values[OPERATION]); /* arguments_sort refuses a call without it */
     if (tables_read_operation(values[OPERATION], &request.operation, &results) ||
         (values[REDUCTION] && read_int32(values[REDUCTION], &reduction)) ||
         (values[PRESCALE] && read_factor(values[PRESCALE], "prescale_factor", &request.prescale)) ||
@@ -219,9 +290,6 @@ static void request_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(request_doc,
-             "What an operation is to do, the same for every name and tensor; see ``describe``.");
-
 int request_init_module(PyObject *module)
 {
     static PyMemberDef members[] = {
@@ -234,10 +302,11 @@ int request_init_module(PyObject *module)
         {"priority", T_INT, offsetof(Request, request.priority), READONLY, NULL},
         {"grouped", T_INT, offsetof(Request, request.grouped), READONLY, NULL},
         {NULL, 0, 0, 0, NULL}};
-    PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(request_dealloc)},
-                           {Py_tp_members, members},
-                           {Py_tp_doc, (char *)request_doc},
-                           {0, NULL}};
+    PyType_Slot slots[] = {
+        {Py_tp_dealloc, SLOT(request_dealloc)},
+        {Py_tp_members, members},
+        {Py_tp_doc, "What an operation is to do, the same for every name and tensor; see ``describe``."},
+        {0, NULL}};
     PyType_Spec spec = {"horovod._core.Request", sizeof(Request), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     request_type = (PyTypeObject *)PyType_FromSpec(&spec);

@@ -1,8 +1,44 @@
-/* request.h - a Python call as an hvd_request, and the tensors that must stay until it is done. */
+/* request.h - a Python call as an hvd_request: its arguments, the operation's row, and the tensors that must
+ * stay until it is done. */
 #ifndef HVD_BIND_REQUEST_H
 #define HVD_BIND_REQUEST_H
 
 #include "bind/tensor.h"
+
+/* ---- the arguments of a METH_FASTCALL | METH_KEYWORDS function by the names of its parameters ---------- */
+
+enum { PARAMETERS_MOST = 8 };
+
+/* Constant but for `interned`, which the first call fills. */
+struct parameters {
+    const char *function;
+    int required, positional; /* the first ones must be given; the first ones may be given without a name */
+    const char *names[PARAMETERS_MOST + 1]; /* NULL at the end */
+    PyObject *interned[PARAMETERS_MOST];
+};
+
+/* Puts each argument, borrowed, where the name of its parameter stands, and NULL where there is none. Runs no
+ * Python. 0, or -1 with a TypeError set. */
+int arguments_sort(struct parameters *parameters, PyObject *const *arguments, Py_ssize_t count,
+                   PyObject *keywords, PyObject *values[PARAMETERS_MOST]);
+
+/* NULL: absent or None. */
+static inline PyObject *argument_or_null(PyObject *value)
+{
+    return value == Py_None ? NULL : value;
+}
+
+/* ---- operations.def and reductions.def for Python ------------------------------------------------------ */
+
+/* Adds the type Operation and the dicts `operations` and `reductions` to the module. 0, or -1 with an
+ * exception set. */
+int tables_init_module(PyObject *module);
+
+/* Which one an Operation is, and how many tensors the engine makes for one of the caller's. 0, or -1 with a
+ * TypeError set. */
+int tables_read_operation(PyObject *object, hvd_operation *operation, int *results);
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
 
 struct held_tensors {
     int32_t count;

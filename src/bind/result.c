@@ -1,9 +1,6 @@
-/* result.c - see result.h. The memory lives as long as the Result or any array that was made from it. */
-#include "bind/result.h"
-
-#include "bind/dlpack.h"
-#include "bind/elements.h"
-#include "bind/errors.h"
+/* result.c - see tensor.h. The memory lives as long as the Result or any array that was made from it. */
+#include "bind/module.h"
+#include "bind/tensor.h"
 
 #include <stdlib.h>
 

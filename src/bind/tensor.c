@@ -2,9 +2,6 @@
  * type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us and more). */
 #include "bind/tensor.h"
 
-#include "bind/dlpack.h"
-#include "bind/elements.h"
-
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +22,88 @@ int tensor_init_module(void)
     ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
     bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
     return named && no_arguments && ask_for_version_1 ? 0 : -1;
+}
+
+/* ---- element types --------------------------------------------------------------------------------- */
+
+/* Of two rows with one letter the one of the buffer's item size counts. */
+static const struct element {
+    hvd_dtype dtype;
+    uint8_t code, bits;  /* of DLPack */
+    uint8_t alignment;   /* in bytes */
+    char *format;        /* of the buffer protocol; "": there is none */
+    const char *letters; /* that may mean it, too */
+} elements[] = {
+#define DTYPE(name, text, storage, compute, family, dlpack, format, letters)                                 \
+    {HVD_##name, DL_##dlpack, 8 * sizeof(storage), _Alignof(storage), format, letters},
+#include "base/dtypes.def"
+#undef DTYPE
+};
+
+enum { ELEMENTS = sizeof elements / sizeof *elements };
+
+static const struct element *find_element(hvd_dtype dtype)
+{
+    int i = 0;
+    while (elements[i].dtype != dtype)
+        i++;
+    return &elements[i];
+}
+
+/* False when the engine has no such type; then `text` says which one it was. */
+static bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t size)
+{
+    static const char *const names[] = {[DL_INT] = "int",
+                                        [DL_UINT] = "uint",
+                                        [DL_FLOAT] = "float",
+                                        [DL_BFLOAT] = "bfloat",
+                                        [DL_COMPLEX] = "complex"};
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (type.lanes == 1 && elements[i].code == type.code && elements[i].bits == type.bits) {
+            *dtype = elements[i].dtype;
+            return true;
+        }
+    }
+    if (type.code < sizeof names / sizeof *names && names[type.code])
+        snprintf(text, size, "%s%d", names[type.code], type.bits);
+    else
+        snprintf(text, size, "number %d of DLPack, %d bits", type.code, type.bits);
+    return false;
+}
+
+static bool means(const char *format, const struct element *element)
+{
+    if (element->format[0] && !strcmp(element->format, format))
+        return true;
+    return format[0] && !format[1] && strchr(element->letters, format[0]);
+}
+
+static bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, size_t size)
+{
+    const char *format = buffer->format ? buffer->format : "B";
+    /* Marks of the byte order that is this machine's, or of none; with another one the format matches
+     * nothing. */
+    const char *letters = *format && strchr("@=<|", *format) ? format + 1 : format;
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (means(letters, &elements[i]) && elements[i].bits == 8 * buffer->itemsize) {
+            *dtype = elements[i].dtype;
+            return true;
+        }
+    }
+    snprintf(text, size, "'%s' (in the struct module's letters), %zd bytes", format, buffer->itemsize);
+    return false;
+}
+
+DLDataType element_to_dlpack(hvd_dtype dtype)
+{
+    const struct element *element = find_element(dtype);
+    return (DLDataType){element->code, element->bits, 1};
+}
+
+char *element_to_format(hvd_dtype dtype)
+{
+    char *format = find_element(dtype)->format;
+    return *format ? format : NULL;
 }
 
 /* ---- refusals ------------------------------------------------------------------------------------- */
@@ -96,7 +175,8 @@ static bool is_dense(const DLTensor *tensor)
 static int align(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     hvd_tensor *tensor = &view->tensor;
-    if (tensor->device_type != HVD_CPU || (uintptr_t)tensor->data % element_alignment(tensor->dtype) == 0)
+    if (tensor->device_type != HVD_CPU ||
+        (uintptr_t)tensor->data % find_element(tensor->dtype)->alignment == 0)
         return 0;
     size_t bytes = tensor_view_bytes(view);
     if (role->written && bytes)

@@ -1,7 +1,9 @@
-/* tensor.h - any Python tensor or array as an hvd_tensor, without a copy. */
+/* tensor.h - any Python tensor or array as an hvd_tensor, without a copy; and the engine's tensors for
+ * Python, by DLPack or as buffers. */
 #ifndef HVD_BIND_TENSOR_H
 #define HVD_BIND_TENSOR_H
 
+#include "bind/dlpack.h"
 #include "bind/python.h"
 #include "horovod.h"
 
@@ -36,5 +38,21 @@ bool tensor_view_is_stale(const struct tensor_view *view, PyObject *object);
 
 /* For the garbage collector. */
 int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *arg);
+
+/* ---- the engine's element types in the words of DLPack and of the buffer protocol ---------------------- */
+
+DLDataType element_to_dlpack(hvd_dtype dtype);
+char *element_to_format(hvd_dtype dtype); /* NULL: the buffer protocol has none */
+
+/* ---- Result: a tensor that the engine allocated -------------------------------------------------------- */
+
+/* Adds the type to the module. 0, or -1 with an exception set. */
+int result_init_module(PyObject *module);
+
+/* The results that the engine made, as a list of Result. NULL with an exception set. */
+PyObject *result_list(hvd_handle *handle, int32_t count);
+
+/* So many bytes of shared memory as a Result of uint8. NULL with an exception set. */
+PyObject *result_shared(PyObject *module, PyObject *bytes);
 
 #endif
