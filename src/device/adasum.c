@@ -106,8 +106,6 @@ static void add_halves(hvd_dtype dtype, uint16_t *to, const uint16_t *a, const u
 HALVES(FLOAT16)
 HALVES(BFLOAT16)
 
-/* ------------------------------------------------------------------------------------------------------ */
-
 #define ROW(name) [HVD_##name] = {multiply_##name, add_##name}
 static const struct adasum_kernels rows[] = {ROW(FLOAT16), ROW(BFLOAT16), ROW(FLOAT32), ROW(FLOAT64)};
 

@@ -49,45 +49,27 @@
         }                                                                                                    \
     }
 
-/* The last few of all go through padded registers, too. */
-#define WIDEN(isa, unit, set)                                                                                \
-    INLINE(isa) void widen_step_##set(float *to, const uint16_t *from)                                       \
+/* Both are exact, so the last few may go through the portable loops. */
+#define CONVERSION(isa, set, conversion, portable, lanes, to, from, ...)                                     \
+    __attribute__((target(isa))) static void conversion##_##set(to *result, const from *source,              \
+                                                                size_t elements)                             \
     {                                                                                                        \
-        VECTOR_##unit low = low_##set(from), high = high_##set(from);                                        \
-        put_##unit(to, low);                                                                                 \
-        put_##unit(to + LANES_##unit / 2, high);                                                             \
-    }                                                                                                        \
-    __attribute__((target(isa))) static void widen_##set(float *result, const uint16_t *halves,              \
-                                                         size_t elements)                                    \
-    {                                                                                                        \
-        size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
-        uint16_t tail[LANES_##unit] = {0};                                                                   \
-        float wide[LANES_##unit];                                                                            \
-        for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
-            widen_step_##set(result + i, halves + i);                                                        \
-        memcpy(tail, halves + whole, rest * sizeof *halves);                                                 \
-        widen_step_##set(wide, tail);                                                                        \
-        memcpy(result + whole, wide, rest * sizeof *wide);                                                   \
+        size_t whole = elements - elements % (lanes);                                                        \
+        for (size_t i = 0; i < whole; i += (lanes)) {                                                        \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+        portable.conversion(result + whole, source + whole, elements - whole);                               \
     }
 
+#define WIDEN(isa, unit, set, portable)                                                                      \
+    CONVERSION(isa, set, widen, portable, LANES_##unit, float, uint16_t,                                     \
+               put_##unit(result + i, low_##set(source + i));                                                \
+               put_##unit(result + i + LANES_##unit / 2, high_##set(source + i));)
+
 #define CONVERSIONS(isa, unit, set)                                                                          \
-    WIDEN(isa, unit, set)                                                                                    \
-    INLINE(isa) void narrow_step_##set(uint16_t *to, const float *from)                                      \
-    {                                                                                                        \
-        store_##set(to, get_##unit(from), get_##unit(from + LANES_##unit / 2));                              \
-    }                                                                                                        \
-    __attribute__((target(isa))) static void narrow_##set(uint16_t *result, const float *values,             \
-                                                          size_t elements)                                   \
-    {                                                                                                        \
-        size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
-        float wide[LANES_##unit] = {0};                                                                      \
-        uint16_t tail[LANES_##unit];                                                                         \
-        for (size_t i = 0; i < whole; i += LANES_##unit)                                                     \
-            narrow_step_##set(result + i, values + i);                                                       \
-        memcpy(wide, values + whole, rest * sizeof *wide);                                                   \
-        narrow_step_##set(tail, wide);                                                                       \
-        memcpy(result + whole, tail, rest * sizeof *tail);                                                   \
-    }
+    WIDEN(isa, unit, set, kernels_FLOAT16)                                                                   \
+    CONVERSION(isa, set, narrow, kernels_FLOAT16, LANES_##unit, uint16_t, float,                             \
+               store_##set(result + i, get_##unit(source + i), get_##unit(source + i + LANES_##unit / 2));)
 
 #define KERNELS(isa, unit, set, conversions)                                                                 \
     COMBINE(sum, isa, unit, set, add, ANY_NAN, second, 1, OPERANDS)                                          \
@@ -203,7 +185,7 @@ VERB(AVX512, __m512, low_wide, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)),
                                            16)))
 VERB(AVX512, __m512, high_wide, (const uint16_t *from), low_wide(from + LANES_avx512 / 2))
-WIDEN(AVX512, avx512, wide)
+WIDEN(AVX512, avx512, wide, kernels_BFLOAT16)
 #define narrow_wide narrow_bfloat16
 
 /* The upper halves, one more where the lower half is above 0x8000, or at it and the upper half is odd. */
