@@ -35,31 +35,6 @@ static inline void wire_put_raw(struct wire_writer *writer, const void *bytes, s
     writer->length += length;
 }
 
-static inline void wire_put_u8(struct wire_writer *writer, uint8_t value)
-{
-    wire_put_raw(writer, &value, sizeof value);
-}
-
-static inline void wire_put_u16(struct wire_writer *writer, uint16_t value)
-{
-    wire_put_raw(writer, &value, sizeof value);
-}
-
-static inline void wire_put_u32(struct wire_writer *writer, uint32_t value)
-{
-    wire_put_raw(writer, &value, sizeof value);
-}
-
-static inline void wire_put_u64(struct wire_writer *writer, uint64_t value)
-{
-    wire_put_raw(writer, &value, sizeof value);
-}
-
-static inline void wire_put_f64(struct wire_writer *writer, double value)
-{
-    wire_put_raw(writer, &value, sizeof value);
-}
-
 void wire_put_blob(struct wire_writer *writer, const void *bytes, uint32_t length); /* length first */
 void wire_put_string(struct wire_writer *writer, const char *text);                 /* as a blob */
 
@@ -82,47 +57,27 @@ static inline const uint8_t *wire_get_raw(struct wire_reader *reader, size_t len
     return at;
 }
 
-static inline void wire_get_copy(struct wire_reader *reader, void *value, size_t width)
-{
-    const uint8_t *at = wire_get_raw(reader, width);
-    if (at)
-        memcpy(value, at, width);
-}
+/* wire_put_u8, wire_get_u8, ... */
+#define WIRE_NUMBER(name, type)                                                                              \
+    static inline void wire_put_##name(struct wire_writer *writer, type value)                               \
+    {                                                                                                        \
+        wire_put_raw(writer, &value, sizeof value);                                                          \
+    }                                                                                                        \
+    static inline type wire_get_##name(struct wire_reader *reader)                                           \
+    {                                                                                                        \
+        type value = 0;                                                                                      \
+        const uint8_t *at = wire_get_raw(reader, sizeof value);                                              \
+        if (at)                                                                                              \
+            memcpy(&value, at, sizeof value);                                                                \
+        return value;                                                                                        \
+    }
 
-static inline uint8_t wire_get_u8(struct wire_reader *reader)
-{
-    uint8_t value = 0;
-    wire_get_copy(reader, &value, sizeof value);
-    return value;
-}
-
-static inline uint16_t wire_get_u16(struct wire_reader *reader)
-{
-    uint16_t value = 0;
-    wire_get_copy(reader, &value, sizeof value);
-    return value;
-}
-
-static inline uint32_t wire_get_u32(struct wire_reader *reader)
-{
-    uint32_t value = 0;
-    wire_get_copy(reader, &value, sizeof value);
-    return value;
-}
-
-static inline uint64_t wire_get_u64(struct wire_reader *reader)
-{
-    uint64_t value = 0;
-    wire_get_copy(reader, &value, sizeof value);
-    return value;
-}
-
-static inline double wire_get_f64(struct wire_reader *reader)
-{
-    double value = 0;
-    wire_get_copy(reader, &value, sizeof value);
-    return value;
-}
+WIRE_NUMBER(u8, uint8_t)
+WIRE_NUMBER(u16, uint16_t)
+WIRE_NUMBER(u32, uint32_t)
+WIRE_NUMBER(u64, uint64_t)
+WIRE_NUMBER(f64, double)
+#undef WIRE_NUMBER
 
 /* Length and place of a blob of at most `limit` bytes; NULL on failure. */
 const uint8_t *wire_get_blob(struct wire_reader *reader, uint32_t limit, uint32_t *length);
