@@ -4,6 +4,9 @@
 #include "device/kernel.h"
 
 #include <assert.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 const struct kernels *kernels_of(hvd_dtype dtype)
 {
@@ -43,4 +46,48 @@ scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction)
 scale_fn reduce_scale(hvd_dtype dtype)
 {
     return kernels_of(dtype)->scale;
+}
+
+/* ---- identities --------------------------------------------------------------------------------------- */
+
+/* One element of each family in dtypes.def. Floats add up to -0, as 0 would turn a -0
+ * into 0. */
+#define VALUE(type, least, greatest)                                                                         \
+    type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
+                 : reduction == HVD_MAX     ? (type)(least)                                                  \
+                 : reduction == HVD_PRODUCT ? (type)1                                                        \
+                                            : (type) - (type)0;                                              \
+    memcpy(element, &value, sizeof value)
+
+#define ALL_ONES(type) ((type) ~(type)0)
+#define HIGHEST(type)                                                                                        \
+    (ALL_ONES(type) > 0 ? ALL_ONES(type) : (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1))
+#define LOWEST(type)                ((type)~HIGHEST(type))
+#define ELEMENT_integer(name, type) VALUE(type, LOWEST(type), HIGHEST(type))
+#define ELEMENT_logical(name, type) VALUE(type, 0, 1)
+#define ELEMENT_real(name, type)    VALUE(type, -INFINITY, INFINITY)
+#define ELEMENT_complex(name, type) VALUE(type, 0, 0) /* has neither minimum nor maximum */
+
+/* The bits of infinity and of one. */
+#define INFINITY_FLOAT16  0x7C00
+#define INFINITY_BFLOAT16 0x7F80
+#define ONE_FLOAT16       0x3C00
+#define ONE_BFLOAT16      0x3F80
+#define SIGN              0x8000
+#define ELEMENT_half(name, type)                                                                             \
+    VALUE(type, SIGN | INFINITY_##name, INFINITY_##name);                                                    \
+    if (reduction != HVD_MIN && reduction != HVD_MAX)                                                        \
+    memcpy(element, &(type){reduction == HVD_PRODUCT ? ONE_##name : SIGN}, sizeof(type))
+
+void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element)
+{
+    switch (dtype) {
+#define DTYPE(name, text, storage, compute, family, ...)                                                     \
+    case HVD_##name: {                                                                                       \
+        ELEMENT_##family(name, storage);                                                                     \
+        break;                                                                                               \
+    }
+#include "base/dtypes.def"
+#undef DTYPE
+    }
 }

@@ -1,4 +1,5 @@
-/* reduce.h - element kernels on the host: combine and scale, for every element type and reduction.
+/* reduce.h - element kernels on the host: combine and scale, for every element type and reduction; and the
+ * identity of each.
  *
  * The best instruction set of this processor is chosen when first asked for. Half types compute in float32
  * and round to nearest even. A NaN on either side gives a NaN; one that was computed has always the same
@@ -28,5 +29,11 @@ scale_fn reduce_scale(hvd_dtype dtype);
 /* For sums and averages of the 16-bit floats, whose conversions are slow; else NULL: two passes over the
  * cache are as fast. */
 scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction);
+
+#define IDENTITY_BYTES 16 /* at most */
+
+/* The element that changes nothing, what a rank without data contributes: writes e with e op x = x for every
+ * x: -0 for sums, the largest value for a minimum, ... */
+void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element);
 
 #endif

@@ -1,18 +1,155 @@
-/* batch.c - see batch.h. */
+/* batch.c - see batch.h; and the requests of a rank that has joined. */
 #include "engine/batch.h"
 
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "coordinate/request.h"
+#include "device/memory.h"
+#include "device/reduce.h"
 #include "engine/context.h"
 #include "engine/layout.h"
 #include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/progress.h"
-#include "engine/stand_in.h"
 #include "engine/tuning.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- the contribution of a rank that has joined to the later collectives of the others ----------------- */
+
+#define ALIGNMENT 64 /* of every tensor; of the block it is the memory's */
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t elements_of(const hvd_tensor *tensor)
+{
+    return (size_t)shape_elements(tensor->shape, tensor->ndim, 1);
+}
+
+static hvd_code fill(const struct memory_ops *memory, const hvd_request *request, const hvd_tensor *tensor,
+                     hvd_status *status)
+{
+    uint8_t element[IDENTITY_BYTES];
+    size_t elements = elements_of(tensor);
+    if (!elements || !operation_reduces(request->operation))
+        return HVD_OK;
+    identity_element(tensor->dtype, request->reduction, element);
+    return memory->fill(tensor->data, element, hvd_dtype_size(tensor->dtype), elements, status);
+}
+
+/* One block for all tensors, filled where it is reduced. */
+static hvd_code make_data(const struct comm *comm, const struct memory_ops *memory,
+                          const hvd_request *request, hvd_tensor *tensors, void **data, hvd_status *status)
+{
+    size_t total = 0, at = 0;
+    for (int i = 0; i < request->count; i++)
+        total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
+    char *block = memory->allocate(0, total);
+    if (!block)
+        return status_set(status, HVD_OUT_OF_MEMORY,
+                          "rank %d has joined and is out of memory for its part in what the others do",
+                          comm->context->placement.rank);
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < request->count; i++) {
+        tensors[i].data = block + at;
+        at += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
+        code = fill(memory, request, &tensors[i], status);
+    }
+    if (code)
+        memory->release(block);
+    *data = block;
+    return code;
+}
+
+static hvd_code create(struct comm *comm, int device_type, hvd_request *request, hvd_tensor *tensors,
+                       struct hvd_handle **handle, hvd_status *status)
+{
+    const struct memory_ops *memory = memory_of(device_type);
+    void *data = NULL;
+    if (!memory)
+        return status_set(
+            status, HVD_UNSUPPORTED,
+            "rank %d has joined, and the others use devices of type %d, which its process can't "
+            "use; join where every rank has such a device",
+            comm->context->placement.rank, device_type);
+    hvd_code code = make_data(comm, memory, request, tensors, &data, status);
+    if (code)
+        return code;
+    code = handle_create(comm->context, request, comm->size, false, handle, status);
+    if (code) {
+        memory->release(data);
+        return code;
+    }
+    (*handle)->own_data = data;
+    (*handle)->observed = observed(comm->context); /* though this rank has submitted nothing */
+    handle_release(*handle);                       /* the engine's reference is the only one */
+    return HVD_OK;
+}
+
+/* What is left out of a signature, the rows of this rank, is none. */
+static bool read_tensors(struct wire_reader *reader, const struct signature_head *head, hvd_tensor *tensors,
+                         struct signature_tensor *shapes)
+{
+    for (int i = 0; i < head->count; i++) {
+        shapes[i].shape[0] = 0;
+        if (!signature_read_tensor(reader, head, &shapes[i]))
+            return false;
+        tensors[i] = (hvd_tensor){.shape = shapes[i].shape,
+                                  .ndim = shapes[i].ndim,
+                                  .dtype = shapes[i].dtype,
+                                  .device_type = head->device_type};
+    }
+    return true;
+}
+
+static hvd_request request_of(const struct comm *comm, const char *name, const struct signature_head *head,
+                              hvd_tensor *tensors)
+{
+    const char *dot = strchr(name, '.'); /* handle_create puts the operation in front */
+    return (hvd_request){.struct_size = sizeof(hvd_request),
+                         .operation = head->operation,
+                         .name = dot ? dot + 1 : name,
+                         .count = head->count,
+                         .grouped = head->grouped,
+                         .inputs = tensors,
+                         .reduction = head->reduction,
+                         .prescale = head->prescale,
+                         .postscale = head->postscale,
+                         .root = head->root,
+                         .process_set = comm->id};
+}
+
+/* A handle of the engine's own for the request that was agreed on: with the reduction's identity as data, on
+ * the type of device that was agreed on, no rows to gather, and memory for what comes and is thrown away. */
+static hvd_code stand_in_create(struct comm *comm, const struct member *member, struct hvd_handle **handle,
+                                hvd_status *status)
+{
+    struct wire_reader reader = wire_reader_of(member->signature->bytes, member->signature->length);
+    struct signature_head head;
+    if (!signature_read_head(&reader, &head)) /* not reached: the coordinator has read it */
+        return status_set(status, HVD_REFUSED, "an agreed request is malformed");
+    size_t count = (size_t)head.count + 1;
+    hvd_tensor *tensors = calloc(count, sizeof *tensors);
+    struct signature_tensor *shapes = calloc(count, sizeof *shapes);
+    hvd_code code = HVD_OK;
+    if (!tensors || !shapes)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch while this rank has joined");
+    else if (!read_tensors(&reader, &head, tensors, shapes))
+        code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
+    hvd_request request = request_of(comm, member->name, &head, tensors);
+    if (!code)
+        code = create(comm, head.device_type, &request, tensors, handle, status);
+    free(tensors);
+    free(shapes);
+    return code;
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 static void batch_done(struct collective *collective, const hvd_status *status)
 {
@@ -96,26 +233,6 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
     return HVD_OK;
 }
 
-/* Observers hear what becomes of it, though this rank has submitted nothing. */
-static hvd_code take_stand_in(struct comm *comm, const struct member *member, struct hvd_handle **handle,
-                              hvd_status *status)
-{
-    hvd_code code = stand_in_create(comm, member, handle, status);
-    if (!code)
-        (*handle)->observed = observed(comm->context);
-    return code;
-}
-
-/* This rank's handle for a member of the batch; it has none of its own when it is here because it joined. */
-static hvd_code find_handle(struct comm *comm, const struct batch *batch, int index,
-                            struct hvd_handle **handle, hvd_status *status)
-{
-    if (!batch->requests[index])
-        return take_stand_in(comm, &batch->members[index], handle, status);
-    *handle = batch->requests[index]->owner;
-    return HVD_OK;
-}
-
 void batch_start(struct comm *comm, const struct batch *batch)
 {
     hvd_status status;
@@ -126,7 +243,10 @@ void batch_start(struct comm *comm, const struct batch *batch)
     if (code)
         status_set(&status, code, "rank %d is out of memory for a batch", comm->context->placement.rank);
     for (int i = 0; !code && i < batch->count; i++) {
-        code = find_handle(comm, batch, i, &handles[i], &status);
+        if (batch->requests[i])
+            handles[i] = batch->requests[i]->owner;
+        else /* it is here because it joined */
+            code = stand_in_create(comm, &batch->members[i], &handles[i], &status);
         found += !code;
     }
     if (!code && operation_changes_sets(handles[0]->request.operation)) {

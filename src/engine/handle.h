@@ -49,6 +49,9 @@ enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status);
 
+/* Any thread; submit.c. As hvd_submit, which refuses what only the engine may submit. */
+hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status);
+
 /* Under the progress lock: those held back for it are looked at again, in progress_resume. */
 void handle_let_go(struct hvd_handle *handle);
 
@@ -65,5 +68,10 @@ static inline bool handle_is_done(struct hvd_handle *handle)
 {
     return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;
 }
+
+/* Any thread; result.c. `bytes` of memory that hvd_free takes, on a device of this type, beside a copy of the
+ * shape that lives as long. NULL when memory is out. */
+void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
+                      size_t bytes, const int64_t **kept_shape);
 
 #endif

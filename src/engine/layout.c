@@ -5,7 +5,6 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"
-#include "engine/result.h"
 
 #include <stdlib.h>
 #include <string.h>

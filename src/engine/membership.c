@@ -7,14 +7,12 @@
 #include "base/status.h"
 #include "engine/drive.h"
 #include "engine/progress.h"
-#include "engine/submit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- under the progress lock ----------------------------------------------------------------------------
- */
+/* ---- under the progress lock --------------------------------------------------------------------------- */
 
 struct comm *membership_find(const struct hvd_context *context, int id)
 {

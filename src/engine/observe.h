@@ -1,4 +1,4 @@
-/* observe.h - events of requests (watch/event.h) for the timeline, if the settings enable it.
+/* observe.h - events of requests (watch/timeline.h) for the timeline, if the settings enable it.
  * Without it, an event costs one branch. Under the progress lock, except where it says otherwise. */
 #ifndef HVD_ENGINE_OBSERVE_H
 #define HVD_ENGINE_OBSERVE_H

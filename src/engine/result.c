@@ -1,7 +1,7 @@
-/* result.c - see result.h. Most of a large host result's time would go into page faults, as malloc gives
+/* result.c - see handle.h. Most of a large host result's time would go into page faults, as malloc gives
  * large blocks back to the system at once; so a few are kept for the next results of about their size. The
  * slots are exchanged without a lock: a forked child may find them in any state. */
-#include "engine/result.h"
+#include "engine/handle.h"
 
 #include "base/atfork.h"
 #include "device/memory.h"

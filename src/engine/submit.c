@@ -1,6 +1,5 @@
 /* submit.c - user threads' side of operations: check, describe, queue. The queue is a stack of one
  * compare-and-swap to push; the thread that makes progress takes it whole and reverses it. */
-#include "engine/submit.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/types.h"

@@ -6,8 +6,7 @@
 
 #include "base/map.h"
 #include "base/wire.h"
-#include "horovod.h"
-#include "watch/event.h"
+#include "watch/timeline.h"
 
 #include <stddef.h>
 #include <sys/types.h>

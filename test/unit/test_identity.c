@@ -1,5 +1,4 @@
 /* test_identity.c - the identity of every reduction, through the kernels: e op x is x, both ways. */
-#include "device/identity.h"
 #include "device/memory.h"
 #include "device/reduce.h"
 #include "numbers.h"

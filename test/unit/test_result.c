@@ -1,6 +1,6 @@
 /* test_result.c - memory of results comes back for the next ones, never to two at once. */
 #include "device/memory.h"
-#include "engine/result.h"
+#include "engine/handle.h"
 #include "test.h"
 
 #include "horovod.h"
