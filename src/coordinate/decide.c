@@ -45,9 +45,11 @@ static const struct signature_summary *summary_of(const struct entry *entry)
     return &entry->round->common->summary;
 }
 
-static int32_t priority_of(const struct entry *entry)
+/* Larger priority first, else what was ready first. */
+static bool runs_before(const struct entry *a, const struct entry *b)
 {
-    return summary_of(entry)->priority;
+    int32_t first = summary_of(a)->priority, second = summary_of(b)->priority;
+    return first != second ? first > second : a->round->place < b->round->place;
 }
 
 /* ---- what is ready ----------------------------------------------------------------------------------- */
@@ -60,6 +62,22 @@ void decide_clear(struct coordinator *c)
     root->ready_count = 0;
     entry_list_clear(&root->behind);
     root->oldest = INT64_MAX;
+}
+
+/* In the order in which they run. Priorities are few, or ascend: the place is behind the last one or near the
+ * head. */
+static void insert(struct entry_list *list, struct entry *entry)
+{
+    struct entry **at = &list->head;
+    if (!list->head || !runs_before(entry, list->tail)) {
+        entry_list_push(list, entry);
+        return;
+    }
+    while (!runs_before(entry, *at))
+        at = &(*at)->round->next;
+    entry->round->next = *at;
+    *at = entry;
+    list->count++;
 }
 
 /* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
@@ -79,9 +97,7 @@ static void enqueue(struct coordinator *c, struct entry *entry)
     uint64_t bytes = summary_of(entry)->bytes;
     int index = (runs_alone(c, entry) ? READY_ALONE : 0) | (is_short(bytes) ? READY_SHORT : 0);
     struct ready_queue *queue = &root->ready[index];
-    if (queue->list.head)
-        queue->unsorted |= priority_of(entry) > priority_of(queue->list.tail);
-    entry_list_push(&queue->list, entry);
+    insert(&queue->list, entry);
     queue->least = bytes < queue->least ? bytes : queue->least;
     root->oldest = since < root->oldest ? since : root->oldest;
     root->ready_count++;
@@ -112,61 +128,7 @@ static void move_up(struct coordinator *c)
     }
 }
 
-/* Larger priority first, else what was ready first. */
-static bool runs_before(const struct entry *a, const struct entry *b)
-{
-    int32_t first = priority_of(a), second = priority_of(b);
-    return first != second ? first > second : a->round->place < b->round->place;
-}
-
-/* Of two lists in order. */
-static struct entry *merge(struct entry *a, struct entry *b)
-{
-    struct entry *merged, **end = &merged;
-    while (a && b) {
-        struct entry **first = runs_before(b, a) ? &b : &a;
-        *end = *first;
-        end = &(*first)->round->next;
-        *first = *end;
-    }
-    *end = a ? a : b;
-    return merged;
-}
-
-/* The first `count`. */
-static struct entry *merge_sort(struct entry *first, size_t count)
-{
-    struct entry *second = first;
-    for (size_t i = 0; second && i < count / 2; i++)
-        second = second->round->next;
-    if (second == first) { /* one, or none */
-        if (first)
-            first->round->next = NULL;
-        return first;
-    }
-    first = merge_sort(first, count / 2);
-    return merge(first, merge_sort(second, count - count / 2));
-}
-
-static void sort(struct ready_queue *queue)
-{
-    struct entry_list *list = &queue->list;
-    if (!queue->unsorted)
-        return;
-    queue->unsorted = false;
-    list->head = list->tail = merge_sort(list->head, list->count);
-    while (list->tail && list->tail->round->next)
-        list->tail = list->tail->round->next;
-}
-
-static void sort_ready(struct coordinator *c)
-{
-    move_up(c);
-    for (int i = 0; i < READY_QUEUES; i++)
-        sort(&c->root.ready[i]);
-}
-
-/* The queue, sorted, whose head may start now and runs first; -1: all have to wait. */
+/* The queue whose head may start now and runs first; -1: all have to wait. */
 static int find_next(const struct coordinator *c)
 {
     bool short_may = !c->short_running;
@@ -402,13 +364,6 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
     return publish(c, status);
 }
 
-static hvd_code decide_joined(struct coordinator *c, hvd_status *status)
-{
-    decision_put_joined(&c->out, c->root.last_joined, c->joined_unnamed);
-    c->root.unpublished++;
-    return publish(c, status);
-}
-
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
 {
     begin_message(c);
@@ -423,12 +378,15 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
     /* A close that was decided above is carried out by now: nothing more starts. */
     if (code || c->state != STATE_OPEN)
         return code;
-    sort_ready(c);
+    move_up(c);
     for (int queue; !code && (queue = find_next(c)) >= 0 && cycle_is_over(c, now);) {
         code = decide_batch(c, queue, status);
-        sort_ready(c);
+        move_up(c);
     }
-    if (!code && join_is_over(c))
-        code = decide_joined(c, status);
+    if (!code && join_is_over(c)) {
+        decision_put_joined(&c->out, c->root.last_joined, c->joined_unnamed);
+        c->root.unpublished++;
+        code = publish(c, status);
+    }
     return code ? code : decide_evictions(c, status);
 }

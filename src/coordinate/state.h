@@ -41,9 +41,8 @@ struct entry_list {
 enum { READY_ALONE = 1, READY_SHORT = 2, READY_QUEUES = 4 };
 
 struct ready_queue {
-    struct entry_list list;
-    bool unsorted;  /* else in the order in which it runs */
-    uint64_t least; /* none has fewer bytes */
+    struct entry_list list; /* in the order in which it runs */
+    uint64_t least;         /* none has fewer bytes */
 };
 
 /* What only the root has. */
