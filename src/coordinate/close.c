@@ -83,8 +83,6 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
     return send_out(c, parent, status);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------ */
-
 /* A rank that shuts down without the handshake, as it may before its side of this set is open, ends the set
  * in order where nothing runs. */
 void fail(struct coordinator *c, int except, const hvd_status *cause)

@@ -29,8 +29,6 @@ int64_t stall_next(const struct coordinator *c)
     return c->table.open && period(c) ? c->stall_checked + period(c) / CHECKS_PER_PERIOD : INT64_MAX;
 }
 
-/* ---- reports of children --------------------------------------------------------------------------- */
-
 hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status)
 {
     struct stall_report *stall = calloc(1, sizeof *stall);
@@ -57,8 +55,6 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     }
     return HVD_OK;
 }
-
-/* ---- missing ranks --------------------------------------------------------------------------------- */
 
 static struct rank_set missing_ranks(const struct coordinator *c, const struct entry *entry)
 {
@@ -100,8 +96,6 @@ static int64_t waited_for(const struct entry *entry, int64_t now)
         waited = stall->waited > waited ? stall->waited : waited;
     return waited;
 }
-
-/* ---- reports and warnings -------------------------------------------------------------------------- */
 
 static void give_up(struct coordinator *c, const struct entry *entry, int64_t waited,
                     const struct rank_set *missing)

@@ -14,8 +14,6 @@
 #define LARGE_PAGE       ((size_t)2 << 20)
 #define LARGE_PAGES_FROM (2 * LARGE_PAGE) /* smaller blocks would have few whole ones */
 
-/* ---- the host ----------------------------------------------------------------------------------------- */
-
 static void *host_allocate(int32_t device_id, size_t bytes)
 {
     bool is_large = bytes >= LARGE_PAGES_FROM;
@@ -43,8 +41,6 @@ const struct memory_ops memory_host = {
     .release = free,
     .fill = host_fill,
 };
-
-/* ---- the table ---------------------------------------------------------------------------------------- */
 
 static const struct memory_ops *_Atomic rows[TYPES] = {[HVD_CPU] = &memory_host};
 

@@ -6,20 +6,13 @@
 
 #include <string.h>
 
-/* ---- the timeline ------------------------------------------------------------------------------------ */
-
-static bool waits_for_start(const struct settings *settings)
-{
-    return strcmp(settings->timeline, "DYNAMIC") == 0;
-}
-
 hvd_code observe_open(struct hvd_context *context, hvd_status *status)
 {
     const struct settings *settings = &context->settings;
     if (context->placement.rank != 0 || !*settings->timeline)
         return HVD_OK;
     hvd_code code = timeline_create(context->placement.rank, &context->timeline, status);
-    if (!code && !waits_for_start(settings))
+    if (!code && strcmp(settings->timeline, "DYNAMIC") != 0 /* which waits for hvd_timeline_start */)
         code = timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
     return code;
 }
@@ -29,8 +22,6 @@ void observe_close(struct hvd_context *context)
     timeline_destroy(context->timeline);
     context->timeline = NULL;
 }
-
-/* ---- events ------------------------------------------------------------------------------------------ */
 
 static struct event event_of(enum event_kind kind, const struct hvd_handle *handle)
 {
@@ -86,8 +77,6 @@ void observe_deciding(const struct comm *comm)
                                        .rank = comm->context->placement.rank});
 }
 
-/* ---- batches ----------------------------------------------------------------------------------------- */
-
 /* Of the connections to all other members. */
 static const char *transport_of(const struct comm *comm)
 {
@@ -130,8 +119,6 @@ void observe_phase(const struct collective *collective, int phase)
 {
     emit_of_batch(collective->owner, EVENT_PHASE, phase);
 }
-
-/* ---- the timeline's interface ------------------------------------------------------------------------ */
 
 static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
 {

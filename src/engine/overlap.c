@@ -9,8 +9,6 @@ void overlaps_init(struct overlaps *overlaps)
     *overlaps = (struct overlaps){.weight = 1};
 }
 
-/* ---- the tree --------------------------------------------------------------------------------------- */
-
 static bool comes_before(const struct memory_range *a, const struct memory_range *b)
 {
     return a->start != b->start ? a->start < b->start : a < b;
@@ -112,8 +110,6 @@ static const struct memory_range *find(const struct memory_range *tree, const st
     bool overlap = tree->end > range->start && (tree->written || range->written);
     return overlap && related(tree->touched, range->touched) ? tree : find(tree->right, range, related);
 }
-
-/* ---- operations ------------------------------------------------------------------------------------- */
 
 static void insert_tensor(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor,
                           bool written)

@@ -28,21 +28,14 @@ static int compare_ranges(const void *a, const void *b)
     return x->start == y->start ? x->member - y->member : x->start > y->start ? 1 : -1;
 }
 
-/* Tensors mostly lie in memory as they come: an insertion sort, which gives up where they do not. */
+/* Tensors mostly lie in memory as they come. */
 static void sort_ranges(struct member_range *ranges, int count)
 {
-    int moves = 0;
-    for (int i = 1; i < count; i++) {
-        struct member_range range = ranges[i];
-        int place = i;
-        for (; place && compare_ranges(&ranges[place - 1], &range) > 0; place--, moves++)
-            ranges[place] = ranges[place - 1];
-        ranges[place] = range;
-        if (moves > 4 * count) {
-            qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
-            return;
-        }
-    }
+    int sorted = 1;
+    while (sorted < count && compare_ranges(&ranges[sorted - 1], &ranges[sorted]) <= 0)
+        sorted++;
+    if (sorted < count)
+        qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
 }
 
 static int add_range(struct member_range *ranges, int count, const hvd_tensor *tensor, int member,

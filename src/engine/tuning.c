@@ -20,8 +20,6 @@ struct tuning {
     bool changed;
 };
 
-/* ---- the log ------------------------------------------------------------------------------------------- */
-
 /* Each row goes to the file at once, for a user who watches it; without the decimal comma of the program's
  * locale.
  */
@@ -66,8 +64,6 @@ static void tell_end(const struct tuner *tuner, int rank)
              tuner->default_score);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
-
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status)
 {
     const struct settings *settings = &context->settings;
@@ -110,8 +106,6 @@ void tuning_close(struct hvd_context *context)
     free(tuning);
     context->tuning = NULL;
 }
-
-/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 /* Requests without a name are numbered: they never come again. */
 static void note_tensors(struct sample *sample, const struct running_batch *running)
