@@ -19,7 +19,7 @@
 #include "coll/allreduce.h"
 
 #include "base/status.h"
-#include "device/adasum.h"
+#include "device/reduce.h"
 
 #include <float.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
-/* adasum.c - see adasum.h: plain loops that the compiler vectorises, expanded from dtypes.def. Half types are
+/* adasum.c - see reduce.h: plain loops that the compiler vectorises, expanded from dtypes.def. Half types are
  * made float32 a block at a time, which stays in the innermost cache. */
-#include "device/adasum.h"
-
 #include "device/kernel.h"
 
 #include <stdbool.h>

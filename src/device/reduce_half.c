@@ -72,42 +72,20 @@ INLINE uint16_t float16_of(float value)
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-/* What kernels do with two elements; the factor counts in one of them. */
-INLINE float sum(float a, float b, float factor)
-{
-    (void)factor;
-    return ONE_NAN(a + b);
-}
+/* What kernels do with two elements; the factor counts in two of them. */
+#define OPERATION(name, value)                                                                               \
+    INLINE float name(float a, float b, float factor)                                                        \
+    {                                                                                                        \
+        (void)b, (void)factor;                                                                               \
+        return value;                                                                                        \
+    }
 
-INLINE float product(float a, float b, float factor)
-{
-    (void)factor;
-    return ONE_NAN(a * b);
-}
-
-INLINE float min(float a, float b, float factor)
-{
-    (void)factor;
-    return ((a < b) | (a != a)) ? a : b;
-}
-
-INLINE float max(float a, float b, float factor)
-{
-    (void)factor;
-    return ((a > b) | (a != a)) ? a : b;
-}
-
-INLINE float scaled_sum(float a, float b, float factor)
-{
-    float value = (a + b) * factor;
-    return ONE_NAN(value);
-}
-
-INLINE float scaled(float a, float b, float factor)
-{
-    (void)b;
-    return product(a, factor, 1);
-}
+OPERATION(sum, ONE_NAN(a + b))
+OPERATION(product, ONE_NAN(a *b))
+OPERATION(min, ((a < b) | (a != a)) ? a : b)
+OPERATION(max, ((a > b) | (a != a)) ? a : b)
+OPERATION(scaled_sum, ONE_NAN((a + b) * factor))
+OPERATION(scaled, ONE_NAN(a *factor))
 
 typedef float (*operation_fn)(float a, float b, float factor);
 

@@ -2,7 +2,7 @@
  * the tree; what the formula promises; and the kernels. */
 #include "small_world.h"
 
-#include "device/adasum.h"
+#include "device/reduce.h"
 
 #define TENSORS  5
 #define ELEMENTS 40000
