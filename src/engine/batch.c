@@ -8,7 +8,6 @@
 #include "device/memory.h"
 #include "device/reduce.h"
 #include "engine/context.h"
-#include "engine/layout.h"
 #include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/progress.h"

@@ -1,5 +1,5 @@
-/* layout.c - see layout.h. */
-#include "engine/layout.h"
+/* layout.c - see batch.h. */
+#include "engine/batch.h"
 
 #include "base/pool.h"
 #include "base/status.h"

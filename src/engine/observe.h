@@ -3,8 +3,8 @@
 #ifndef HVD_ENGINE_OBSERVE_H
 #define HVD_ENGINE_OBSERVE_H
 
+#include "engine/batch.h"
 #include "engine/context.h"
-#include "engine/layout.h"
 
 /* Before any thread makes progress, and when none does any more. */
 hvd_code observe_open(struct hvd_context *context, hvd_status *status);

@@ -4,7 +4,7 @@
 #ifndef HVD_ENGINE_TUNING_H
 #define HVD_ENGINE_TUNING_H
 
-#include "engine/layout.h"
+#include "engine/batch.h"
 
 /* When the settings enable it. Before any thread makes progress, and when none does any more. */
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
