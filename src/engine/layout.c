@@ -29,9 +29,9 @@ struct lengths {
 
 static struct lengths measure(struct hvd_handle *const *handles, int count, int size)
 {
-    hvd_operation operation = handles[0]->request.operation;
+    const struct operation *operation = &operation_table[handles[0]->request.operation];
     struct lengths lengths = {.handles = (size_t)count};
-    bool apart = operation_makes_results(operation);
+    bool apart = operation->results > 0;
     for (int i = 0; i < count; i++) {
         lengths.tensors += (size_t)handles[i]->request.count;
         /* One that is not in place suffices: then the output is a list of its own, which repeats the inputs
@@ -40,11 +40,11 @@ static struct lengths measure(struct hvd_handle *const *handles, int count, int 
     }
     lengths.inputs = lengths.tensors;
     lengths.outputs = apart ? lengths.tensors : 0;
-    if (operation == HVD_ALLGATHER || operation == HVD_ALLTOALL) {
-        lengths.rows = operation == HVD_ALLTOALL ? (size_t)size : lengths.tensors;
+    if (operation->result == RESULT_joined || operation->result == RESULT_exchanged) {
+        lengths.rows = operation->result == RESULT_exchanged ? (size_t)size : lengths.tensors;
         lengths.row_bytes = lengths.tensors;
     }
-    if (operation == HVD_REDUCESCATTER) {
+    if (operation->result == RESULT_part) {
         lengths.inputs = lengths.tensors * (size_t)size;
         /* The results, and the room before and behind them: see fill_by_blocks. */
         lengths.outputs = lengths.tensors + 2;
@@ -111,7 +111,7 @@ static void fill_plainly(struct running_batch *running)
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
             vector_add(&collective->input, input->data, tensor_bytes(input));
             /* Its output follows when the rows of all ranks are known: layout_gathered. */
-            if (request->operation == HVD_ALLGATHER)
+            if (operation_table[request->operation].result == RESULT_joined)
                 add_rows(running, input);
             else if (!running->in_place)
                 vector_add(&collective->output, output->data, tensor_bytes(output));
@@ -217,8 +217,9 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
 
 hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
-    return collective->operation == HVD_ALLTOALL ? add_result_and_splits(collective, rows, status)
-                                                 : add_results_of_all(collective, rows, status);
+    return operation_table[collective->operation].result == RESULT_exchanged
+               ? add_result_and_splits(collective, rows, status)
+               : add_results_of_all(collective, rows, status);
 }
 
 /* ---- reducescatter -------------------------------------------------------------------------------- */
@@ -302,9 +303,9 @@ static void fill_device(struct running_batch *running)
 hvd_code layout_fill(struct running_batch *running, hvd_status *status)
 {
     fill_device(running);
-    if (running->collective.operation == HVD_REDUCESCATTER)
+    if (operation_table[running->collective.operation].result == RESULT_part)
         return fill_by_blocks(running, status);
-    if (running->collective.operation == HVD_ALLTOALL)
+    if (operation_table[running->collective.operation].result == RESULT_exchanged)
         fill_with_splits(running);
     else
         fill_plainly(running);
