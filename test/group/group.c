@@ -131,7 +131,11 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
 
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn)
 {
-    static const char *const transports[] = {"shm", "tcp", NULL};
+    static const char *const transports[] = {
+#define TRANSPORT(name) #name,
+#include "transport/transports.def"
+#undef TRANSPORT
+        NULL};
     const char *const named[] = {options->transport, NULL};
     struct group_options over = *options;
     for (const char *const *transport = named[0] ? named : transports; *transport; transport++) {

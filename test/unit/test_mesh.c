@@ -729,7 +729,7 @@ static void fork_and_leave(struct member *member)
         char byte;
         int before = count_entries("/proc/self/fd");
         mesh_abandon(member->mesh);
-        int own = strcmp(member->settings.transport, "tcp") == 0 ? CHANNELS : 1; /* links, or the doorbell */
+        int own = strcmp(member->settings.transport, "shm") ? CHANNELS : 1; /* links, or the doorbell */
         CHECK(before - count_entries("/proc/self/fd") == own + 5,
               "the child keeps descriptors of its parent");
         close(hold[1]);
@@ -922,20 +922,20 @@ static void take_memory_from_rank_1(int rank)
     CHECK(rank != 1 || setrlimit(RLIMIT_FSIZE, &little) == 0, "can't set a limit");
 }
 
-static void expect_tcp_with_rank_1(struct member *member)
+static void expect_next_row_with_rank_1(struct member *member)
 {
     for (int peer = 0; peer < member->size; peer++) {
-        const char *wanted = member->rank == 1 || peer == 1 ? "tcp" : "shm";
+        const char *wanted = member->rank == 1 || peer == 1 ? transport_at(1)->name : "shm";
         if (peer != member->rank)
             CHECK(strcmp(mesh_transport_name(member->mesh, peer), wanted) == 0, "%d and %d use %s",
                   member->rank, peer, mesh_transport_name(member->mesh, peer));
     }
 }
 
-TEST(test_without_memory_tcp_takes_over)
+TEST(test_without_memory_the_next_row_takes_over)
 {
     struct group_options options = {
-        .transport = "auto", .fn = expect_tcp_with_rank_1, .prepare = take_memory_from_rank_1};
+        .transport = "auto", .fn = expect_next_row_with_rank_1, .prepare = take_memory_from_rank_1};
     run_processes(3, &options, -1);
 }
 
