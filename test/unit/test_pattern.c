@@ -413,9 +413,8 @@ TEST(test_names)
         ASSERT_OK(check_settings(names[i], true, 2, &check_status));
     }
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
-    assert_string_equal(status.text,
-                        "HOROVOD_ALLREDUCE_ALGORITHM=rings: allreduce on 4 ranks has no such algorithm; use "
-                        "one of: auto, doubling, hierarchical, ring, chain");
+    assert_non_null(strstr(status.text, "=rings: allreduce on 4 ranks has no such algorithm; use one of: "
+                                        "auto, doubling, hierarchical, ring, chain"));
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
     ASSERT_OK(check_settings("auto", true, 3, &check_status));
