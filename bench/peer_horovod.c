@@ -16,18 +16,18 @@ static void check(hvd_code code, const hvd_status *status)
     }
 }
 
-/* The last one stands for what there is not. */
+/* The number behind the last type where there is none of this name. */
 static hvd_dtype dtype_of(const char *name)
 {
     hvd_dtype dtype = HVD_UINT8;
-    while (dtype < HVD_COMPLEX128 && strcmp(hvd_dtype_name(dtype), name) != 0)
+    while (hvd_dtype_size(dtype) && strcmp(hvd_dtype_name(dtype), name) != 0)
         dtype++;
     return dtype;
 }
 
 size_t peer_element_size(const char *dtype)
 {
-    return dtype_of(dtype) == HVD_COMPLEX128 ? 0 : hvd_dtype_size(dtype_of(dtype));
+    return hvd_dtype_size(dtype_of(dtype));
 }
 
 static hvd_tensor describe(const struct tensors *tensors, int index, const int64_t *elements)
