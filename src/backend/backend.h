@@ -109,6 +109,9 @@ struct backend {
 /* The rows of backends.def, in order, NULL behind the last. The number of a row travels in decisions. The
  * last row takes every batch and is there on every rank. */
 extern const struct backend *const backend_table[];
-extern const struct backend backend_host;
+
+#define BACKEND(name) extern const struct backend backend_##name;
+#include "backend/backends.def"
+#undef BACKEND
 
 #endif

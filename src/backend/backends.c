@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACKEND(name) extern const struct backend backend_##name;
-#include "backend/backends.def"
-#undef BACKEND
-
 #define BACKEND(name) &backend_##name,
 const struct backend *const backend_table[] = {
 #include "backend/backends.def"
