@@ -331,10 +331,15 @@ bool track_progress(struct track *track)
     track_plan(track);
     for (int i = 0; i < track->count; i++) {
         struct endpoint *endpoint = &track->endpoints[i];
-        if (!endpoint->link)
-            continue;
-        endpoint->link->want_read = queue_waits(endpoint, &endpoint->receives);
-        endpoint->link->want_write = queue_waits(endpoint, &endpoint->sends);
+        bool reads = queue_waits(endpoint, &endpoint->receives);
+        bool writes = queue_waits(endpoint, &endpoint->sends);
+        /* A gate may have opened in this turn, which may be the last one before this rank sleeps. */
+        if (!endpoint->link && (reads || writes))
+            endpoint->link = track->lookup(track->owner, endpoint->peer, track->channel);
+        if (endpoint->link) {
+            endpoint->link->want_read = reads;
+            endpoint->link->want_write = writes;
+        }
     }
     return moved;
 }
