@@ -382,7 +382,7 @@ TEST(test_deterministic_choice)
         .allreduce_algorithm = "auto", .latency_threshold = 1000, .deterministic = true};
     static const char *const rows[][2] = {{"doubling", "ring"}, {"chain", "chain"}};
     for (int more = 0; more < 2; more++)
-        for (int size = more ? 3 : 1; size <= (more ? 70 : 2); size++)
+        for (int size = more ? 3 : 1; size <= (more ? SIZES : 2); size++)
             for (int is_long = 0; is_long < 2; is_long++) {
                 struct topology topology = layout_of(1, size);
                 int row = algorithm_choose(HVD_ALLREDUCE, HVD_SUM, is_long ? 1001 : 1000, &topology, 1000,
