@@ -146,12 +146,7 @@ static void compute(struct collective *collective, const struct step *step, size
 
 static int add_step(struct schedule *schedule, enum step_kind kind, int peer, struct range range, int gate)
 {
-    return schedule_add(schedule, (struct step){.kind = kind,
-                                                .buffer = BUFFER_OUTPUT,
-                                                .peer = peer,
-                                                .gate = gate,
-                                                .offset = range.offset,
-                                                .length = range.length});
+    return step_add(schedule, kind, peer, range, (struct contribution){BUFFER_OUTPUT, gate});
 }
 
 /* The first merge takes this rank's contribution, which has to be moved to the output. */

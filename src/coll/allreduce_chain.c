@@ -19,20 +19,19 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
     (void)phase, (void)more, (void)status;
     int before = collective->rank - 1, after = collective->rank + 1;
     bool is_last = after == collective->size;
-    struct contribution value =
-        contribution_add(collective, (struct range){0, collective->output.length}, schedule);
+    struct contribution value = contribution_add(collective, whole_of(collective), schedule);
     if (before >= 0)
-        value =
-            (struct contribution){BUFFER_OUTPUT, step_add(collective, schedule, STEP_REDUCE, before, value)};
-    if (is_last && !schedule->failed)
-        schedule->steps[value.gate].last = true;
+        value = (struct contribution){BUFFER_OUTPUT,
+                                      step_add(schedule, STEP_REDUCE, before, whole_of(collective), value)};
+    if (is_last)
+        step_set_last(schedule, value.gate);
     if (!is_last) {
-        step_add(collective, schedule, STEP_SEND, after, value);
+        step_add(schedule, STEP_SEND, after, whole_of(collective), value);
         value = (struct contribution){BUFFER_OUTPUT, STEP_NO_GATE};
-        value.gate = step_add(collective, schedule, STEP_RECEIVE, after, value);
+        value.gate = step_add(schedule, STEP_RECEIVE, after, whole_of(collective), value);
     }
     if (before >= 0)
-        step_add(collective, schedule, STEP_SEND, before, value);
+        step_add(schedule, STEP_SEND, before, whole_of(collective), value);
     return HVD_OK;
 }
 

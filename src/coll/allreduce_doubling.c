@@ -23,15 +23,16 @@ static bool fits(uint64_t bytes, const struct topology *topology, uint64_t laten
 static void plan_folded(const struct collective *collective, struct schedule *schedule, int partner,
                         struct contribution value)
 {
-    int send = step_add(collective, schedule, STEP_SEND, partner, value);
-    step_add(collective, schedule, STEP_RECEIVE, partner, (struct contribution){BUFFER_OUTPUT, send});
+    int send = step_add(schedule, STEP_SEND, partner, whole_of(collective), value);
+    step_add(schedule, STEP_RECEIVE, partner, whole_of(collective),
+             (struct contribution){BUFFER_OUTPUT, send});
 }
 
 static struct contribution exchange(const struct collective *collective, struct schedule *schedule,
                                     int partner, struct contribution value)
 {
-    value.gate = step_add(collective, schedule, STEP_SEND, partner, value);
-    int reduce = step_add(collective, schedule, STEP_REDUCE, partner, value);
+    value.gate = step_add(schedule, STEP_SEND, partner, whole_of(collective), value);
+    int reduce = step_add(schedule, STEP_REDUCE, partner, whole_of(collective), value);
     return (struct contribution){BUFFER_OUTPUT, reduce};
 }
 
@@ -40,23 +41,21 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
 {
     (void)phase, (void)more, (void)status;
     int power = pattern_power(collective->size);
-    struct contribution value =
-        contribution_add(collective, (struct range){0, collective->output.length}, schedule);
+    struct contribution value = contribution_add(collective, whole_of(collective), schedule);
     if (collective->rank >= power) {
         plan_folded(collective, schedule, collective->rank - power, value);
         return HVD_OK;
     }
     int folded = collective->rank + power < collective->size ? collective->rank + power : -1;
     if (folded >= 0) {
-        int reduce = step_add(collective, schedule, STEP_REDUCE, folded, value);
+        int reduce = step_add(schedule, STEP_REDUCE, folded, whole_of(collective), value);
         value = (struct contribution){BUFFER_OUTPUT, reduce};
     }
     for (int distance = 1; distance < power; distance *= 2)
         value = exchange(collective, schedule, collective->rank ^ distance, value);
-    if (!schedule->failed)
-        schedule->steps[value.gate].last = true;
+    step_set_last(schedule, value.gate);
     if (folded >= 0)
-        step_add(collective, schedule, STEP_SEND, folded, value);
+        step_add(schedule, STEP_SEND, folded, whole_of(collective), value);
     return HVD_OK;
 }
 

@@ -15,7 +15,6 @@
 #include "coll/ring_reduce.h"
 
 #define SHARD_LIMIT 8 /* more ranks of a host than this do not fill its network better */
-#define PIECE_LIMIT 128
 
 static bool fits(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold)
 {
@@ -33,29 +32,10 @@ static int count_shards(const struct topology *topology)
     return shards;
 }
 
-/* Part `index` of `count` of a piece: a shard, or a block of a shard. */
-static struct range part_of(const struct collective *collective, struct range piece, int count, int index)
-{
-    struct range part = pattern_block(piece.length, hvd_dtype_size(collective->dtype), count, index);
-    part.offset += piece.offset;
-    return part;
-}
-
 static int local_peer(const struct collective *collective, int local_rank)
 {
     const struct topology *topology = collective->topology;
     return topology->rank_at[topology->first[topology->host_of[collective->rank]] + local_rank];
-}
-
-static int add_step(enum step_kind kind, int peer, struct range range, struct contribution source,
-                    struct schedule *schedule)
-{
-    return schedule_add(schedule, (struct step){.kind = kind,
-                                                .buffer = source.buffer,
-                                                .peer = peer,
-                                                .gate = source.gate,
-                                                .offset = range.offset,
-                                                .length = range.length});
 }
 
 /* Each shard goes to the rank of this host that has it; returns this rank's, reduced. */
@@ -68,8 +48,8 @@ static struct contribution reduce_on_host(const struct collective *collective, s
     for (int shard = 0; shard < shards; shard++) {
         struct range range = part_of(collective, piece, shards, shard);
         if (shard != me)
-            add_step(STEP_SEND, local_peer(collective, shard), range,
-                     contribution_add(collective, range, schedule), schedule);
+            step_add(schedule, STEP_SEND, local_peer(collective, shard), range,
+                     contribution_add(collective, range, schedule));
     }
     if (me >= shards)
         return (struct contribution){0};
@@ -77,11 +57,10 @@ static struct contribution reduce_on_host(const struct collective *collective, s
     struct contribution sum = contribution_add(collective, own, schedule);
     for (int distance = 1; distance < size; distance++) {
         int from = local_peer(collective, pattern_shift(me, distance, size));
-        int reduce = add_step(STEP_REDUCE, from, own, sum, schedule);
-        if (!schedule->failed)
-            schedule->steps[reduce].last = topology->hosts == 1 && distance == size - 1;
-        sum = (struct contribution){BUFFER_OUTPUT, reduce};
+        sum = (struct contribution){BUFFER_OUTPUT, step_add(schedule, STEP_REDUCE, from, own, sum)};
     }
+    if (topology->hosts == 1)
+        step_set_last(schedule, sum.gate);
     return sum;
 }
 
@@ -91,8 +70,8 @@ static void send_to_host(const struct collective *collective, struct range block
     int me = topology_local_rank(collective->topology, collective->rank);
     int size = topology_local_size(collective->topology, collective->rank);
     for (int distance = 1; distance < size; distance++)
-        add_step(STEP_SEND, local_peer(collective, pattern_shift(me, distance, size)), block, complete,
-                 schedule);
+        step_add(schedule, STEP_SEND, local_peer(collective, pattern_shift(me, distance, size)), block,
+                 complete);
 }
 
 /* What the others of this host have complete, in the order in which they get it. */
@@ -105,9 +84,9 @@ static void receive_from_host(const struct collective *collective, struct range 
         struct range range = part_of(collective, piece, shards, shard);
         for (int turn = 0; shard != me && turn < topology->hosts; turn++) {
             int block = pattern_shift(host, 1 - turn, topology->hosts);
-            add_step(STEP_RECEIVE, local_peer(collective, shard),
+            step_add(schedule, STEP_RECEIVE, local_peer(collective, shard),
                      part_of(collective, range, topology->hosts, block),
-                     (struct contribution){.gate = STEP_NO_GATE}, schedule);
+                     (struct contribution){.gate = STEP_NO_GATE});
         }
     }
 }
@@ -150,20 +129,14 @@ static void gather(const struct collective *collective, struct range piece, int 
     receive_from_host(collective, piece, shards, schedule);
 }
 
-static int count_pieces(const struct collective *collective, int shards)
-{
-    size_t parts = (size_t)shards * (size_t)collective->topology->hosts;
-    size_t pieces = collective->output.length / (parts * collective->piece_bytes);
-    return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
-}
-
 /* In pieces, as the ring of all ranks: hosts reduce one while the piece before is on the network. */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {
     (void)phase, (void)more, (void)status;
-    int shards = count_shards(collective->topology), pieces = count_pieces(collective, shards);
-    struct range whole = {0, collective->output.length};
+    int shards = count_shards(collective->topology),
+        pieces = count_pieces(collective, shards * collective->topology->hosts);
+    struct range whole = whole_of(collective);
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
         struct contribution before = reduced;

@@ -16,27 +16,6 @@
  * this rank has sent of it; no byte of it can come back earlier, since it contains what was sent. */
 #include "coll/ring_reduce.h"
 
-/* A long vector goes round in pieces: what was reduced is sent on while it lies in the cache. */
-#define PIECE_LIMIT 128
-
-static struct range piece_of(const struct collective *collective, int pieces, int index)
-{
-    return pattern_block(collective->output.length, hvd_dtype_size(collective->dtype), pieces, index);
-}
-
-static int count_pieces(const struct collective *collective)
-{
-    size_t pieces = collective->output.length / ((size_t)collective->size * collective->piece_bytes);
-    return pieces < 1 ? 1 : pieces > PIECE_LIMIT ? PIECE_LIMIT : (int)pieces;
-}
-
-static struct range block_of(const struct collective *collective, struct range piece, int count, int index)
-{
-    struct range block = pattern_block(piece.length, hvd_dtype_size(collective->dtype), count, index);
-    block.offset += piece.offset;
-    return block;
-}
-
 /* The allgather of a piece follows the reducing of the next one, so that a link never waits for its neighbour
  * to have reduced. */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
@@ -44,15 +23,16 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
 {
     (void)phase, (void)more, (void)status;
     struct ring ring = ring_of_all(collective);
-    int pieces = count_pieces(collective);
+    struct range whole = whole_of(collective);
+    int pieces = count_pieces(collective, collective->size);
     struct contribution reduced = {0};
     for (int i = 0; i <= pieces; i++) {
         struct contribution before = reduced;
         if (i < pieces)
-            reduced = ring_reduce(collective, &ring, piece_of(collective, pieces, i), block_of, ring.place,
-                                  schedule);
+            reduced = ring_reduce(collective, &ring, part_of(collective, whole, pieces, i), part_of,
+                                  ring.place, schedule);
         if (i > 0)
-            ring_gather(collective, &ring, piece_of(collective, pieces, i - 1), block_of, before, NULL,
+            ring_gather(collective, &ring, part_of(collective, whole, pieces, i - 1), part_of, before, NULL,
                         schedule);
     }
     return HVD_OK;

@@ -10,18 +10,6 @@ struct ring ring_of_all(const struct collective *collective)
                          .size = collective->size};
 }
 
-static int add_step(enum step_kind kind, int peer, struct range block, struct contribution source, bool last,
-                    struct schedule *schedule)
-{
-    return schedule_add(schedule, (struct step){.kind = kind,
-                                                .buffer = source.buffer,
-                                                .last = last,
-                                                .peer = peer,
-                                                .gate = source.gate,
-                                                .offset = block.offset,
-                                                .length = block.length});
-}
-
 static struct contribution own_part(const struct collective *collective, const struct ring *ring,
                                     struct range block, struct schedule *schedule)
 {
@@ -35,12 +23,13 @@ struct contribution ring_reduce(const struct collective *collective, const struc
     struct range block = block_of(collective, piece, ring->size, first);
     struct contribution outgoing = own_part(collective, ring, block, schedule);
     for (int turn = 1; turn <= turns; turn++) {
-        add_step(STEP_SEND, ring->right, block, outgoing, false, schedule);
+        step_add(schedule, STEP_SEND, ring->right, block, outgoing);
         block = block_of(collective, piece, ring->size, pattern_shift(first, -turn, ring->size));
         struct contribution own = own_part(collective, ring, block, schedule);
-        int reduce = add_step(STEP_REDUCE, ring->left, block, own, turn == turns, schedule);
+        int reduce = step_add(schedule, STEP_REDUCE, ring->left, block, own);
         outgoing = (struct contribution){BUFFER_OUTPUT, reduce};
     }
+    step_set_last(schedule, outgoing.gate);
     return outgoing;
 }
 
@@ -53,12 +42,12 @@ void ring_gather(const struct collective *collective, const struct ring *ring, s
         int index = pattern_shift(ring->place, 1 - turn, ring->size);
         struct range block = block_of(collective, piece, ring->size, index);
         if (turn)
-            outgoing = (struct contribution){
-                BUFFER_OUTPUT, add_step(STEP_RECEIVE, ring->left, block,
-                                        (struct contribution){.gate = STEP_NO_GATE}, false, schedule)};
+            outgoing =
+                (struct contribution){BUFFER_OUTPUT, step_add(schedule, STEP_RECEIVE, ring->left, block,
+                                                              (struct contribution){.gate = STEP_NO_GATE})};
         if (complete)
             complete(collective, block, outgoing, schedule);
         if (turn < ring->size - 1) /* what comes in goes out in the next turn as it is */
-            add_step(STEP_SEND, ring->right, block, outgoing, false, schedule);
+            step_add(schedule, STEP_SEND, ring->right, block, outgoing);
     }
 }

@@ -19,9 +19,9 @@ struct ring ring_of_all(const struct collective *collective);
 typedef struct range (*block_fn)(const struct collective *collective, struct range piece, int count,
                                  int index);
 
-/* This rank sends block `first` off, adds its own part to what comes in, and passes it on. At the end it has
- * block `first + 1` complete and scaled: the return value. Its neighbours must start with theirs: place p
- * starts with a block that is p further than that of place 0. */
+/* Of two ranks at least. This rank sends block `first` off, adds its own part to what comes in, and passes it
+ * on. At the end it has block `first + 1` complete and scaled: the return value. Its neighbours must start
+ * with theirs: place p starts with a block that is p further than that of place 0. */
 struct contribution ring_reduce(const struct collective *collective, const struct ring *ring,
                                 struct range piece, block_fn block_of, int first, struct schedule *schedule);
 
