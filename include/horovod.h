@@ -343,19 +343,19 @@ HVD_API void hvd_rendezvous_stop(hvd_rendezvous *rendezvous); /* NULL is fine */
 /* An epoch is one set of ranks that train together, numbered by the setting "epoch" (0). After hvd_shutdown,
  * also after an error, a process may call hvd_init again with a later number: ranks and size may have
  * changed. When ranks of a newer epoch come, those of an older one are refused at the rendezvous, with
- * HVD_REFUSED and a text that names both numbers. A starter that decides on places itself gives each process
- * a "slot", a name that it keeps in all epochs, and publishes a table for each epoch: */
-typedef struct hvd_place {
+ * HVD_REFUSED and a text that names both numbers. A starter that assigns ranks itself gives each process
+ * a "slot", a name that it keeps in all epochs, and publishes the assignments of each epoch: */
+typedef struct hvd_assignment {
     const char *slot; /* as in the setting of that name */
     int32_t rank;     /* 0 ... size - 1, each once; -1: this process is not in the epoch */
     const char *host; /* as the setting "host_id"; NULL: found out */
-} hvd_place;
+} hvd_assignment;
 
-/* Begins an epoch of a job, whose size is the number of ranks in the table, and drops what the rendezvous
- * holds of older ones. hvd_init waits for the place of its slot; -1 is HVD_REFUSED there. Once for each
+/* Begins an epoch of a job, whose size is the number of ranks assigned, and drops what the rendezvous
+ * holds of older ones. hvd_init waits for the assignment of its slot; -1 is HVD_REFUSED there. Once for each
  * epoch. HVD_REFUSED: a newer one has begun. */
-HVD_API hvd_code hvd_rendezvous_place(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
-                                      const hvd_place *places, int32_t count, hvd_status *status);
+HVD_API hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                                       const hvd_assignment *assignments, int32_t count, hvd_status *status);
 
 /* "1.0.0" */
 HVD_API const char *hvd_version(void);

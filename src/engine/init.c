@@ -12,7 +12,7 @@
 #include "engine/progress.h"
 #include "engine/subset.h"
 #include "engine/tuning.h"
-#include "rendezvous/places.h"
+#include "rendezvous/assignments.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -124,10 +124,10 @@ static void settle_stall_check(struct settings *settings)
 }
 
 /* In place of the rank, size and host of the settings: what the starter has decided for this epoch. */
-static hvd_code look_up_place(struct hvd_context *context, int64_t deadline, hvd_status *status)
+static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    struct place_in_epoch place;
+    struct assignment assignment;
     settings_place(settings, 0, 1);
     hvd_code code = check_placement(settings, status);
     if (!code)
@@ -139,11 +139,12 @@ static hvd_code look_up_place(struct hvd_context *context, int64_t deadline, hvd
         code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL,
                                 status);
     if (!code)
-        code = places_look_up(context->rendezvous, settings->slot, deadline, &place, status);
+        code = assignments_look_up(context->rendezvous, settings->slot, deadline, &assignment, status);
     if (!code)
-        settings_place(settings, place.rank, place.size);
-    if (!code && *place.host)
-        code = settings_set(settings, setting_by_key("host_id"), place.host, "the placement table", status);
+        settings_place(settings, assignment.rank, assignment.size);
+    if (!code && *assignment.host)
+        code = settings_set(settings, setting_by_key("host_id"), assignment.host,
+                            "the assignments of the epoch", status);
     return code;
 }
 
@@ -161,7 +162,7 @@ static hvd_code load_settings(struct settings *settings, const hvd_config *confi
 static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    hvd_code code = *settings->slot ? look_up_place(context, deadline, status) : HVD_OK;
+    hvd_code code = *settings->slot ? look_up_assignment(context, deadline, status) : HVD_OK;
     if (!code)
         code = check_placement(settings, status);
     if (!code)

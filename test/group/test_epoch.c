@@ -35,10 +35,10 @@ static int size_of(const struct layout *layout)
 
 static void publish(hvd_rendezvous *rendezvous, int epoch, const struct layout *layout)
 {
-    hvd_place places[SLOTS];
+    hvd_assignment places[SLOTS];
     for (int slot = 0; slot < SLOTS; slot++)
-        places[slot] = (hvd_place){slots[slot], layout->ranks[slot], slot % 2 ? "odd" : "even"};
-    CHECK_OK(hvd_rendezvous_place(rendezvous, "epochs", epoch, places, SLOTS, &check_status));
+        places[slot] = (hvd_assignment){slots[slot], layout->ranks[slot], slot % 2 ? "odd" : "even"};
+    CHECK_OK(hvd_rendezvous_assign(rendezvous, "epochs", epoch, places, SLOTS, &check_status));
 }
 
 static hvd_code enter(const char *address, int slot, int epoch, hvd_context **context, hvd_status *status)

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/socket.h"
+#include "rendezvous/assignments.h"
 #include "rendezvous/connection.h"
-#include "rendezvous/places.h"
 #include "rendezvous/protocol.h"
 
 #include <netinet/in.h>
@@ -318,33 +318,34 @@ TEST(test_last_rank_drops_keys)
 TEST(test_placement_table)
 {
     struct place place;
-    struct place_in_epoch found;
+    struct assignment found;
     char longer[300];
     memset(longer, 's', sizeof longer);
     longer[sizeof longer - 1] = '\0';
-    const hvd_place good[] = {{"b", 0, NULL}, {"a", 1, "host of a"}, {"c", -1, NULL}};
-    const hvd_place bad[] = {{"", 0, NULL},   {NULL, 0, NULL},  {"a", 1, NULL},
-                             {"a", -2, NULL}, {"a", 0, longer}, {longer, 0, NULL}};
+    const hvd_assignment good[] = {{"b", 0, NULL}, {"a", 1, "host of a"}, {"c", -1, NULL}};
+    const hvd_assignment bad[] = {{"", 0, NULL},   {NULL, 0, NULL},  {"a", 1, NULL},
+                                  {"a", -2, NULL}, {"a", 0, longer}, {longer, 0, NULL}};
     open_own(&place);
     struct rendezvous_client *client = connect_to(&place);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ASSERT_FAILS(hvd_rendezvous_place(place.server, "job", 0, &bad[i], 1, &check_status),
-                     HVD_INVALID_ARGUMENT, bad[i].slot == longer ? "longer than" : "is no place in an epoch");
-    ASSERT_FAILS(hvd_rendezvous_place(place.server, "job", -1, good, 3, &check_status), HVD_INVALID_ARGUMENT,
+        ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", 0, &bad[i], 1, &check_status),
+                     HVD_INVALID_ARGUMENT,
+                     bad[i].slot == longer ? "longer than" : "is no assignment in an epoch");
+    ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", -1, good, 3, &check_status), HVD_INVALID_ARGUMENT,
                  "epoch -1");
-    ASSERT_FAILS(places_look_up(client, "a", clock_now(), &found, &check_status), HVD_TIMED_OUT,
+    ASSERT_FAILS(assignments_look_up(client, "a", clock_now(), &found, &check_status), HVD_TIMED_OUT,
                  "slot 'a' has not got a place in this epoch");
-    ASSERT_OK(hvd_rendezvous_place(place.server, "job", 1, good, 3, &check_status));
-    ASSERT_FAILS(hvd_rendezvous_place(place.server, "job", 0, good, 3, &check_status), HVD_REFUSED,
+    ASSERT_OK(hvd_rendezvous_assign(place.server, "job", 1, good, 3, &check_status));
+    ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", 0, good, 3, &check_status), HVD_REFUSED,
                  "epoch 0 of the job, but epoch 1 has begun");
-    ASSERT_FAILS(places_look_up(client, "a", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
+    ASSERT_FAILS(assignments_look_up(client, "a", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
                  "epoch 0 of the job, but epoch 1 has begun");
     enter(client, "job", 1, -1, 0);
-    ASSERT_OK(places_look_up(client, "a", clock_after(DEADLINE), &found, &check_status));
+    ASSERT_OK(assignments_look_up(client, "a", clock_after(DEADLINE), &found, &check_status));
     assert_true(found.rank == 1 && found.size == 2 && strcmp(found.host, "host of a") == 0);
-    ASSERT_OK(places_look_up(client, "b", clock_after(DEADLINE), &found, &check_status));
+    ASSERT_OK(assignments_look_up(client, "b", clock_after(DEADLINE), &found, &check_status));
     assert_true(found.rank == 0 && found.size == 2 && !*found.host);
-    ASSERT_FAILS(places_look_up(client, "c", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
+    ASSERT_FAILS(assignments_look_up(client, "c", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
                  "slot 'c' has no place among the 2 ranks of this epoch");
     rendezvous_close(client);
     hvd_rendezvous_stop(place.server);

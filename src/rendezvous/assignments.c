@@ -1,5 +1,5 @@
-/* places.c - see places.h. One key for each slot. */
-#include "rendezvous/places.h"
+/* assignments.c - see assignments.h. One key for each slot. */
+#include "rendezvous/assignments.h"
 
 #include "base/status.h"
 
@@ -15,28 +15,29 @@ static const char *slot_key(const char *slot, char key[RENDEZVOUS_KEY_LIMIT + 1]
     return key;
 }
 
-static hvd_code put_place(struct rendezvous_client *client, const hvd_place *place, int size,
-                          hvd_status *status)
+static hvd_code put_assignment(struct rendezvous_client *client, const hvd_assignment *assignment, int size,
+                               hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};
-    const char *slot = place->slot ? place->slot : "", *host = place->host ? place->host : "";
-    if (!*slot || place->rank < -1 || place->rank >= size || strlen(host) >= TOPOLOGY_HOST_LIMIT)
+    const char *slot = assignment->slot ? assignment->slot : "",
+               *host = assignment->host ? assignment->host : "";
+    if (!*slot || assignment->rank < -1 || assignment->rank >= size || strlen(host) >= TOPOLOGY_HOST_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "slot '%.100s' as rank %d of %d on host '%.100s' is no place in an epoch", slot,
-                          place->rank, size, host);
-    wire_put_u32(&value, (uint32_t)place->rank);
+                          "slot '%.100s' as rank %d of %d on host '%.100s' is no assignment in an epoch",
+                          slot, assignment->rank, size, host);
+    wire_put_u32(&value, (uint32_t)assignment->rank);
     wire_put_u32(&value, (uint32_t)size);
     wire_put_string(&value, host);
-    hvd_code code = value.failed
-                        ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a placement table")
-                        : rendezvous_put(client, slot_key(slot, key), value.bytes, value.length, status);
+    hvd_code code =
+        value.failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the assignments of an epoch")
+                     : rendezvous_put(client, slot_key(slot, key), value.bytes, value.length, status);
     wire_writer_free(&value);
     return code;
 }
 
-hvd_code hvd_rendezvous_place(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
-                              const hvd_place *places, int32_t count, hvd_status *status)
+hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                               const hvd_assignment *assignments, int32_t count, hvd_status *status)
 {
     struct rendezvous_client *client;
     int size = 0;
@@ -47,23 +48,23 @@ hvd_code hvd_rendezvous_place(hvd_rendezvous *rendezvous, const char *job, int32
         return code;
     code = rendezvous_enter(client, job, (uint32_t)epoch, -1, 0, NULL, status);
     for (int32_t i = 0; i < count; i++)
-        size += places[i].rank >= 0;
+        size += assignments[i].rank >= 0;
     for (int32_t i = 0; !code && i < count; i++)
-        code = put_place(client, &places[i], size, status);
+        code = put_assignment(client, &assignments[i], size, status);
     rendezvous_close(client);
     return code ? code : status_ok(status);
 }
 
-hvd_code places_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
-                        struct place_in_epoch *place, hvd_status *status)
+hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
+                             struct assignment *assignment, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};
     hvd_code code = rendezvous_get(client, slot_key(slot, key), deadline, &value, status);
     struct wire_reader reader = wire_reader_of(value.bytes, value.length);
-    place->rank = (int)wire_get_u32(&reader);
-    place->size = (int)wire_get_u32(&reader);
-    wire_get_string(&reader, place->host, sizeof place->host);
+    assignment->rank = (int)wire_get_u32(&reader);
+    assignment->size = (int)wire_get_u32(&reader);
+    wire_get_string(&reader, assignment->host, sizeof assignment->host);
     if (code == HVD_TIMED_OUT)
         status_set(
             status, code,
@@ -72,11 +73,11 @@ hvd_code places_look_up(struct rendezvous_client *client, const char *slot, int6
             slot);
     else if (!code && !wire_done(&reader))
         code = status_set(status, HVD_REFUSED, "the place of slot '%s' is malformed", slot);
-    else if (!code && place->rank < 0)
+    else if (!code && assignment->rank < 0)
         code = status_set(
             status, HVD_REFUSED,
             "slot '%s' has no place among the %d ranks of this epoch: its starter has taken it out", slot,
-            place->size);
+            assignment->size);
     wire_writer_free(&value);
     return code;
 }

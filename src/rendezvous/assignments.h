@@ -1,0 +1,18 @@
+/* assignments.h - the ranks of an epoch by slot: the starter publishes them (hvd_rendezvous_assign in
+ * horovod.h), a process looks up its slot. */
+#ifndef HVD_RENDEZVOUS_ASSIGNMENTS_H
+#define HVD_RENDEZVOUS_ASSIGNMENTS_H
+
+#include "base/topology.h"
+#include "rendezvous/rendezvous.h"
+
+struct assignment {
+    int rank, size;
+    char host[TOPOLOGY_HOST_LIMIT]; /* "": to be found out */
+};
+
+/* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or the epoch is over. */
+hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
+                             struct assignment *assignment, hvd_status *status);
+
+#endif
