@@ -7,19 +7,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------------- */
 
-enum family {
-    FAMILY_logical = 1,
-    FAMILY_integer = 2,
-    FAMILY_real = 4,
-    FAMILY_half = 8,
-    FAMILY_complex = 16,
-};
-
-static const struct dtype {
-    const char *name; /* NULL: a number that means nothing */
-    size_t size;
-    enum family family;
-} dtypes[] = {
+const struct dtype dtype_table[] = {
 #define DTYPE(name, text, storage, compute, family, ...)                                                     \
     [HVD_##name] = {text, sizeof(storage), FAMILY_##family},
 #include "base/dtypes.def"
@@ -62,7 +50,7 @@ const struct operation operation_table[] = {
 
 bool dtype_known(int dtype)
 {
-    return KNOWN(dtypes, dtype);
+    return KNOWN(dtype_table, dtype);
 }
 
 bool reduction_known(int reduction)
@@ -77,12 +65,12 @@ bool operation_known(int operation)
 
 size_t hvd_dtype_size(hvd_dtype dtype)
 {
-    return dtype_known((int)dtype) ? dtypes[dtype].size : 0;
+    return dtype_known((int)dtype) ? dtype_table[dtype].size : 0;
 }
 
 const char *hvd_dtype_name(hvd_dtype dtype)
 {
-    return dtype_known((int)dtype) ? dtypes[dtype].name : "unknown";
+    return dtype_known((int)dtype) ? dtype_table[dtype].name : "unknown";
 }
 
 const char *reduction_name(hvd_reduction reduction)
@@ -99,7 +87,7 @@ const char *hvd_operation_name(hvd_operation operation)
 
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype)
 {
-    return reduction_known((int)reduction) && (reductions[reduction].types & dtypes[dtype].family) != 0;
+    return reduction_known((int)reduction) && (reductions[reduction].types & dtype_table[dtype].family) != 0;
 }
 
 /* "sum, min", the reductions that this operation does of this type. */
@@ -127,7 +115,7 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
             "%s: there is no %s of %s; what it has: %s. Convert the tensor to another type first",
             hvd_operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
             reductions_of(operation, dtype, text, sizeof text));
-    if (scaled && dtypes[dtype].family == FAMILY_logical)
+    if (scaled && dtype_table[dtype].family == FAMILY_logical)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
                           "after the reduction at 1",

@@ -6,6 +6,24 @@
 
 #include <stdbool.h>
 
+/* Families of element types: what can be done with them, and by which kernels. */
+enum family {
+    FAMILY_logical = 1,
+    FAMILY_integer = 2,
+    FAMILY_real = 4,
+    FAMILY_half = 8,
+    FAMILY_complex = 16,
+};
+
+struct dtype {
+    const char *name; /* NULL: a number that means nothing */
+    size_t size;
+    enum family family;
+};
+
+/* By hvd_dtype; only numbers that dtype_known knows. */
+extern const struct dtype dtype_table[];
+
 bool dtype_known(int dtype);
 bool reduction_known(int reduction);
 bool operation_known(int operation);
@@ -81,6 +99,15 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
 
 /* Product of the extents, or -1 when one is negative or the product of bytes overflows. */
 int64_t shape_elements(const int64_t *shape, int ndim, size_t element_size);
+/* Of a known type, where shape_elements was not -1. */
+static inline size_t tensor_bytes(const hvd_tensor *tensor)
+{
+    size_t bytes = dtype_table[tensor->dtype].size;
+    for (int i = 0; i < tensor->ndim; i++)
+        bytes *= (size_t)tensor->shape[i];
+    return bytes;
+}
+
 /* "[2, 3]", "[]"; cut with "..." when it does not fit. */
 const char *shape_text(const int64_t *shape, int ndim, char *text, size_t capacity);
 

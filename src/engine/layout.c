@@ -11,11 +11,6 @@
 
 /* ---- sizes ---------------------------------------------------------------------------------------- */
 
-static size_t tensor_bytes(const hvd_tensor *tensor)
-{
-    return (size_t)shape_elements(tensor->shape, tensor->ndim, 1) * hvd_dtype_size(tensor->dtype);
-}
-
 /* Of a tensor with a first dimension, as all operations that count rows demand (operations.def). */
 static uint64_t row_bytes_of(const hvd_tensor *tensor)
 {

@@ -111,20 +111,27 @@ static const struct memory_range *find(const struct memory_range *tree, const st
     return overlap && related(tree->touched, range->touched) ? tree : find(tree->right, range, related);
 }
 
+/* ---- what operations touch ---------------------------------------------------------------------------- */
+
+static bool is_in_place(const hvd_request *request)
+{
+    return !request->outputs && !operation_makes_results(request->operation);
+}
+
 static void insert_tensor(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor,
                           bool written)
 {
     struct memory_range *range = &touched->ranges[touched->count];
-    int64_t elements = shape_elements(tensor->shape, tensor->ndim, 1);
     uintptr_t start = (uintptr_t)tensor->data;
-    if (!elements)
+    size_t bytes = tensor_bytes(tensor);
+    if (!bytes)
         return;
     /* Marsaglia's xorshift: weights need only be independent of addresses. */
     overlaps->weight ^= overlaps->weight << 13;
     overlaps->weight ^= overlaps->weight >> 17;
     overlaps->weight ^= overlaps->weight << 5;
     *range = (struct memory_range){.start = start,
-                                   .end = start + (size_t)elements * hvd_dtype_size(tensor->dtype),
+                                   .end = start + bytes,
                                    .touched = touched,
                                    .weight = overlaps->weight,
                                    .written = written};
@@ -135,37 +142,123 @@ static void insert_tensor(struct overlaps *overlaps, struct touched *touched, co
 static void insert_all(struct overlaps *overlaps, struct touched *touched)
 {
     const hvd_request *request = touched->request;
-    bool in_place = !request->outputs && !operation_makes_results(request->operation);
     for (int i = 0; i < request->count; i++) {
-        insert_tensor(overlaps, touched, &request->inputs[i], in_place);
+        insert_tensor(overlaps, touched, &request->inputs[i], is_in_place(request));
         if (request->outputs)
             insert_tensor(overlaps, touched, &request->outputs[i], true);
     }
 }
 
+/* ---- extents ------------------------------------------------------------------------------------------ */
+
+static void bounds_join(struct bounds *bounds, struct bounds more)
+{
+    if (!bounds->end)
+        *bounds = more;
+    if (!more.end)
+        return;
+    bounds->start = more.start < bounds->start ? more.start : bounds->start;
+    bounds->end = more.end > bounds->end ? more.end : bounds->end;
+}
+
+static bool bounds_meet(struct bounds a, struct bounds b)
+{
+    return a.start < b.end && b.start < a.end;
+}
+
+bool extent_add(struct extent *extent, const hvd_tensor *tensor, bool written)
+{
+    size_t bytes = tensor_bytes(tensor);
+    struct bounds bounds = {(uintptr_t)tensor->data, (uintptr_t)tensor->data + bytes};
+    if (!bytes)
+        return true;
+    bool apart = !bounds_meet(bounds, extent->written) && !(written && bounds_meet(bounds, extent->read));
+    bounds_join(written ? &extent->written : &extent->read, bounds);
+    return apart;
+}
+
+static struct extent extent_of(const hvd_request *request)
+{
+    struct extent extent = {0};
+    for (int i = 0; i < request->count; i++) {
+        extent_add(&extent, &request->inputs[i], is_in_place(request));
+        if (request->outputs)
+            extent_add(&extent, &request->outputs[i], true);
+    }
+    return extent;
+}
+
+static void extent_join(struct extent *extent, const struct extent *more)
+{
+    bounds_join(&extent->read, more->read);
+    bounds_join(&extent->written, more->written);
+}
+
+/* False: they may overlap. */
+static bool extents_apart(const struct extent *a, const struct extent *b)
+{
+    return !bounds_meet(a->read, b->written) && !bounds_meet(a->written, b->read) &&
+           !bounds_meet(a->written, b->written);
+}
+
+/* ---- operations --------------------------------------------------------------------------------------- */
+
+/* False: it may overlap what is in flight. */
+static bool enter_extent(struct overlaps *overlaps, const hvd_request *request)
+{
+    if (!overlaps->extent.read.end && !overlaps->extent.written.end)
+        overlaps->extent = extent_of(overlaps->apart->request);
+    struct extent extent = extent_of(request);
+    bool apart = extents_apart(&extent, &overlaps->extent);
+    extent_join(&overlaps->extent, &extent);
+    return apart;
+}
+
+static void set_apart(struct overlaps *overlaps, struct touched *touched)
+{
+    touched->apart = true;
+    touched->previous = NULL;
+    touched->next = overlaps->apart;
+    if (touched->next)
+        touched->next->previous = touched;
+    overlaps->apart = touched;
+}
+
+static void drop_apart(struct overlaps *overlaps, struct touched *touched)
+{
+    *(touched->previous ? &touched->previous->next : &overlaps->apart) = touched->next;
+    if (touched->next)
+        touched->next->previous = touched->previous;
+    touched->apart = false;
+}
+
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner)
 {
+    bool only = !overlaps->root && !overlaps->apart;
     touched->place = ++overlaps->entered;
     touched->process_set = request->process_set;
     touched->request = request;
     touched->owner = owner;
-    if (!overlaps->root && !overlaps->sole) {
-        overlaps->sole = touched;
+    if (only)
+        overlaps->extent = (struct extent){0};
+    if (only || enter_extent(overlaps, request)) {
+        set_apart(overlaps, touched);
         return;
     }
-    if (overlaps->sole)
-        insert_all(overlaps, overlaps->sole);
-    overlaps->sole = NULL;
+    for (struct touched *other; (other = overlaps->apart);) {
+        drop_apart(overlaps, other);
+        insert_all(overlaps, other);
+    }
     insert_all(overlaps, touched);
 }
 
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
 {
-    for (int i = 0; overlaps->sole != touched && i < touched->count; i++)
+    for (int i = 0; i < touched->count; i++)
         overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
-    if (overlaps->sole == touched)
-        overlaps->sole = NULL;
+    if (touched->apart)
+        drop_apart(overlaps, touched);
     *touched = (struct touched){.ranges = touched->ranges};
 }
 

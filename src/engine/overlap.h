@@ -1,6 +1,7 @@
 /* overlap.h - the memory that this rank's operations read and write from the moment they are taken until they
  * end. Two of them overlap where one writes what the other one reads or writes: they have to run one after
- * the other. A treap of address ranges: a few steps for each tensor. Under the progress lock. */
+ * the other. Addresses that only rise, or only fall, are outside the bounds of all before: a comparison. Else
+ * a treap of address ranges: a few steps for each tensor. Under the progress lock. */
 #ifndef HVD_ENGINE_OVERLAP_H
 #define HVD_ENGINE_OVERLAP_H
 
@@ -21,11 +22,21 @@ struct memory_range {
     bool written;
 };
 
+struct bounds {
+    uintptr_t start, end; /* end 0: of nothing */
+};
+
+/* Where the memory of some tensors lies, at most. */
+struct extent {
+    struct bounds read, written;
+};
+
 struct overlaps {
     struct memory_range *root;
-    struct touched *sole; /* the only operation: its ranges are not in the treap, which is empty; or NULL */
-    uint64_t entered;     /* operations so far */
-    uint32_t weight;      /* of the last range */
+    struct touched *apart; /* operations that overlap no other one, the newest first: not in the treap */
+    struct extent extent;  /* of all in flight; not kept for the only one */
+    uint64_t entered;      /* operations so far */
+    uint32_t weight;       /* of the last range */
 };
 
 /* What one operation touches. */
@@ -37,7 +48,12 @@ struct touched {
     int process_set;
     bool held; /* named, but not yet given to the coordinator: see progress.c */
     void *owner;
+    struct touched *previous, *next; /* in `apart` */
+    bool apart;
 };
+
+/* True: addresses only rise or fall, so it overlaps none that was added before; false: it may. */
+bool extent_add(struct extent *extent, const hvd_tensor *tensor, bool written);
 
 void overlaps_init(struct overlaps *overlaps);
 

@@ -29,19 +29,22 @@ static int compare_ranges(const void *a, const void *b)
 }
 
 /* Tensors mostly lie in memory as they come. */
-static void sort_ranges(struct member_range *ranges, int count)
+static bool may_share(const hvd_request *request)
 {
-    int sorted = 1;
-    while (sorted < count && compare_ranges(&ranges[sorted - 1], &ranges[sorted]) <= 0)
-        sorted++;
-    if (sorted < count)
-        qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
+    struct extent extent = {0};
+    bool apart = true;
+    for (int i = 0; apart && i < request->count; i++) {
+        apart = extent_add(&extent, &request->inputs[i], !request->outputs);
+        if (apart && request->outputs)
+            apart = extent_add(&extent, &request->outputs[i], true);
+    }
+    return !apart;
 }
 
 static int add_range(struct member_range *ranges, int count, const hvd_tensor *tensor, int member,
                      bool written)
 {
-    size_t bytes = (size_t)shape_elements(tensor->shape, tensor->ndim, 1) * hvd_dtype_size(tensor->dtype);
+    size_t bytes = tensor_bytes(tensor);
     uintptr_t start = (uintptr_t)tensor->data;
     if (!bytes)
         return count;
@@ -57,7 +60,7 @@ static int list_ranges(const hvd_request *request, struct member_range *ranges)
         if (request->outputs)
             count = add_range(ranges, count, &request->outputs[i], i, true);
     }
-    sort_ranges(ranges, count);
+    qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
     return count;
 }
 
@@ -183,7 +186,7 @@ static hvd_code create_all(struct hvd_handle *whole, const int *parts, int count
 hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status)
 {
     const hvd_request *request = &whole->request;
-    if (request->count < 2 || operation_makes_results(request->operation))
+    if (request->count < 2 || operation_makes_results(request->operation) || !may_share(request))
         return HVD_OK;
     int *parts = calloc((size_t)request->count, sizeof *parts);
     int count = parts ? divide(request, parts) : -1;
