@@ -94,7 +94,7 @@ bool executor_progress(struct executor *executor)
 {
     bool moved = false;
     for (int i = 0; i < executor->count; i++)
-        if (executor->tracks[i])
+        if (executor->tracks[i] && !track_idle(executor->tracks[i]))
             moved |= track_progress(executor->tracks[i]);
     return finished_report(executor) || moved;
 }

@@ -277,7 +277,6 @@ static bool lent_settle(struct track *track, struct endpoint *endpoint)
         task_end(track, task);
         any = true;
     }
-    link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
     return any;
 }
 
@@ -291,7 +290,7 @@ static int queue_move(struct track *track, struct task_queue *queue, struct endp
     if (endpoint && !endpoint->link)
         endpoint->link = track->lookup(track->owner, endpoint->peer, track->channel);
     struct link *link = endpoint ? endpoint->link : NULL;
-    if (endpoint && !link)
+    if (endpoint && (!link || (task->step->kind != STEP_SEND && link_is_empty(link))))
         return 0;
     ssize_t moved = task_move(task, link, open);
     if (moved <= 0)
@@ -316,6 +315,24 @@ static bool queue_waits(const struct endpoint *endpoint, const struct task_queue
     return !endpoint->broken && queue->head && task_open(queue->head) > 0;
 }
 
+/* What wakes this rank when it sleeps. */
+static void set_wants(struct track *track)
+{
+    for (int i = 0; i < track->count; i++) {
+        struct endpoint *endpoint = &track->endpoints[i];
+        bool reads = queue_waits(endpoint, &endpoint->receives);
+        bool writes = queue_waits(endpoint, &endpoint->sends);
+        /* A gate may have opened in this turn, which may be the last one before this rank sleeps. */
+        if (!endpoint->link && (reads || writes))
+            endpoint->link = track->lookup(track->owner, endpoint->peer, track->channel);
+        if (endpoint->link) {
+            endpoint->link->want_read = reads;
+            endpoint->link->want_write = writes;
+            endpoint->link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
+        }
+    }
+}
+
 bool track_progress(struct track *track)
 {
     track_plan(track);
@@ -329,18 +346,7 @@ bool track_progress(struct track *track)
         moved |= lent_settle(track, &track->endpoints[i]);
     moved |= leaving_settle(track);
     track_plan(track);
-    for (int i = 0; i < track->count; i++) {
-        struct endpoint *endpoint = &track->endpoints[i];
-        bool reads = queue_waits(endpoint, &endpoint->receives);
-        bool writes = queue_waits(endpoint, &endpoint->sends);
-        /* A gate may have opened in this turn, which may be the last one before this rank sleeps. */
-        if (!endpoint->link && (reads || writes))
-            endpoint->link = track->lookup(track->owner, endpoint->peer, track->channel);
-        if (endpoint->link) {
-            endpoint->link->want_read = reads;
-            endpoint->link->want_write = writes;
-        }
-    }
+    set_wants(track);
     return moved;
 }
 
@@ -358,6 +364,7 @@ void track_abort(struct track *track, const hvd_status *cause)
             link->operations->revoke(link);
         endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }
+    set_wants(track);
     while (track->running) {
         status_copy(&track->running->collective->status, cause);
         run_finish(track, track->running);

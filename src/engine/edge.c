@@ -67,6 +67,10 @@ static void answer(struct edge *edge)
 bool edge_flush(struct edge *edge)
 {
     struct wire_writer *out = &edge->stream.out;
+    if (!out->length) {
+        edge->link->want_write = false;
+        return false;
+    }
     size_t unsent = out->length - edge->stream.sent;
     edge->mute = edge->mute || stream_write(&edge->stream) > STREAM_AGAIN;
     bool any = out->length - edge->stream.sent < unsent;
@@ -101,7 +105,7 @@ static bool take_sign_of_life(struct edge *edge, size_t sign)
 enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
 {
     enum stream_outcome outcome;
-    if (edge->deaf)
+    if (edge->deaf || link_is_empty(edge->link))
         return EDGE_NOTHING;
     do
         outcome = stream_read(&edge->stream, EDGE_MESSAGE_LIMIT, bytes, length);

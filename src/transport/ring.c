@@ -82,6 +82,11 @@ size_t ring_available(struct ring *ring)
     return distance(ring, ring->theirs, ring->mine);
 }
 
+bool ring_is_empty(const struct ring *ring)
+{
+    return !distance(ring, atomic_load_explicit(&ring->memory->head, memory_order_acquire), ring->mine);
+}
+
 /* How many bytes lie in the ring before the next that lie elsewhere. Whoever has seen a head beyond them has
  * seen their slot, too; what an old slot says is behind, which as unsigned is far ahead. */
 static uint64_t before_slot(const struct ring *ring)

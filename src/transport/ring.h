@@ -74,6 +74,7 @@ void ring_end_write(struct ring *ring);
 
 /* The reader's. */
 size_t ring_available(struct ring *ring); /* looks at the writer's progress */
+bool ring_is_empty(const struct ring *ring);
 /* Whether the next bytes lie elsewhere; then where. Once for each such piece, before ring_view. */
 bool ring_follow(struct ring *ring, struct ring_reference *reference);
 /* The next bytes in place, at most `limit`, up to the ring's end or to bytes that lie elsewhere. */

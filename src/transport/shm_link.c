@@ -297,6 +297,12 @@ static ssize_t shm_receive(struct link *link, const struct iovec *parts, int cou
     return total;
 }
 
+static bool shm_is_empty(const struct link *link)
+{
+    const struct shm_link *shm = (const struct shm_link *)link;
+    return !shm->borrowed_left && !shm->peer->peer->lost && ring_is_empty(&shm->in);
+}
+
 static void shm_end_receive(struct link *link)
 {
     struct shm_link *shm = shm_of(link);
@@ -334,6 +340,7 @@ const struct link_operations shm_link_operations = {
     .receive = shm_receive,
     .view = shm_view,
     .consume = shm_consume,
+    .is_empty = shm_is_empty,
     .end_receive = shm_end_receive,
     .taken = shm_taken,
     .revoke = shm_revoke,

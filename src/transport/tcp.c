@@ -182,6 +182,12 @@ static bool tcp_consume(struct link *link, size_t n)
     return true;
 }
 
+static bool tcp_is_empty(const struct link *link)
+{
+    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    return !tcp->length && !tcp->readable && !tcp->ended;
+}
+
 static void tcp_end_receive(struct link *link)
 {
     tcp_of(link)->unusable = 0;
@@ -215,6 +221,7 @@ static const struct link_operations operations = {
     .receive = tcp_receive,
     .view = tcp_view,
     .consume = tcp_consume,
+    .is_empty = tcp_is_empty,
     .end_receive = tcp_end_receive,
     .news = tcp_news,
     .ready = tcp_ready,

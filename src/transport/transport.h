@@ -39,6 +39,9 @@ struct link_operations {
     ssize_t (*view)(struct link *link, const void **data, size_t limit);
     /* Drops n viewed bytes. False: they had been changed meanwhile, and the link is broken. */
     bool (*consume)(struct link *link, size_t n);
+    /* Whether receive and view would find nothing, for what looks in each turn of progress: they cost more.
+     * NULL: unknown. */
+    bool (*is_empty)(const struct link *link);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
     /* Whether the peer has read all up to `lent`. NULL, as the next one, where nothing is ever lent. */
@@ -76,6 +79,11 @@ static inline ssize_t link_send(struct link *link, const struct iovec *parts, in
 static inline ssize_t link_receive(struct link *link, const struct iovec *parts, int count)
 {
     return link->operations->receive(link, parts, count);
+}
+
+static inline bool link_is_empty(const struct link *link)
+{
+    return link->operations->is_empty && link->operations->is_empty(link);
 }
 
 /* ---- transports --------------------------------------------------------------------------------------- */
