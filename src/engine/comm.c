@@ -294,18 +294,22 @@ static void check_memory(struct comm *comm)
     }
 }
 
-bool comm_progress(struct comm *comm)
+static bool is_flush_due(const struct comm *comm, int64_t now)
+{
+    /* Most turns wait for no time: they do without the clock. */
+    return comm->next_flush != CLOCK_NEVER && (now ? now : clock_now()) >= comm->next_flush;
+}
+
+bool comm_progress(struct comm *comm, int64_t now)
 {
     bool moved = false;
     for (int i = 0; i < comm->edge_count; i++)
         moved |= receive_messages(comm, &comm->edges[i]);
-    /* Most turns wait for no time: they do without the clock. */
-    int64_t now = comm->next_flush == CLOCK_NEVER ? 0 : clock_now();
-    if (moved || comm->active || now >= comm->next_flush) {
+    if (moved || comm->active || is_flush_due(comm, now)) {
         comm->active = comm->decides = false;
         if (comm->tuning)
             tuning_apply(comm);
-        coordinator_flush(comm->coordinator, now ? now : clock_now());
+        coordinator_flush(comm->coordinator, clock_now());
         comm->next_flush = coordinator_next_flush(comm->coordinator);
         if (comm->stalls.count)
             report_stalls(comm);

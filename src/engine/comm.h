@@ -99,7 +99,8 @@ bool comm_is_ready(const struct comm *comm);
 /* When it needs a turn though nothing arrives; CLOCK_NEVER: not at all. */
 int64_t comm_deadline(const struct comm *comm);
 
-/* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. */
-bool comm_progress(struct comm *comm);
+/* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. `now` as in
+ * progress. */
+bool comm_progress(struct comm *comm, int64_t now);
 
 #endif

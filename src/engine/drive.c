@@ -56,6 +56,9 @@ enum { UNLOCKED, LOCKED };
 #define CALLER_YIELD 1000000
 #define THREAD_YIELD 5000
 
+/* Turns of polling for which the clock is read once: they are short, and it would be a good part of them. */
+#define TURNS_PER_CLOCK 8
+
 /* So many waits in a row beside a peer on the same core move this thread: the scheduler leaves both there for
  * up to seconds. */
 #define SAME_CORE_WAITS 64
@@ -73,6 +76,9 @@ static inline void cpu_relax(void)
 struct backoff {
     struct mesh *mesh;
     int64_t spin, yield, start; /* 0: not yet */
+    int64_t now;                /* when the clock was last read, 0: not since the last reset */
+    bool polls;                 /* as of then */
+    unsigned turns;             /* of polling */
     bool shares_core;           /* with a peer: polling would delay it */
     int *same_core_waits;       /* waits in a row that began so; NULL: this thread stays on its core */
     int64_t *idle_since;        /* as of drive_until */
@@ -80,14 +86,15 @@ struct backoff {
 
 static void backoff_reset(struct backoff *backoff)
 {
-    backoff->start = 0;
+    backoff->start = backoff->now = 0;
+    backoff->polls = false;
 }
 
-static void backoff_start(struct backoff *backoff, int64_t now)
+static void backoff_start(struct backoff *backoff)
 {
-    backoff->start = now;
+    backoff->start = backoff->now;
     if (backoff->idle_since && !*backoff->idle_since)
-        *backoff->idle_since = now;
+        *backoff->idle_since = backoff->now;
     /* Without polling no peer on this core is delayed. */
     int core = backoff->spin ? sched_getcpu() : -1;
     backoff->shares_core = core >= 0 && mesh_shares_core(backoff->mesh, core);
@@ -103,12 +110,15 @@ static void backoff_start(struct backoff *backoff, int64_t now)
 /* False when it is time to sleep. */
 static bool backoff_step(struct backoff *backoff)
 {
-    int64_t now = clock_now();
-    if (!backoff->start)
-        backoff_start(backoff, now);
-    if (now < backoff->start + backoff->spin && !backoff->shares_core)
+    if (!backoff->polls || ++backoff->turns % TURNS_PER_CLOCK == 0) {
+        backoff->now = clock_now();
+        if (!backoff->start)
+            backoff_start(backoff);
+        backoff->polls = backoff->now < backoff->start + backoff->spin && !backoff->shares_core;
+    }
+    if (backoff->polls)
         cpu_relax();
-    else if (now < backoff->start + backoff->spin + backoff->yield)
+    else if (backoff->now < backoff->start + backoff->spin + backoff->yield)
         sched_yield();
     else
         return false;
@@ -233,7 +243,7 @@ static void progress_as_caller(struct hvd_context *context, atomic_uint *word, u
     backoff_reset(&backoff);
     context->caller_active = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
-        bool moved = progress(context);
+        bool moved = progress(context, backoff.now);
         if (!run_finished_calls(context))
             return; /* another thread has the lock by now */
         if (moved)
@@ -244,7 +254,7 @@ static void progress_as_caller(struct hvd_context *context, atomic_uint *word, u
             break;
     }
     if (!is_quiet(context)) { /* the end of a batch may let the next one start */
-        progress(context);
+        progress(context, 0);
         if (!run_finished_calls(context))
             return;
     }
@@ -330,7 +340,7 @@ static bool progress_in_thread(struct hvd_context *context)
     struct backoff backoff = {.mesh = context->world->mesh, .yield = THREAD_YIELD};
     backoff_reset(&backoff);
     do {
-        if (progress(context))
+        if (progress(context, backoff.now))
             backoff_reset(&backoff);
         /* Only here: a caller that moves nothing for a while leaves the lock to this thread. */
         heartbeat_check(context);

@@ -184,7 +184,7 @@ static void check_losses(struct comm *comm)
     int peer;
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
         /* What the peer, or others, sent before the end comes first: SHUTDOWN_ACK, or the true cause. */
-        comm_progress(comm);
+        comm_progress(comm, 0);
         progress_fail(comm, peer, &cause);
     }
 }
@@ -238,16 +238,16 @@ void progress_suspend(struct hvd_context *context, unsigned turns)
     }
 }
 
-static bool progress_comm(struct comm *comm)
+static bool progress_comm(struct comm *comm, int64_t now)
 {
-    bool moved = comm_progress(comm);
+    bool moved = comm_progress(comm, now);
     comm->idle_turns = moved ? 0 : comm->idle_turns + 1;
     check_health(comm);
     check_losses(comm);
     return moved;
 }
 
-bool progress(struct hvd_context *context)
+bool progress(struct hvd_context *context, int64_t now)
 {
     bool moved = take_submissions(context);
     bool poll = context->turns++ % TURNS_PER_POLL == 0;
@@ -260,7 +260,7 @@ bool progress(struct hvd_context *context)
     for (struct comm *comm; (comm = mesh_next_resumed(context->world->mesh));)
         comm_resume(comm);
     for (struct comm *comm = context->world; comm; comm = comm->next_running)
-        moved |= progress_comm(comm);
+        moved |= progress_comm(comm, now);
     /* A fault is reported again in every later turn: only the first time has an effect. */
     if (context->fault.code)
         progress_fail(context->world, -1, &context->fault);

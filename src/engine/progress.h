@@ -4,8 +4,9 @@
 
 #include "engine/context.h"
 
-/* Takes what was submitted and what arrived, decides, moves bytes, finishes. True when anything happened. */
-bool progress(struct hvd_context *context);
+/* Takes what was submitted and what arrived, decides, moves bytes, finishes. True when anything happened.
+ * `now`: the clock as read since a turn in which something happened; 0: it is read if it is needed. */
+bool progress(struct hvd_context *context, int64_t now);
 
 /* Takes again what was held back for operations that have ended. */
 void progress_resume(struct hvd_context *context);
