@@ -232,12 +232,14 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
     return HVD_OK;
 }
 
+#define FEW 32 /* requests, for which a batch's handles are on the stack */
+
 void batch_start(struct comm *comm, const struct batch *batch)
 {
     hvd_status status;
     int found = 0;
     size_t bytes = (size_t)batch->count * sizeof(struct hvd_handle *);
-    struct hvd_handle **handles = pages_take(bytes);
+    struct hvd_handle *few[FEW], **handles = batch->count <= FEW ? few : pages_take(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
         status_set(&status, code, "rank %d is out of memory for a batch", comm->context->placement.rank);
@@ -258,5 +260,6 @@ void batch_start(struct comm *comm, const struct batch *batch)
     }
     if (code)
         refuse_batch(comm, batch, handles, found, &status);
-    pages_give(handles, bytes);
+    if (handles != few)
+        pages_give(handles, bytes);
 }
