@@ -63,7 +63,8 @@ static struct track *track_of(struct executor *executor, int channel)
         **track = (struct track){.channel = channel,
                                  .lookup = executor->lookup,
                                  .owner = executor->owner,
-                                 .finished = &executor->finished};
+                                 .finished = &executor->finished,
+                                 .busy_end = &(*track)->busy};
     return *track;
 }
 

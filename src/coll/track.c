@@ -84,28 +84,39 @@ static void run_finish(struct track *track, struct run *run)
 
 static struct endpoint *endpoint_add(struct track *track, int peer, hvd_status *status)
 {
-    if (track->count == track->capacity) {
-        int capacity = track->capacity ? track->capacity * 2 : 8;
-        struct endpoint *endpoints = realloc(track->endpoints, (size_t)capacity * sizeof *endpoints);
-        if (!endpoints) {
-            status_set(status, HVD_OUT_OF_MEMORY, "no memory for the list of links of channel %d",
-                       track->channel);
-            return NULL;
-        }
-        track->endpoints = endpoints;
-        track->capacity = capacity;
+    struct endpoint *endpoint = calloc(1, sizeof *endpoint);
+    if (!endpoint) {
+        status_set(status, HVD_OUT_OF_MEMORY, "no memory for a link of channel %d", track->channel);
+        return NULL;
     }
-    struct endpoint *endpoint = &track->endpoints[track->count++];
-    *endpoint = (struct endpoint){.peer = peer};
+    endpoint->peer = peer;
+    endpoint->next = track->endpoints;
+    track->endpoints = endpoint;
     return endpoint;
 }
 
 static struct endpoint *endpoint_find(const struct track *track, int peer)
 {
-    for (int i = 0; i < track->count; i++)
-        if (track->endpoints[i].peer == peer)
-            return &track->endpoints[i];
-    return NULL;
+    struct endpoint *endpoint = track->endpoints;
+    while (endpoint && endpoint->peer != peer)
+        endpoint = endpoint->next;
+    return endpoint;
+}
+
+/* It gets a step: from now on turns look at it. */
+static void endpoint_use(struct track *track, struct endpoint *endpoint)
+{
+    if (endpoint->busy)
+        return;
+    endpoint->busy = true;
+    endpoint->next_busy = NULL;
+    *track->busy_end = endpoint;
+    track->busy_end = &endpoint->next_busy;
+}
+
+static bool endpoint_is_idle(const struct endpoint *endpoint)
+{
+    return !endpoint->receives.head && !endpoint->sends.head && !endpoint->lent.head;
 }
 
 /* A step without bytes is done already, here and at the peer. */
@@ -138,6 +149,7 @@ static void task_submit(struct track *track, struct task *task)
         return;
     }
     struct endpoint *endpoint = endpoint_find(track, step->peer);
+    endpoint_use(track, endpoint);
     task_queue_push(step->kind == STEP_SEND ? &endpoint->sends : &endpoint->receives, task);
 }
 
@@ -315,11 +327,11 @@ static bool queue_waits(const struct endpoint *endpoint, const struct task_queue
     return !endpoint->broken && queue->head && task_open(queue->head) > 0;
 }
 
-/* What wakes this rank when it sleeps. */
+/* What wakes this rank when it sleeps. Endpoints without steps cost later turns nothing. */
 static void set_wants(struct track *track)
 {
-    for (int i = 0; i < track->count; i++) {
-        struct endpoint *endpoint = &track->endpoints[i];
+    struct endpoint **place = &track->busy;
+    for (struct endpoint *endpoint; (endpoint = *place);) {
         bool reads = queue_waits(endpoint, &endpoint->receives);
         bool writes = queue_waits(endpoint, &endpoint->sends);
         /* A gate may have opened in this turn, which may be the last one before this rank sleeps. */
@@ -330,20 +342,27 @@ static void set_wants(struct track *track)
             endpoint->link->want_write = writes;
             endpoint->link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
         }
+        endpoint->busy = !endpoint_is_idle(endpoint);
+        if (endpoint->busy)
+            place = &endpoint->next_busy;
+        else
+            *place = endpoint->next_busy;
     }
+    track->busy_end = place;
 }
 
 bool track_progress(struct track *track)
 {
     track_plan(track);
     bool moved = false;
-    for (int i = 0; i < track->count; i++)
-        moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].receives);
+    struct endpoint *endpoint;
+    for (endpoint = track->busy; endpoint; endpoint = endpoint->next_busy)
+        moved |= endpoint_move(track, endpoint, &endpoint->receives);
     moved |= queue_move(track, &track->local, NULL) > 0;
-    for (int i = 0; i < track->count; i++)
-        moved |= endpoint_move(track, &track->endpoints[i], &track->endpoints[i].sends);
-    for (int i = 0; i < track->count; i++)
-        moved |= lent_settle(track, &track->endpoints[i]);
+    for (endpoint = track->busy; endpoint; endpoint = endpoint->next_busy)
+        moved |= endpoint_move(track, endpoint, &endpoint->sends);
+    for (endpoint = track->busy; endpoint; endpoint = endpoint->next_busy)
+        moved |= lent_settle(track, endpoint);
     moved |= leaving_settle(track);
     track_plan(track);
     set_wants(track);
@@ -357,8 +376,7 @@ void track_abort(struct track *track, const hvd_status *cause)
     track->stopped = true;
     track->planner = NULL;
     track->local.head = NULL;
-    for (int i = 0; i < track->count; i++) {
-        struct endpoint *endpoint = &track->endpoints[i];
+    for (struct endpoint *endpoint = track->busy; endpoint; endpoint = endpoint->next_busy) {
         struct link *link = endpoint->link;
         if (link && link->lent && !link->operations->taken(link, link->lent))
             link->operations->revoke(link);
@@ -401,6 +419,10 @@ void track_free(struct track *track)
         pages_give(run->tasks, (size_t)run->capacity * sizeof *run->tasks);
         free(run);
     }
-    free(track->endpoints);
+    while (track->endpoints) {
+        struct endpoint *endpoint = track->endpoints;
+        track->endpoints = endpoint->next;
+        free(endpoint);
+    }
     free(track);
 }

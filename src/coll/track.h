@@ -16,7 +16,9 @@ struct endpoint {
     int peer;
     bool broken;
     struct task_queue sends, receives;
-    struct task_queue lent; /* sent, but the peer still reads the tensors */
+    struct task_queue lent;            /* sent, but the peer still reads the tensors */
+    struct endpoint *next, *next_busy; /* in the track's lists */
+    bool busy;                         /* in the second */
 };
 
 struct track {
@@ -31,8 +33,8 @@ struct track {
     struct run *spare;       /* for reuse */
     struct task_queue local; /* steps that need no link */
     struct endpoint *endpoints;
-    int count, capacity; /* of endpoints */
-    bool stopped;        /* a collective failed here: no further one may start */
+    struct endpoint *busy, **busy_end; /* those that turns look at: with steps in a queue */
+    bool stopped;                      /* a collective failed here: no further one may start */
 };
 
 /* As executor_progress, for this track; collectives that end go to `finished`. */
