@@ -14,16 +14,19 @@
 #include "engine/tuning.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- the coordinator's output ----------------------------------------------------------------- */
 
+static int compare_peer(const void *rank, const void *edge)
+{
+    return *(const int *)rank - ((const struct edge *)edge)->peer;
+}
+
+/* The mesh connects to all neighbours in the tree. */
 static struct edge *find_edge(const struct comm *comm, int rank)
 {
-    for (int i = 0; i < comm->edge_count; i++) {
-        if (comm->edges[i].peer == rank)
-            return &comm->edges[i];
-    }
-    return NULL; /* not reached: the mesh connects to all neighbours in the tree */
+    return bsearch(&rank, comm->edges, (size_t)comm->edge_count, sizeof *comm->edges, compare_peer);
 }
 
 static void send_message(void *owner, int rank, const uint8_t *bytes, size_t length)
@@ -223,19 +226,12 @@ void comm_end(struct comm *comm, const hvd_status *cause)
 
 bool comm_flush(struct comm *comm)
 {
-    bool moved = false;
-    for (int i = 0; i < comm->edge_count; i++)
-        moved |= edge_flush(&comm->edges[i]);
-    return moved;
+    return edges_flush(&comm->unsent);
 }
 
 bool comm_is_flushed(const struct comm *comm)
 {
-    for (int i = 0; i < comm->edge_count; i++) {
-        if (!edge_is_flushed(&comm->edges[i]))
-            return false;
-    }
-    return true;
+    return !comm->unsent;
 }
 
 bool comm_is_quiet(const struct comm *comm)
@@ -258,6 +254,17 @@ int64_t comm_deadline(const struct comm *comm)
     return clock_earlier(comm->next_flush, clock_now() + BACKEND_POLL_PERIOD);
 }
 
+/* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
+static void check_memory(struct comm *comm, struct edge *edge)
+{
+    hvd_status cause;
+    if (!edge_starved(edge))
+        return;
+    status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
+               comm->context->placement.rank, comm->ranks[edge->peer]);
+    progress_fail(comm, -1, &cause);
+}
+
 static bool receive_messages(struct comm *comm, struct edge *edge)
 {
     const uint8_t *bytes;
@@ -265,8 +272,10 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
     bool any = false;
     for (;;) {
         enum edge_event event = edge_next(edge, &bytes, &length);
-        if (event == EDGE_NOTHING)
+        if (event == EDGE_NOTHING) {
+            check_memory(comm, edge);
             return any;
+        }
         any = true;
         if (event == EDGE_MESSAGE) {
             coordinator_receive(comm->coordinator, edge->peer, bytes, length);
@@ -278,19 +287,6 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
                    comm->ranks[edge->peer], comm->context->placement.rank);
         progress_fail(comm, comm->ranks[edge->peer], &cause);
         return true;
-    }
-}
-
-/* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
-static void check_memory(struct comm *comm)
-{
-    for (int i = 0; i < comm->edge_count; i++) {
-        hvd_status cause;
-        if (!edge_starved(&comm->edges[i]))
-            continue;
-        status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
-                   comm->context->placement.rank, comm->ranks[comm->edges[i].peer]);
-        progress_fail(comm, -1, &cause);
     }
 }
 
@@ -314,7 +310,8 @@ bool comm_progress(struct comm *comm, int64_t now)
         if (comm->stalls.count)
             report_stalls(comm);
     }
-    check_memory(comm);
+    for (struct edge *edge = comm->unsent; edge; edge = edge->next_unsent)
+        check_memory(comm, edge);
     moved |= comm_flush(comm);
     /* Last, so that a batch that was decided in this turn starts in it. */
     return backends_progress(&comm->backends) || moved;

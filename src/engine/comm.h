@@ -29,6 +29,7 @@ struct comm {
     struct coordinator *coordinator;
     struct edge *edges; /* to every peer of the mesh */
     int edge_count;
+    struct edge *unsent;        /* edges with messages that have not left this process */
     uint64_t latency_threshold; /* the root's choice of algorithms */
     uint64_t ring_piece_bytes;
     struct tuning *tuning;      /* of the first communicator at its root, while values are looked for */

@@ -190,7 +190,7 @@ static hvd_code open_edges(struct comm *comm, hvd_status *status)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
     for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
         edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer),
-                  mesh_link(mesh, peer, CHANNEL_CONTROL));
+                  mesh_link(mesh, peer, CHANNEL_CONTROL), &comm->unsent);
     return HVD_OK;
 }
 

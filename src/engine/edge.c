@@ -31,10 +31,10 @@ static ssize_t write_link(struct stream *stream, const void *bytes, size_t lengt
     return as_of_a_socket(link_send(((struct edge *)stream)->link, &part, 1));
 }
 
-void edge_init(struct edge *edge, int peer, struct link *link)
+void edge_init(struct edge *edge, int peer, struct link *link, struct edge **unsent)
 {
     static const struct stream_io io = {read_link, write_link};
-    *edge = (struct edge){.stream = {.io = &io}, .peer = peer, .link = link};
+    *edge = (struct edge){.stream = {.io = &io}, .peer = peer, .link = link, .unsent = unsent};
     link->want_read = true;
 }
 
@@ -44,37 +44,47 @@ void edge_fini(struct edge *edge)
     *edge = (struct edge){0};
 }
 
+/* NULL: a link that is broken takes nothing more. */
+static struct wire_writer *begin_put(struct edge *edge)
+{
+    if (edge->mute)
+        return NULL;
+    if (!edge->listed) {
+        edge->listed = true;
+        edge->next_unsent = *edge->unsent;
+        *edge->unsent = edge;
+    }
+    return &edge->stream.out;
+}
+
 void edge_put(struct edge *edge, const uint8_t *bytes, size_t length)
 {
-    struct wire_writer *out = &edge->stream.out;
-    if (!edge->mute && wire_reserve(out, out->length + STREAM_HEADER_BYTES + length))
+    struct wire_writer *out = begin_put(edge);
+    if (out && wire_reserve(out, out->length + STREAM_HEADER_BYTES + length))
         wire_put_blob(out, bytes, (uint32_t)length);
 }
 
 void edge_ping(struct edge *edge)
 {
-    if (!edge->mute)
-        wire_put_u32(&edge->stream.out, QUESTION);
+    struct wire_writer *out = begin_put(edge);
+    if (out)
+        wire_put_u32(out, QUESTION);
 }
 
 /* What is on its way already is answer enough, so that questions can't pile up answers. */
 static void answer(struct edge *edge)
 {
-    if (!edge->mute && !edge->stream.out.length)
-        wire_put_u32(&edge->stream.out, ANSWER);
+    struct wire_writer *out = begin_put(edge);
+    if (out && !out->length)
+        wire_put_u32(out, ANSWER);
 }
 
-bool edge_flush(struct edge *edge)
+static bool flush(struct edge *edge)
 {
     struct wire_writer *out = &edge->stream.out;
-    if (!out->length) {
-        edge->link->want_write = false;
-        return false;
-    }
     size_t unsent = out->length - edge->stream.sent;
     edge->mute = edge->mute || stream_write(&edge->stream) > STREAM_AGAIN;
     bool any = out->length - edge->stream.sent < unsent;
-    /* A link that is broken takes nothing more: what waits for it is dropped. */
     if (edge->mute) {
         edge->stream.sent = 0;
         wire_reset(out);
@@ -83,9 +93,18 @@ bool edge_flush(struct edge *edge)
     return any;
 }
 
-bool edge_is_flushed(const struct edge *edge)
+bool edges_flush(struct edge **unsent)
 {
-    return edge->mute || edge->stream.out.length == 0;
+    bool any = false;
+    for (struct edge **place = unsent, *edge; (edge = *place);) {
+        any |= flush(edge);
+        edge->listed = edge->stream.out.length || edge->stream.out.failed;
+        if (edge->listed)
+            place = &edge->next_unsent;
+        else
+            *place = edge->next_unsent;
+    }
+    return any;
 }
 
 bool edge_starved(struct edge *edge)

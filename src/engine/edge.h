@@ -18,9 +18,12 @@ struct edge {
     bool mute;                  /* nothing more goes; what the peer sent before may still come */
     bool alive;                 /* bytes came since the last check, which clears it (heartbeat.c) */
     unsigned missed_heartbeats; /* since then */
+    struct edge **unsent;       /* the owner's list of edges to be flushed */
+    struct edge *next_unsent;
+    bool listed; /* in it */
 };
 
-void edge_init(struct edge *edge, int peer, struct link *link);
+void edge_init(struct edge *edge, int peer, struct link *link, struct edge **unsent);
 void edge_fini(struct edge *edge);
 
 /* Whole or, when memory is out, not at all: see edge_starved. */
@@ -29,11 +32,9 @@ void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 /* Makes the engine of a living peer answer. */
 void edge_ping(struct edge *edge);
 
-/* Gives the link as much as it takes; true when any byte moved. */
-bool edge_flush(struct edge *edge);
-
-/* Whether the link has all that was put, or never will. */
-bool edge_is_flushed(const struct edge *edge);
+/* Gives the links as much as they take; true when any byte moved. An edge stays in the list while bytes are
+ * left, or until edge_starved has returned that memory was out. */
+bool edges_flush(struct edge **unsent);
 
 enum edge_event { EDGE_NOTHING, EDGE_MESSAGE, EDGE_GARBAGE };
 

@@ -42,7 +42,7 @@ static void check_message(const uint8_t *bytes, size_t *at, const uint8_t *messa
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     static const struct link_operations operations = {.receive = receive};
-    struct edge edge;
+    struct edge edge, *unsent = NULL;
     size_t checked = 0;
     if (!length)
         return 0;
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
                             .bytes = bytes + 1,
                             .length = length - 1,
                             .cut = bytes[0]};
-    edge_init(&edge, 1, &source.link);
+    edge_init(&edge, 1, &source.link, &unsent);
     while (!edge.deaf) {
         const uint8_t *message;
         size_t message_length;

@@ -64,8 +64,8 @@ TEST(a_message_without_memory_is_lost_as_a_whole)
     skip_if_sanitized();
     static const uint8_t bytes[] = "one";
     struct source source = {.link = {.operations = &operations}};
-    struct edge edge;
-    edge_init(&edge, 1, &source.link);
+    struct edge edge, *unsent = NULL;
+    edge_init(&edge, 1, &source.link, &unsent);
     edge_put(&edge, bytes, 3);
     struct rlimit had = limit_memory();
     edge_put(&edge, bytes, LARGE); /* which are not read */
@@ -74,7 +74,8 @@ TEST(a_message_without_memory_is_lost_as_a_whole)
     assert_true(edge_starved(&edge));
     assert_false(edge_starved(&edge));
     edge_put(&edge, bytes, 1); /* why it was lost */
-    assert_true(edge_flush(&edge));
+    assert_true(edges_flush(&unsent));
+    assert_null(unsent);
     assert_int_equal(source.sent_length, 12);
     assert_memory_equal(source.sent, "\3\0\0\0one\1\0\0\0o", 12);
     edge_fini(&edge);
@@ -88,8 +89,8 @@ TEST(a_message_that_memory_is_missing_for_waits)
     size_t length;
     memcpy(bytes, "\0\0\200\0", 4); /* LARGE */
     struct source source = {.link = {.operations = &operations}, .bytes = bytes, .length = LARGE + 4};
-    struct edge edge;
-    edge_init(&edge, 1, &source.link);
+    struct edge edge, *unsent = NULL;
+    edge_init(&edge, 1, &source.link, &unsent);
     struct rlimit had = limit_memory();
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_int_equal(setrlimit(RLIMIT_AS, &had), 0);
@@ -107,8 +108,8 @@ TEST(only_bytes_are_a_sign_of_life)
     const uint8_t *message;
     size_t length;
     struct source source = {.link = {.operations = &operations}, .bytes = bytes, .length = 6};
-    struct edge edge;
-    edge_init(&edge, 1, &source.link);
+    struct edge edge, *unsent = NULL;
+    edge_init(&edge, 1, &source.link, &unsent);
     assert_int_equal(edge_next(&edge, &message, &length), EDGE_NOTHING);
     assert_true(edge.alive);
     edge.alive = false; /* and the peer is stopped inside its message */
