@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define RANKS 128
+
 struct faulty_link {
     struct link link;
     struct link *inner; /* that of the transport behind */
@@ -21,11 +23,23 @@ struct faulty_link {
 static atomic_int losing_channel = -1;
 static atomic_long left_to_lose;
 static atomic_uint dials;
+static atomic_bool counts;
+static atomic_long looks[RANKS];
 
 void faulty_lose_after(int channel, long bytes)
 {
     left_to_lose = bytes;
     losing_channel = channel;
+}
+
+void faulty_count(void)
+{
+    counts = true;
+}
+
+long faulty_looks(int rank)
+{
+    return looks[rank];
 }
 
 static struct faulty_link *faulty_of(struct link *link)
@@ -35,9 +49,17 @@ static struct faulty_link *faulty_of(struct link *link)
 
 /* ---- links -------------------------------------------------------------------------------------------- */
 
+static void count_look(const struct faulty_link *faulty)
+{
+    atomic_fetch_add(&looks[faulty->peer->mesh->rank % RANKS], 1);
+}
+
 /* How many of so many bytes move now: often all, sometimes a few or none; not all only in whole grains. */
 static size_t some_of(struct faulty_link *faulty, size_t bytes, size_t grain)
 {
+    count_look(faulty);
+    if (counts)
+        return bytes;
     uint64_t random = random_next(&faulty->random);
     size_t most = random % 4 == 0 ? 0 : random % 4 == 1 ? 25 : random % 4 == 2 ? 5000 : bytes;
     if (most >= bytes)
@@ -90,6 +112,8 @@ static ssize_t faulty_receive(struct link *link, const struct iovec *parts, int 
     faulty->inner->batch_bytes = link->batch_bytes;
     if (faulty->broken)
         return -1;
+    if (!part.iov_len && !link->channel)
+        peer_report(faulty->peer);
     return part.iov_len ? link_receive(faulty->inner, &part, 1) : 0;
 }
 
@@ -128,6 +152,7 @@ static void faulty_revoke(struct link *link)
 static bool faulty_news(struct link *link)
 {
     struct link *inner = faulty_of(link)->inner;
+    count_look(faulty_of(link));
     inner->want_read = link->want_read;
     inner->want_write = link->want_write;
     inner->want_taken = link->want_taken;
@@ -152,6 +177,7 @@ static struct link *wrap(struct peer *peer, int channel)
         abort();
     *faulty = (struct faulty_link){
         .link = {.operations = inner->operations->taken ? &lending_operations : &operations,
+                 .mesh = peer->mesh,
                  .peer = peer->rank,
                  .channel = channel},
         .inner = inner,

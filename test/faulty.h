@@ -8,4 +8,8 @@
  * connection with it. */
 void faulty_lose_after(int channel, long bytes);
 
+/* From here on bytes move as they do without this; and how often this rank has looked at any of its links. */
+void faulty_count(void);
+long faulty_looks(int rank);
+
 #endif

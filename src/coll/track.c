@@ -341,6 +341,7 @@ static void set_wants(struct track *track)
             endpoint->link->want_read = reads;
             endpoint->link->want_write = writes;
             endpoint->link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
+            link_await(endpoint->link);
         }
         endpoint->busy = !endpoint_is_idle(endpoint);
         if (endpoint->busy)

@@ -23,7 +23,7 @@ static int compare_peer(const void *rank, const void *edge)
     return *(const int *)rank - ((const struct edge *)edge)->peer;
 }
 
-/* The mesh connects to all neighbours in the tree. */
+/* NULL: no neighbour in the tree or in a ring. */
 static struct edge *find_edge(const struct comm *comm, int rank)
 {
     return bsearch(&rank, comm->edges, (size_t)comm->edge_count, sizeof *comm->edges, compare_peer);
@@ -255,14 +255,15 @@ int64_t comm_deadline(const struct comm *comm)
 }
 
 /* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
-static void check_memory(struct comm *comm, struct edge *edge)
+static bool check_memory(struct comm *comm, struct edge *edge)
 {
     hvd_status cause;
     if (!edge_starved(edge))
-        return;
+        return true;
     status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
                comm->context->placement.rank, comm->ranks[edge->peer]);
     progress_fail(comm, -1, &cause);
+    return false;
 }
 
 static bool receive_messages(struct comm *comm, struct edge *edge)
@@ -273,7 +274,8 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
     for (;;) {
         enum edge_event event = edge_next(edge, &bytes, &length);
         if (event == EDGE_NOTHING) {
-            check_memory(comm, edge);
+            if (!check_memory(comm, edge))
+                mesh_report(comm->mesh, edge->peer); /* the message waits there */
             return any;
         }
         any = true;
@@ -290,6 +292,32 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
     }
 }
 
+static bool receive_reported(struct comm *comm)
+{
+    bool any = false;
+    uint64_t news[MESH_NEWS_BITS / 64];
+    mesh_take_news(comm->mesh, news);
+    for (int word = 0; word < MESH_NEWS_BITS / 64; word++) {
+        for (uint64_t bits = news[word]; bits; bits &= bits - 1) {
+            for (int peer = word * 64 + __builtin_ctzll(bits); peer < comm->size; peer += MESH_NEWS_BITS) {
+                struct edge *edge = find_edge(comm, peer);
+                any |= edge && receive_messages(comm, edge);
+            }
+        }
+    }
+    return any;
+}
+
+static bool receive_all(struct comm *comm)
+{
+    bool any = false;
+    if (mesh_reports(comm->mesh))
+        return receive_reported(comm);
+    for (int i = 0; i < comm->edge_count; i++)
+        any |= receive_messages(comm, &comm->edges[i]);
+    return any;
+}
+
 static bool is_flush_due(const struct comm *comm, int64_t now)
 {
     /* Most turns wait for no time: they do without the clock. */
@@ -298,9 +326,7 @@ static bool is_flush_due(const struct comm *comm, int64_t now)
 
 bool comm_progress(struct comm *comm, int64_t now)
 {
-    bool moved = false;
-    for (int i = 0; i < comm->edge_count; i++)
-        moved |= receive_messages(comm, &comm->edges[i]);
+    bool moved = receive_all(comm);
     if (moved || comm->active || is_flush_due(comm, now)) {
         comm->active = comm->decides = false;
         if (comm->tuning)

@@ -188,9 +188,13 @@ static hvd_code open_edges(struct comm *comm, hvd_status *status)
     comm->edges = calloc((size_t)peers + 1, sizeof *comm->edges);
     if (!comm->edges)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
-    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
-        edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer),
-                  mesh_link(mesh, peer, CHANNEL_CONTROL), &comm->unsent);
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer)) {
+        struct link *link = mesh_link(mesh, peer, CHANNEL_CONTROL);
+        edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer), link,
+                  &comm->unsent);
+        link->want_read = !mesh_reports(mesh);
+        link_await(link);
+    }
     return HVD_OK;
 }
 

@@ -35,7 +35,6 @@ void edge_init(struct edge *edge, int peer, struct link *link, struct edge **uns
 {
     static const struct stream_io io = {read_link, write_link};
     *edge = (struct edge){.stream = {.io = &io}, .peer = peer, .link = link, .unsent = unsent};
-    link->want_read = true;
 }
 
 void edge_fini(struct edge *edge)
@@ -90,6 +89,7 @@ static bool flush(struct edge *edge)
         wire_reset(out);
     }
     edge->link->want_write = out->length > 0;
+    link_await(edge->link);
     return any;
 }
 

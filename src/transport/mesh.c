@@ -75,6 +75,8 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
         *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
         peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
         peer->neighbour = is_neighbour(config, peer->rank);
+        mesh->neighbours += peer->neighbour;
+        mesh->place += peer->rank < mesh->rank;
     }
     mesh->peer_count = config->peer_count;
     return HVD_OK;
@@ -280,7 +282,8 @@ static void lose(struct peer *peer, const hvd_status *cause)
     peer->lost = true;
     peer->mesh->unreported += !peer->expected;
     status_copy(&peer->cause, cause);
-    unwatch(peer); /* its end would keep the sleeper awake */
+    peer_report(peer); /* a process that is killed sets no mark */
+    unwatch(peer);     /* its end would keep the sleeper awake */
     mesh_resume_for_news(peer->mesh);
 }
 
@@ -356,6 +359,52 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status)
 }
 
 /* ---- news and sleep ----------------------------------------------------------------------------------- */
+
+bool mesh_reports(const struct mesh *mesh)
+{
+    return mesh->neighbours > MESH_POLLED_NEIGHBOURS;
+}
+
+void mesh_report(struct mesh *mesh, int place)
+{
+    if (mesh_reports(mesh))
+        mesh->news[place % MESH_NEWS_BITS / 64] |= (uint64_t)1 << place % 64;
+}
+
+void peer_report(const struct peer *peer)
+{
+    struct mesh *mesh = peer->mesh;
+    mesh_report(mesh, (int)(peer - mesh->peers) + (peer->rank > mesh->rank));
+}
+
+static bool gather_news(struct mesh *mesh)
+{
+    uint64_t any = 0;
+    if (!mesh_reports(mesh))
+        return false;
+    for (int i = 0; i < mesh->used_count; i++)
+        if (mesh->used[i]->take_marks)
+            mesh->used[i]->take_marks(mesh);
+    for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
+        any |= mesh->news[word];
+    return any;
+}
+
+void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64])
+{
+    gather_news(mesh);
+    memcpy(news, mesh->news, sizeof mesh->news);
+    memset(mesh->news, 0, sizeof mesh->news);
+}
+
+void link_await(struct link *link)
+{
+    if (link->awaited || !link->mesh)
+        return;
+    link->awaited = true;
+    link->next_awaited = link->mesh->awaited;
+    link->mesh->awaited = link;
+}
 
 bool mesh_watch_peer(struct peer *peer, int fd)
 {
@@ -461,16 +510,18 @@ int64_t mesh_deadline(const struct mesh *hub)
     return hub->connector ? hub->connector->next : CLOCK_NEVER;
 }
 
-static bool any_news(const struct mesh *mesh)
+static bool any_news(struct mesh *mesh)
 {
-    for (int i = 0; i < mesh->linked_count; i++) {
-        for (int channel = 0; channel < mesh->channels; channel++) {
-            struct link *link = mesh->linked[i]->links[channel];
-            if ((link->want_read || link->want_write || link->want_taken) && link->operations->news(link))
-                return true;
-        }
+    bool any = gather_news(mesh);
+    for (struct link **place = &mesh->awaited, *link; !any && (link = *place);) {
+        link->awaited = link->want_read || link->want_write || link->want_taken;
+        any = link->awaited && link->operations->news(link);
+        if (link->awaited)
+            place = &link->next_awaited;
+        else
+            *place = link->next_awaited;
     }
-    return false;
+    return any;
 }
 
 static void set_sleeping(struct mesh *mesh, bool value)
@@ -582,8 +633,8 @@ bool mesh_shares_core(struct mesh *mesh, int core)
     for (int i = 0; i < mesh->used_count; i++)
         if (mesh->used[i]->set_core)
             mesh->used[i]->set_core(mesh, core);
-    for (int i = 0; i < mesh->linked_count; i++)
-        shares |= core_of(mesh->linked[i]) == core;
+    for (int i = 0; !shares && i < mesh->linked_count; i++)
+        shares = core_of(mesh->linked[i]) == core;
     return shares;
 }
 

@@ -33,6 +33,9 @@ struct peer {
     hvd_status cause;    /* of the loss; before that, the last fault while connecting */
 };
 
+/* A mesh with more neighbours reports news. */
+#define MESH_POLLED_NEIGHBOURS 8
+
 /* Meshes of one hub, by number modulo this. */
 #define MESH_SLOTS 1024
 
@@ -50,10 +53,14 @@ struct mesh {
     atomic_uint *signaled;     /* of a hub: not 0 while a peer has marked meshes with news; or NULL */
     int rank;
     int channels;
+    int place;          /* this rank's among the ranks of the mesh */
     struct peer *peers; /* ascending */
     int peer_count;
-    struct link **links;  /* of all peers */
-    struct peer **linked; /* the peers that have all links */
+    int neighbours;                     /* so many peers */
+    uint64_t news[MESH_NEWS_BITS / 64]; /* reported and not taken */
+    struct link *awaited;               /* a list, see link_await */
+    struct link **links;                /* of all peers */
+    struct peer **linked;               /* the peers that have all links */
     int linked_count;
     int unreported;                                /* lost peers that mesh_next_lost has not returned */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
@@ -99,6 +106,9 @@ bool peer_linked(struct peer *peer);
 
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);
+
+/* The peer's control link has news. */
+void peer_report(const struct peer *peer);
 
 /* A link of this mesh has news: if it is suspended, mesh_next_resumed returns it. */
 void mesh_resume_for_news(struct mesh *mesh);

@@ -12,11 +12,16 @@
 #define SEGMENT_ID_BYTES 16
 
 #define SEGMENT_SIGNAL_WORDS 16
+#define SEGMENT_MARK_WORDS   4
 
 struct segment_memory {
     /* 1 while the rank does not poll the rings: the writer exchanges the word to 0 and sends a wake-up. */
     alignas(RING_LINE) atomic_uint sleeping;
     atomic_int core; /* where the rank last began to wait, from 1 on; 0: unknown */
+    bool marked;     /* constant: peers set marks */
+    /* Peers that have written on channel 0, a bit each, by place in the mesh modulo the bits: set behind the
+     * bytes, and before the look at `sleeping`. The rank takes a word before it looks at the rings. */
+    alignas(RING_LINE) _Atomic uint64_t marks[SEGMENT_MARK_WORDS];
     /* Process sets that have news for the rank, a bit each, by number modulo the bits; set before the bit in
      * `any_signaled` of the word that it lies in. */
     alignas(RING_LINE) atomic_uint any_signaled;

@@ -22,6 +22,7 @@
 #define NAME_DIGITS 32 /* random */
 
 static_assert(SEGMENT_SIGNAL_WORDS * 64 == MESH_SLOTS, "a bit for each slot");
+static_assert(SEGMENT_MARK_WORDS * 64 == MESH_NEWS_BITS, "marks are news");
 
 static struct shm_mesh *state_of(struct mesh *mesh)
 {
@@ -113,6 +114,8 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
     }
     hvd_code code =
         segment_create(state->peers, neighbours, mesh->channels, state->ring_bytes, &state->segment, status);
+    if (!code)
+        state->segment->memory->marked = mesh_reports(mesh);
     for (int i = 0; !code && i < mesh->peer_count; i++) {
         const struct peer *peer = &mesh->peers[i];
         if ((peer->reachable >> row & 1) && peer->neighbour)
@@ -169,7 +172,10 @@ static void open_link(struct shm_peer *shm, int channel, const struct ring *in)
     const struct segment *own = state_of(peer->mesh)->segment;
     struct shm_link *link = &shm->links[channel];
     *link = (struct shm_link){
-        .link = {.operations = &shm_link_operations, .peer = peer->rank, .channel = channel},
+        .link = {.operations = &shm_link_operations,
+                 .mesh = peer->mesh,
+                 .peer = peer->rank,
+                 .channel = channel},
         .peer = shm,
         .out = segment_ring(own, peer->index, channel),
         .in = *in,
@@ -242,6 +248,14 @@ static bool shm_attach(struct peer *peer)
 {
     const struct shm_peer *shm = peer->state;
     return shm->doorbell < 0 || mesh_watch_peer(peer, shm->doorbell);
+}
+
+static void shm_take_marks(struct mesh *mesh)
+{
+    _Atomic uint64_t *marks = state_of(mesh)->segment->memory->marks;
+    for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
+        if (atomic_load(&marks[word]))
+            mesh->news[word] |= atomic_exchange(&marks[word], 0);
 }
 
 static void shm_arm(struct mesh *mesh, bool armed)
@@ -339,6 +353,7 @@ const struct transport transport_shm = {
     .open = shm_open,
     .attach = shm_attach,
     .poll = shm_poll,
+    .take_marks = shm_take_marks,
     .arm = shm_arm,
     .take_signaled = shm_take_signaled,
     .holds_memory = shm_holds_memory,

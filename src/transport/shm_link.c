@@ -89,6 +89,17 @@ static void ring_hub(const struct shm_peer *shm)
     atomic_fetch_or(&memory->any_signaled, 1U << bit / 64);
     wake_if_sleeping(shm->hub);
 }
+
+/* Behind the bytes, which the peer looks for when it has taken the mark. */
+static void mark_news(const struct shm_link *shm)
+{
+    struct segment_memory *memory = shm->peer->segment->memory;
+    if (shm->link.channel > 0 || !memory->marked)
+        return;
+    int place = shm->link.mesh->place;
+    atomic_fetch_or(&memory->marks[place % MESH_NEWS_BITS / 64], (uint64_t)1 << place % 64);
+}
+
 /* ---- link_operations ---------------------------------------------------------------------------------- */
 
 /* Shows the peer the first of these bytes where they lie, if it can and should read them there: how many. */
@@ -138,6 +149,7 @@ static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
                 n = copy_piece(shm, &part);
             if (n <= 0)
                 return n < 0 ? -1 : (ssize_t)total;
+            mark_news(shm);
             wake_if_sleeping(shm->peer);
             part.iov_base = (char *)part.iov_base + n;
             part.iov_len -= (size_t)n;

@@ -81,15 +81,16 @@ static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
     size_t asked = bytes_of(parts, count);
     if (!tcp->readable || !asked)
         return tcp->ended && asked ? -1 : 0;
-    ssize_t n = recvmsg(tcp->fd, &message, 0);
+    ssize_t n;
+    do
+        n = recvmsg(tcp->fd, &message, 0);
+    while (n < 0 && errno == EINTR);
     if (n > 0) {
         /* Less than asked: that was all, and more will be news; but the end is reported once only. */
         tcp->readable = (size_t)n == asked || tcp->ending;
         return n;
     }
     int error = n < 0 ? errno : 0;
-    if (error == EINTR)
-        return 0;
     tcp->readable = false;
     if (error == EAGAIN)
         return 0;
@@ -207,6 +208,8 @@ static void tcp_ready(struct link *link, unsigned what)
 {
     struct tcp_link *tcp = tcp_of(link);
     mesh_resume_for_news(tcp->peer->mesh);
+    if (link->channel == 0 && what & (POLLER_READ | POLLER_END))
+        peer_report(tcp->peer);
     tcp->readable |= (what & POLLER_READ) != 0;
     tcp->writable |= (what & POLLER_WRITE) != 0;
     if (what & POLLER_END) {
@@ -287,13 +290,14 @@ static hvd_code tcp_open(struct peer *peer, int channel, int connection, void *s
         socket_close(&connection);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     }
-    *tcp = (struct tcp_link){.link = {.operations = &operations, .peer = peer->rank, .channel = channel},
-                             .peer = peer,
-                             .fd = connection,
-                             .readable = true,
-                             .writable = true,
-                             .buffer = buffer,
-                             .capacity = capacity};
+    *tcp = (struct tcp_link){
+        .link = {.operations = &operations, .mesh = peer->mesh, .peer = peer->rank, .channel = channel},
+        .peer = peer,
+        .fd = connection,
+        .readable = true,
+        .writable = true,
+        .buffer = buffer,
+        .capacity = capacity};
     links[channel] = tcp;
     peer->links[channel] = &tcp->link;
     socket_send_at_once(connection);

@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 
 struct stores;
+struct mesh;
 struct link;
 
 /* What a link can do: a constant table of its transport.
@@ -60,16 +61,23 @@ struct link_operations {
 /* Common head of every transport's own link struct. */
 struct link {
     const struct link_operations *operations;
-    int peer; /* rank */
+    struct mesh *mesh; /* NULL: it is in none */
+    int peer;          /* rank */
     int channel;
-    bool want_read;     /* set by the user of the link: mesh_arm looks for incoming bytes only where wanted */
-    bool want_write;    /* likewise for room to send */
-    bool lends;         /* set before send: the peer may read the parts later, where they lie */
-    size_t batch_bytes; /* set before send, receive and view: of the job that the bytes belong to */
+    /* Set by the user of the link, before link_await: what mesh_arm looks for. */
+    bool want_read;         /* incoming bytes */
+    bool want_write;        /* room to send */
+    bool awaited;           /* it is in the mesh's list */
+    bool lends;             /* set before send: the peer may read the parts later, where they lie */
+    uint64_t want_taken;    /* that the peer has come so far; 0: not wanted */
+    size_t batch_bytes;     /* set before send, receive and view: of the job that the bytes belong to */
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
-    uint64_t want_taken; /* set by the user: mesh_arm looks whether the peer has come so far; 0: not wanted */
+    struct link *next_awaited;
 };
+
+/* mesh_arm looks at the link for as long as anything is wanted. */
+void link_await(struct link *link);
 
 static inline ssize_t link_send(struct link *link, const struct iovec *parts, int count)
 {
@@ -88,7 +96,6 @@ static inline bool link_is_empty(const struct link *link)
 
 /* ---- transports --------------------------------------------------------------------------------------- */
 
-struct mesh;
 struct mesh_config;
 struct peer;
 
@@ -129,8 +136,9 @@ struct transport {
     hvd_code (*open)(struct peer *peer, int channel, int connection, void *state, hvd_status *status);
 
     /* In use, under the progress lock. From `dial` to `attach` may happen at any time then, too. */
-    bool (*attach)(struct peer *peer); /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
-    void (*poll)(struct peer *peer);   /* the descriptor that mesh_watch_peer watches is ready */
+    bool (*attach)(struct peer *peer);     /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
+    void (*poll)(struct peer *peer);       /* the descriptor that mesh_watch_peer watches is ready */
+    void (*take_marks)(struct mesh *mesh); /* mesh_report for what `ready` does not report */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */
     void (*take_signaled)(struct mesh *hub);    /* resumes the meshes that hub->signaled stands for */
     /* See mesh_return_memory. */

@@ -39,6 +39,8 @@
 #ifndef SECOND_PEER /* what another peer sends */
 #define SECOND_PEER 0
 #endif
+/* MARKED: a peer sets its mark in the reader's segment behind a message; the reader looks at the rings of marked peers only
+ * (more neighbours than MESH_POLLED_NEIGHBOURS). */
 /* IN_SET: operations and messages of a process set, whose communicator is suspended when it is idle; all others are of the
  * world, whose mesh is the hub. Without it there is no such set. */
 
@@ -102,6 +104,8 @@ byte bits; /* under the lock: the ones that were taken */
 #define any_signaled      false
 #define NO_SET
 #endif
+byte marks;    /* of the peers, in the segment of the mesh that the messages are for */
+byte reported; /* under the lock: the marks that were taken, of links that are still to be read */
 byte sleeps_on[THREADS] = NOTHING; /* the futex word of each sleeping thread */
 byte now;                          /* 0 before FLUSH_TIME */
 
@@ -120,11 +124,19 @@ byte answered; /* messages; a mask */
 #define bell_rings   (event || (armed && ready))
 #define kernel_news  ready
 #else
+#ifdef MARKED
+#define all_news     ((arrived & wants & ~MESSAGES) | ((marks | reported) -> MESSAGES : 0))
+#else
 #define all_news     (arrived & wants)
+#endif
 #define bell_rings   (event || doorbell)
 #define kernel_news  doorbell
 #endif
 #define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !any_signaled(mesh->hub)| */
+
+#define peer_of(what) ((what & SECOND_PEER) -> 2 : 1)
+#define readable_messages \
+    (((reported & 1) -> MESSAGES & ~SECOND_PEER : 0) | ((reported & 2) -> MESSAGES & SECOND_PEER : 0))
 
 /* Of every thread: the results of the functions below. */
 #define LOCALS                                                                                               \
@@ -213,6 +225,20 @@ inline take_signaled()
 }
 #endif
 
+#ifdef MARKED
+inline gather_news() /* in a step */
+{
+    if
+    :: !(set_suspended && (MESSAGES & IN_SET)) -> /* |mesh_take_news: gather_news(mesh)| */
+        reported = reported | marks;
+        marks = 0 /* |shm_take_marks: atomic_exchange(&marks[word], 0)| */
+    :: else
+    fi
+}
+#else
+#define gather_news() skip
+#endif
+
 inline mesh_wake()
 {
     event = true /* |mesh_wake: platform_event_set(hub->event)| */
@@ -243,6 +269,9 @@ inline progress()
     fi;
     take_signaled(); /* |progress: mesh_next_resumed(context->world->mesh)| */
 #endif
+#ifdef MARKED
+    d_step { gather_news() }
+#endif
     d_step {
         assert(holders == 1);
         if
@@ -265,6 +294,10 @@ inline progress()
 #ifdef TCP
         taken = taken & readable;
         readable = readable & ~(wants & runs); /* read until there is no more */
+#endif
+#ifdef MARKED
+        taken = taken & (~MESSAGES | readable_messages);
+        reported = 0;
 #endif
         arrived = arrived & ~taken;
         moved = moved || taken;
@@ -364,6 +397,10 @@ inline lock_release()
     }
     arm_set;
     d_step {
+        if
+        :: !periodic -> gather_news() /* |any_news: gather_news(mesh)| */
+        :: else
+        fi;
         news = !periodic && (any_news || steps); /* |arm: mesh_arm(comm->mesh) && !comm_is_ready(comm)| */
         left = leave_said; /* |lock_release: bool left = context->leave_said| */
         /* |lock_release: deadline < atomic_exchange(&context->deadline, deadline) && !periodic| */
@@ -598,6 +635,12 @@ inline publish(what)
     d_step { arrived = arrived | what; ready = ready | what } /* the kernel's */
 #else
     arrived = arrived | what; /* |copy_piece: ring_write(&shm->out| */
+#ifdef MARKED
+    if
+    :: what & MESSAGES -> marks = marks | peer_of(what) /* |mark_news: atomic_fetch_or(&memory->marks| */
+    :: else
+    fi;
+#endif
 #ifndef NO_SET
     if
     :: what & IN_SET ->

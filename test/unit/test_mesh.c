@@ -347,6 +347,7 @@ static bool advance_flow(struct flow *flow)
     }
     bool *want = flow->sends ? &flow->link->want_write : &flow->link->want_read;
     *want = flow->message < MESSAGES;
+    link_await(flow->link);
     return moved;
 }
 
@@ -522,6 +523,7 @@ static bool rally_turn(struct member *member, void *state, bool *done)
     ssize_t n = rally->mine ? link_send(rally->link, &part, 1) : link_receive(rally->link, &part, 1);
     CHECK(n == 0 || n == sizeof value, "moved %zd bytes", n);
     rally->link->want_read = !rally->mine;
+    link_await(rally->link);
     if (n) {
         CHECK(value == rally->round, "round %u came in round %u", value, rally->round);
         if (rally->mine)
@@ -566,6 +568,7 @@ static bool pour_turn(struct member *member, void *state, bool *done)
     *done = !*left;
     link->want_write = member->rank == 0;
     link->want_read = member->rank == 1;
+    link_await(link);
     return n > 0;
 }
 
