@@ -1,4 +1,4 @@
-/* hosts.c - reads -H and the host file. */
+/* hosts.c - see hosts.h: reads -H and the host file, and lays out the ranks. */
 #include "hosts.h"
 
 #include "base/settings.h"
@@ -13,6 +13,10 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define PORT_MAXIMUM 65535
+
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 /* Only an address of this host can be bound to. */
 static bool is_own_address(const char *text)
@@ -48,57 +52,138 @@ static bool is_this_host(const char *name)
            strcasecmp(name, shorter) == 0 || is_own_address(name) || is_full_name(name, here);
 }
 
-static hvd_code add_host(struct hosts *hosts, const char *name, const char *slots, const char *source,
-                         hvd_status *status)
+/* "[user@]name"; a name with colons, an IPv6 address, stands in brackets. */
+static hvd_code take_name(struct host *host, const char *text, const char *source, hvd_status *status)
+{
+    const char *at = strrchr(text, '@'), *name = at ? at + 1 : text;
+    size_t length = strlen(name), user = at ? (size_t)(at - text) : 0;
+    if (length > 2 && *name == '[' && name[length - 1] == ']') {
+        name++;
+        length -= 2;
+    } else if (memchr(name, ':', length)) {
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: '%s': an IPv6 address stands in brackets, e.g. [fd00::7]:4", source, text);
+    }
+    /* What begins with a dash would be an option of ssh. */
+    if (length == 0 || length >= sizeof host->name || *name == '-' || (at && (user == 0 || *text == '-')) ||
+        user >= sizeof host->user)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
+    memcpy(host->name, name, length);
+    memcpy(host->user, text, user);
+    return HVD_OK;
+}
+
+static hvd_code take_number(int64_t *number, const char *text, int64_t maximum, const char *what,
+                            const char *source, hvd_status *status)
 {
     char *end;
     errno = 0;
-    long long number = strtoll(slots, &end, 10);
-    if (errno || end == slots || *end || number < 1 || number > setting_by_key("size")->maximum)
+    *number = strtoll(text, &end, 10);
+    if (errno || end == text || *end || *number < 1 || *number > maximum)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: '%s' is not a number of slots; it must be a whole number >= 1", source, slots);
-    if (!is_this_host(name))
-        return status_set(status, HVD_UNSUPPORTED,
-                          "%s: '%s' is not this host; remote hosts are not supported in this version, use "
-                          "localhost:%s",
-                          source, name, slots);
-    if (!hosts->slots)
-        snprintf(hosts->name, sizeof hosts->name, "%s", name);
-    hosts->slots += number;
+                          "%s: '%s' is not a number of %s; it must be a whole number from 1 to %" PRId64,
+                          source, text, what, maximum);
     return HVD_OK;
+}
+
+static hvd_code take_slots(struct host *host, const char *text, const char *source, hvd_status *status)
+{
+    return take_number(&host->slots, text, (int64_t)setting_by_key("size")->maximum, "slots", source, status);
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+static bool same_host(const struct host *a, const struct host *b)
+{
+    return (a->local && b->local) ||
+           (strcasecmp(a->name, b->name) == 0 && strcmp(a->user, b->user) == 0 && a->port == b->port);
+}
+
+static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *status)
+{
+    host->local = !*host->user && !host->port && is_this_host(host->name);
+    for (int i = 0; i < hosts->count; i++) {
+        if (same_host(&hosts->list[i], host)) {
+            hosts->list[i].slots += host->slots;
+            return HVD_OK;
+        }
+    }
+    struct host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
+    if (!list)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of hosts");
+    hosts->list = list;
+    list[hosts->count++] = *host;
+    return HVD_OK;
+}
+
+/* "name:slots"; changes the text. */
+static hvd_code take_entry(struct host *host, char *entry, const char *source, hvd_status *status)
+{
+    char *colon = strrchr(entry, ':');
+    if (!colon || colon == entry)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: '%s' is not of the form host:slots, e.g. localhost:4", source, entry);
+    *colon = '\0';
+    hvd_code code = take_slots(host, colon + 1, source, status);
+    return code ? code : take_name(host, entry, source, status);
 }
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
 {
-    char entry[300];
+    char entry[400];
     while (true) {
         size_t length = strcspn(list, ",");
-        const char *colon = memchr(list, ':', length);
-        if (!colon || colon == list || length >= sizeof entry)
-            return status_set(status, HVD_INVALID_ARGUMENT,
-                              "--hosts: '%.*s' is not of the form host:slots, e.g. localhost:4", (int)length,
-                              list);
+        struct host host = {0};
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
-        entry[colon - list] = '\0';
-        hvd_code code = add_host(hosts, entry, entry + (colon - list) + 1, "--hosts", status);
+        hvd_code code = take_entry(&host, entry, "--hosts", status);
+        if (!code)
+            code = add_host(hosts, &host, status);
         if (code || !list[length])
             return code;
         list += length + 1;
     }
 }
 
+/* One of "slots=2", "max_slots=4", "port=2222". */
+static hvd_code take_word(struct host *host, const char *word, int64_t *most, const char *source,
+                          hvd_status *status)
+{
+    const char *value = strchr(word, '=');
+    size_t length = value ? (size_t)(value - word) : 0;
+    int64_t port = 0;
+    if (length == 5 && strncmp(word, "slots", length) == 0)
+        return take_slots(host, value + 1, source, status);
+    if (length == 9 && (strncmp(word, "max_slots", length) == 0 || strncmp(word, "max-slots", length) == 0))
+        return take_number(most, value + 1, INT64_MAX, "slots", source, status);
+    if (length != 4 || strncmp(word, "port", length) != 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: '%s' is not understood; expected 'host slots=N [max_slots=N] [port=N]' or "
+                          "'host:N'",
+                          source, word);
+    hvd_code code = take_number(&port, value + 1, PORT_MAXIMUM, "a port", source, status);
+    host->port = (int)port;
+    return code;
+}
+
 static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hvd_status *status)
 {
     line[strcspn(line, "#\r\n")] = '\0';
-    char *rest = NULL;
-    const char *name = strtok_r(line, " \t", &rest);
+    char *rest = NULL, *name = strtok_r(line, " \t", &rest);
+    struct host host = {0};
+    int64_t most = INT64_MAX;
+    hvd_code code = HVD_OK;
     if (!name)
         return HVD_OK;
-    const char *slots = strtok_r(NULL, " \t", &rest);
-    if (!slots || strncmp(slots, "slots=", 6) != 0 || strtok_r(NULL, " \t", &rest))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: expected 'host slots=N', e.g. 'localhost slots=4'", source);
-    return add_host(hosts, name, slots + 6, source, status);
+    for (const char *word; !code && (word = strtok_r(NULL, " \t", &rest));)
+        code = take_word(&host, word, &most, source, status);
+    if (!code && host.slots)
+        code = take_name(&host, name, source, status);
+    else if (!code)
+        code = take_entry(&host, name, source, status);
+    if (!code && host.slots > most)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: slots=%" PRId64 " is more than max_slots=%" PRId64, source, host.slots, most);
+    return code ? code : add_host(hosts, &host, status);
 }
 
 hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status)
@@ -115,22 +200,80 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
     if (!code && ferror(file))
         code = status_set_errno(status, errno, "can't read the host file %s", path);
     fclose(file);
-    if (!code && !hosts->slots)
+    if (!code && !hosts->count)
         code = status_set(status, HVD_INVALID_ARGUMENT, "the host file %s names no host", path);
     return code;
 }
 
-hvd_code hosts_count_ranks(const struct hosts *hosts, int64_t wanted, int *ranks, hvd_status *status)
+void hosts_free(struct hosts *hosts)
 {
-    if (!wanted && !hosts->slots)
-        return status_set(status, HVD_INVALID_ARGUMENT, "how many ranks? Say -np N or -H localhost:N");
-    if (hosts->slots && wanted > hosts->slots)
+    free(hosts->list);
+    free(hosts->slots);
+}
+
+void hosts_merge(struct hosts *hosts, int earlier, int later)
+{
+    hosts->list[earlier].slots += hosts->list[later].slots;
+    hosts->count--;
+    memmove(&hosts->list[later], &hosts->list[later + 1],
+            (size_t)(hosts->count - later) * sizeof *hosts->list);
+}
+
+/* ---- the layout ---------------------------------------------------------------------------------------- */
+
+static hvd_code count_ranks(struct hosts *hosts, int64_t wanted, hvd_status *status)
+{
+    int64_t slots = 0;
+    for (int i = 0; i < hosts->count; i++)
+        slots += hosts->list[i].slots;
+    if (wanted > slots)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "-np %" PRId64 " asks for more ranks than the hosts have slots (%" PRId64 ")",
-                          wanted, hosts->slots);
-    int64_t count = wanted ? wanted : hosts->slots;
+                          wanted, slots);
+    int64_t count = wanted ? wanted : slots;
     if (count > setting_by_key("size")->maximum)
         return status_set(status, HVD_INVALID_ARGUMENT, "%" PRId64 " ranks are too many for one job", count);
-    *ranks = (int)count;
+    hosts->size = (int)count;
+    return HVD_OK;
+}
+
+/* The ranks of the hosts before this one are counted in `before`, by local rank: so many hosts have it. */
+static int fill_host(struct hosts *hosts, int index, int rank, int *before)
+{
+    struct host *host = &hosts->list[index];
+    int left = hosts->size - rank;
+    host->ranks = host->slots < left ? (int)host->slots : left;
+    for (int i = 0; i < host->ranks; i++, rank++)
+        hosts->slots[rank] = (struct slot){.host = index,
+                                           .rank = rank,
+                                           .local_rank = i,
+                                           .local_size = host->ranks,
+                                           .cross_rank = before[i]++};
+    return rank;
+}
+
+hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status)
+{
+    if (!wanted && !hosts->count)
+        return status_set(status, HVD_INVALID_ARGUMENT, "how many ranks? Say -np N or -H localhost:N");
+    hvd_code code = HVD_OK;
+    if (!hosts->count)
+        code = add_host(hosts, &(struct host){.name = "localhost", .slots = wanted}, status);
+    if (!code)
+        code = count_ranks(hosts, wanted, status);
+    if (code)
+        return code;
+    free(hosts->slots);
+    hosts->slots = calloc((size_t)hosts->size, sizeof *hosts->slots);
+    int *with = calloc((size_t)hosts->size, sizeof *with); /* hosts that have a rank of this local rank */
+    if (!hosts->slots || !with) {
+        free(with);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the places of %d ranks", hosts->size);
+    }
+    for (int i = 0, rank = 0; i < hosts->count; i++)
+        rank = fill_host(hosts, i, rank, with);
+    for (int rank = 0; rank < hosts->size; rank++)
+        hosts->slots[rank].cross_size = with[hosts->slots[rank].local_rank];
+    free(with);
     return HVD_OK;
 }

@@ -1,18 +1,43 @@
-/* hosts.h - where ranks may run. This version runs them on this host only, so all entries must name it. */
+/* hosts.h - where ranks run: the hosts that the user names, and which rank gets which place on them. */
 #ifndef HVD_LAUNCH_HOSTS_H
 #define HVD_LAUNCH_HOSTS_H
 
 #include "horovod.h"
 
-struct hosts {
-    char name[256]; /* as in the user's first entry; "localhost" without any */
-    int64_t slots;  /* ranks that may run; 0: not given */
+#include <stdbool.h>
+
+struct host {
+    char name[256]; /* without user and port */
+    char user[64];  /* "": ssh's choice */
+    int port;       /* of its sshd; 0: ssh's choice */
+    bool local;     /* this host, which needs no ssh */
+    int64_t slots;  /* ranks that may run there */
+    int ranks;      /* ranks that do, by hosts_layout */
 };
 
-hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status);     /* "localhost:4" */
-hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status); /* "localhost slots=4" */
+/* The place of one rank; names as in the environment of ranks (HOROVOD_LOCAL_RANK, ...). */
+struct slot {
+    int host; /* its index */
+    int rank, local_rank, local_size, cross_rank, cross_size;
+};
 
-/* How many ranks to start: `wanted`, or as many as there are slots when it is 0. */
-hvd_code hosts_count_ranks(const struct hosts *hosts, int64_t wanted, int *ranks, hvd_status *status);
+struct hosts { /* zeroed memory is a valid empty one */
+    struct host *list;
+    int count;
+    struct slot *slots; /* [size] by rank */
+    int size;
+};
+
+hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */
+hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status); /* "a slots=2" */
+void hosts_free(struct hosts *hosts);
+
+/* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order; without
+ * any host all are on this one. May be called again after hosts_merge. */
+hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status);
+
+/* Two names turn out to mean one host: the later entry ends, and its slots add to those of the earlier one.
+ */
+void hosts_merge(struct hosts *hosts, int earlier, int later);
 
 #endif

@@ -50,6 +50,7 @@ static void prepare_rank(struct job *job, int index)
 {
     struct rank *rank = &job->ranks[index];
     rank->job = job;
+    rank->slot = &job->hosts->slots[index];
     rank->rank = index;
     rank->gone = true; /* until it is started */
     rank->out = (struct output){.sink = job->out, .rank = index, .stream = "stdout", .file = -1};
@@ -83,23 +84,30 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
     return stop_watch_signals(job, status);
 }
 
+/* What a failure means: the first one ends the job. It is the cause; later ones follow from it, or from our
+ * own signals. */
+static void take_failure(struct rank *rank)
+{
+    struct job *job = rank->job;
+    if (job->ending)
+        return;
+    job->failed = rank->rank;
+    job_decide(job, rank->exit_code);
+    report_failure(rank);
+    stop_all(job, STEP_OWN);
+}
+
 static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal)
 {
     struct rank *rank = process->data;
-    struct job *job = rank->job;
     rank->running = false;
     rank->ended = clock_now();
     rank->signal = signal;
     rank->exit_code = signal ? 128 + signal : (int)exit_code;
     report_rank_end(rank);
     stop_rest(rank);
-    /* The first failure is the cause; later ones follow from it, or from our own signals. */
-    if (rank->exit_code == 0 || job->ending)
-        return;
-    job->failed = rank->rank;
-    job_decide(job, rank->exit_code);
-    report_failure(rank);
-    stop_all(job, STEP_OWN);
+    if (rank->exit_code)
+        take_failure(rank);
 }
 
 static void start_ranks(struct job *job)
@@ -187,10 +195,14 @@ static void job_free(struct job *job)
 }
 
 int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
-            int size, struct guard *guard)
+            struct guard *guard)
 {
-    struct job job = {
-        .options = options, .settings = settings, .hosts = hosts, .size = size, .guard = guard, .failed = -1};
+    struct job job = {.options = options,
+                      .settings = settings,
+                      .hosts = hosts,
+                      .size = hosts->size,
+                      .guard = guard,
+                      .failed = -1};
     hvd_status status;
     if (uv_loop_init(&job.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");

@@ -19,6 +19,7 @@ enum rank_step {
 
 struct rank {
     struct job *job;
+    const struct slot *slot;
     int rank;
     uv_process_t process;
     int pid;      /* also of its process group; 0: not started */
@@ -57,7 +58,13 @@ struct job {
 
 /* Runs the job to its end; returns horovodrun's exit code. */
 int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
-            int size, struct guard *guard);
+            struct guard *guard);
+
+/* The host that the rank runs on. */
+static inline const struct host *rank_host(const struct rank *rank)
+{
+    return &rank->job->hosts->list[rank->slot->host];
+}
 
 /* Decides horovodrun's exit code, unless it is decided already. */
 void job_decide(struct job *job, int exit_code);

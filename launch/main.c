@@ -27,7 +27,7 @@ static hvd_code take_settings(struct options *options, struct settings *settings
     return code ? code : log_configure(settings, status);
 }
 
-static hvd_code take_hosts(const struct options *options, struct hosts *hosts, int *size, hvd_status *status)
+static hvd_code take_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     if (options->hosts && options->hostfile)
@@ -36,7 +36,17 @@ static hvd_code take_hosts(const struct options *options, struct hosts *hosts, i
         code = hosts_parse(hosts, options->hosts, status);
     if (options->hostfile)
         code = hosts_read_file(hosts, options->hostfile, status);
-    return code ? code : hosts_count_ranks(hosts, options->num_proc, size, status);
+    if (!code)
+        code = hosts_layout(hosts, options->num_proc, status);
+    for (int i = 0; !code && i < hosts->count; i++) {
+        const struct host *host = &hosts->list[i];
+        if (!host->local)
+            code = status_set(status, HVD_UNSUPPORTED,
+                              "'%s' is not this host; remote hosts are not supported in this version, use "
+                              "localhost:%lld",
+                              host->name, (long long)host->slots);
+    }
+    return code;
 }
 
 static int usage_error(const hvd_status *status)
@@ -46,21 +56,21 @@ static int usage_error(const hvd_status *status)
 }
 
 static int run_job(const struct options *options, const struct settings *settings, const struct hosts *hosts,
-                   int size, struct guard *guard)
+                   struct guard *guard)
 {
     hvd_status status;
     if (guard_fork(guard, (pid_t)options->parent, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }
-    return guard->job ? guard_watch(guard) : job_run(options, settings, hosts, size, guard);
+    return guard->job ? guard_watch(guard) : job_run(options, settings, hosts, guard);
 }
 
 static int run_command(struct options *options, struct guard *guard)
 {
     struct settings settings;
-    struct hosts hosts = {.name = "localhost"};
-    int size = 0, exit_code;
+    struct hosts hosts = {0};
+    int exit_code;
     hvd_status status;
     if (!options->command[0]) {
         status_set(&status, HVD_INVALID_ARGUMENT, "there is no command to run");
@@ -68,12 +78,13 @@ static int run_command(struct options *options, struct guard *guard)
     }
     if (settings_init(&settings, &status))
         return usage_error(&status);
-    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &size, &status)) {
+    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &status)) {
         exit_code = usage_error(&status);
     } else {
         foreign_report(options);
-        exit_code = run_job(options, &settings, &hosts, size, guard);
+        exit_code = run_job(options, &settings, &hosts, guard);
     }
+    hosts_free(&hosts);
     settings_free(&settings);
     return exit_code;
 }

@@ -40,8 +40,8 @@ void report_job(struct job *job)
 {
     if (!job->options->verbose)
         return;
-    job_say(job, "job %s: %d ranks on %s, rendezvous at 127.0.0.1:%d", job->id, job->size, job->hosts->name,
-            hvd_rendezvous_port(job->rendezvous));
+    job_say(job, "job %s: %d ranks on %s, rendezvous at 127.0.0.1:%d", job->id, job->size,
+            job->hosts->list[0].name, hvd_rendezvous_port(job->rendezvous));
 }
 
 void report_rank_start(struct rank *rank, char *const *environment)
@@ -56,7 +56,7 @@ void report_rank_start(struct rank *rank, char *const *environment)
     }
     for (char **word = rank->job->options->command; *word; word++)
         append_text(text, sizeof text, " %s", *word);
-    job_say(rank->job, "rank %d (pid %d) on %s:%s", rank->rank, rank->pid, rank->job->hosts->name, text);
+    job_say(rank->job, "rank %d (pid %d) on %s:%s", rank->rank, rank->pid, rank_host(rank)->name, text);
 }
 
 void report_rank_end(struct rank *rank)
@@ -108,7 +108,7 @@ void report_failure_again(struct job *job)
     char text[64];
     report_others(job);
     job_say(job, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s%s", rank->rank, rank->pid,
-            job->hosts->name, outcome(rank, text, sizeof text), seconds(rank),
+            rank_host(rank)->name, outcome(rank, text, sizeof text), seconds(rank),
             rank->err.lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
     const char *line;
     for (unsigned i = 0; (line = output_last_line(&rank->err, i)); i++)

@@ -43,12 +43,14 @@ static bool put(struct environment *environment, const char *format, ...)
 static bool put_place(struct environment *environment, const struct rank *rank)
 {
     const struct job *job = rank->job;
-    return put(environment, "HOROVOD_RANK=%d", rank->rank) &&
+    const struct slot *slot = rank->slot;
+    return put(environment, "HOROVOD_RANK=%d", slot->rank) &&
            put(environment, "HOROVOD_SIZE=%d", job->size) &&
-           put(environment, "HOROVOD_LOCAL_RANK=%d", rank->rank) &&
-           put(environment, "HOROVOD_LOCAL_SIZE=%d", job->size) && put(environment, "HOROVOD_CROSS_RANK=0") &&
-           put(environment, "HOROVOD_CROSS_SIZE=1") &&
-           put(environment, "HOROVOD_HOSTNAME=%s", job->hosts->name) &&
+           put(environment, "HOROVOD_LOCAL_RANK=%d", slot->local_rank) &&
+           put(environment, "HOROVOD_LOCAL_SIZE=%d", slot->local_size) &&
+           put(environment, "HOROVOD_CROSS_RANK=%d", slot->cross_rank) &&
+           put(environment, "HOROVOD_CROSS_SIZE=%d", slot->cross_size) &&
+           put(environment, "HOROVOD_HOSTNAME=%s", rank_host(rank)->name) &&
            put(environment, "HOROVOD_RENDEZVOUS=127.0.0.1:%d", hvd_rendezvous_port(job->rendezvous)) &&
            put(environment, "HOROVOD_JOB=%s", job->id) && put(environment, "HOROVOD_SECRET=%s", job->secret);
 }

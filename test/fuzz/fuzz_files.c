@@ -15,13 +15,11 @@ enum { HOSTS, HOST_FILE, CONFIG_FILE, SETTING, OPTIONS, MODES };
 static void read_hosts(const char *text, const char *path)
 {
     hvd_status status;
-    int ranks;
     struct hosts hosts = {0};
     hvd_code code = path ? hosts_read_file(&hosts, path, &status) : hosts_parse(&hosts, text, &status);
-    if (!code && hosts.slots < 1)
+    if (!code && (hosts.count < 1 || (!hosts_layout(&hosts, 0, &status) && hosts.size < hosts.count)))
         abort();
-    if (!code && !hosts_count_ranks(&hosts, 0, &ranks, &status) && ranks < 1)
-        abort();
+    hosts_free(&hosts);
 }
 
 static void read_config_file(const char *path)

@@ -114,6 +114,10 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
         (["-H", "localhost", "true"], "'localhost' is not of the form host:slots"),
         (["-H", "localhost:x", "true"], "'x' is not a number of slots"),
         (["-H", "localhost:2,", "true"], "'' is not of the form host:slots"),
+        (["-H", "localhost:0", "true"], "'0' is not a number of slots; it must be a whole number from 1"),
+        (["-H", "::1:2", "true"], "'::1': an IPv6 address stands in brackets, e.g. [fd00::7]:4"),
+        (["-H", "@localhost:2", "true"], "'@localhost' is no name of a host"),
+        (["-H", "-oProxyCommand=x:2", "true"], "'-oProxyCommand=x' is no name of a host"),
         (["-H", "far.example:2", "true"], "'far.example' is not this host; remote hosts are not supported"),
         (
             ["-np", "3", "-H", "localhost:2", "true"],
@@ -169,22 +173,36 @@ def test_names_of_this_host(launcher: Launcher, name: str) -> None:
         assert launcher.run(*words, "echo", "x").stdout == "[0]<stdout>: x\n"
 
 
-@pytest.mark.parametrize("name", ["203.0.113.9", "far.example", f"{socket.gethostname()}.far.example", "-"])
+@pytest.mark.parametrize("name", ["203.0.113.9", "far.example", f"{socket.gethostname()}.far.example"])
 def test_names_of_other_hosts(launcher: Launcher, name: str) -> None:
     (launcher.folder / "hosts").write_text(f"\n{name} slots=1\n")
-    for words, source in ((["-H", f"{name}:1"], "--hosts"), (["--hostfile", "hosts"], "hosts:2")):
+    for words in (["-H", f"{name}:1"], ["--hostfile", "hosts"]):
         result = launcher.run(*words, "echo", "x")
         assert (result.returncode, result.stdout) == (2, "")
-        assert f"horovodrun: {source}: '{name}' is not this host" in result.stderr
+        assert f"horovodrun: '{name}' is not this host" in result.stderr
 
 
 def test_host_file(launcher: Launcher) -> None:
-    (launcher.folder / "hosts").write_text("# mine\n\nlocalhost slots=1  # one\n127.0.0.1\tslots=1\n")
+    (launcher.folder / "hosts").write_text(
+        "# mine\n\nlocalhost slots=1  # one\n127.0.0.1\tslots=1\nlocalhost:1\n[::1]:1\n"
+        "localhost max_slots=2 slots=1\n"
+    )
     for flag in ["-hostfile", "--hostfile"]:
-        assert launcher.run(flag, "hosts", "echo", "x").stdout.count("x") == 2
+        assert launcher.run(flag, "hosts", "echo", "x").stdout.count("x") == 5
 
 
-@pytest.mark.parametrize("line", ["localhost", "localhost 4", "localhost slots=4 extra", "localhost slots="])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "localhost",
+        "localhost 4",
+        "localhost slots=4 extra",
+        "localhost slots=",
+        "localhost slots=2 port=0",
+        "localhost slots=2 port=65536",
+        "localhost slots=3 max_slots=2",
+    ],
+)
 def test_host_file_with_a_bad_line(launcher: Launcher, line: str) -> None:
     (launcher.folder / "hosts").write_text(f"localhost slots=1\n{line}\n")
     result = launcher.run("--hostfile", "hosts", "true")
