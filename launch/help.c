@@ -91,7 +91,7 @@ static void print_foreign(const char *heading, enum foreign_effect from, enum fo
 
 void help_print(void)
 {
-    static const char *const headings[GROUP_COUNT] = {"Ranks", "Output", "Information"};
+    static const char *const headings[GROUP_COUNT] = {"Ranks", "Other hosts", "Output", "Information"};
     printf(
         "usage: horovodrun [options] command [arguments]\n\n"
         "Starts the command as the ranks of one job, passes on what they print, and ends them all when one\n"
@@ -174,6 +174,8 @@ const char *option_nearest(const char *name)
     const char *best = NULL;
     int least = 2 + (int)strlen(name) / 3; /* further away is no help */
     for (int i = 0; i < option_count; i++) {
+        if (option_table[i].group == GROUP_COUNT)
+            continue;
         consider(option_table[i].shorter, name, &best, &least);
         consider(option_table[i].name, name, &best, &least);
     }

@@ -263,8 +263,8 @@ hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status)
         code = count_ranks(hosts, wanted, status);
     if (code)
         return code;
-    free(hosts->slots);
-    hosts->slots = calloc((size_t)hosts->size, sizeof *hosts->slots);
+    if (!hosts->slots)
+        hosts->slots = calloc((size_t)hosts->size, sizeof *hosts->slots);
     int *with = calloc((size_t)hosts->size, sizeof *with); /* hosts that have a rank of this local rank */
     if (!hosts->slots || !with) {
         free(with);

@@ -33,7 +33,7 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
 void hosts_free(struct hosts *hosts);
 
 /* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order; without
- * any host all are on this one. May be called again after hosts_merge. */
+ * any host all are on this one. May be called again after hosts_merge; the table then stays where it is. */
 hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status);
 
 /* Two names turn out to mean one host: the later entry ends, and its slots add to those of the earlier one.

@@ -14,9 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ID_DIGITS     32
-#define SECRET_DIGITS 64
-
 void job_say(struct job *job, const char *format, ...)
 {
     char line[2200] = "horovodrun: ";
@@ -46,27 +43,30 @@ static bool same_file(int a, int b)
            one.st_ino == other.st_ino;
 }
 
-static void prepare_rank(struct job *job, int index)
+static void prepare_rank(struct job *job, struct rank *rank, const struct slot *slot)
 {
-    struct rank *rank = &job->ranks[index];
     rank->job = job;
-    rank->slot = &job->hosts->slots[index];
-    rank->rank = index;
+    rank->slot = slot;
+    rank->rank = slot->rank;
     rank->gone = true; /* until it is started */
-    rank->out = (struct output){.sink = job->out, .rank = index, .stream = "stdout", .file = -1};
-    rank->err = (struct output){.sink = job->err, .rank = index, .stream = "stderr", .file = -1};
+    rank->out = (struct output){.sink = job->out, .rank = slot->rank, .stream = "stdout", .file = -1};
+    rank->err = (struct output){.sink = job->err, .rank = slot->rank, .stream = "stderr", .file = -1};
     rank->out.timestamp = rank->err.timestamp = job->options->timestamp;
 }
 
-static hvd_code job_prepare(struct job *job, hvd_status *status)
+hvd_code job_add_ranks(struct job *job, const struct slot *slots, int count, hvd_status *status)
 {
-    hvd_code code = crypto_random_hex(job->id, ID_DIGITS, status);
-    if (!code)
-        code = crypto_random_hex(job->secret, SECRET_DIGITS, status);
-    if (!code)
-        code = hvd_rendezvous_start("127.0.0.1", job->secret, &job->rendezvous, status);
-    if (code)
-        return code;
+    job->ranks = calloc((size_t)count, sizeof *job->ranks);
+    if (!job->ranks)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d ranks", count);
+    job->count = count;
+    for (int i = 0; i < count; i++)
+        prepare_rank(job, &job->ranks[i], &slots[i]);
+    return HVD_OK;
+}
+
+hvd_code job_open(struct job *job, hvd_status *status)
+{
     /* They come back as errors of the write. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -74,14 +74,18 @@ static hvd_code job_prepare(struct job *job, hvd_status *status)
     sink_open(&job->sinks[1], &job->loop, STDERR_FILENO);
     job->out = &job->sinks[0];
     job->err = same_file(STDOUT_FILENO, STDERR_FILENO) ? job->out : &job->sinks[1];
-    job->ranks = calloc((size_t)job->size, sizeof *job->ranks);
-    if (!job->ranks)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d ranks", job->size);
-    for (int i = 0; i < job->size; i++)
-        prepare_rank(job, i);
     uv_timer_init(&job->loop, &job->clock);
     job->clock.data = job;
     return stop_watch_signals(job, status);
+}
+
+hvd_code job_serve(struct job *job, const char *address, hvd_status *status)
+{
+    hvd_code code = hvd_rendezvous_start(address, job->secret, &job->rendezvous, status);
+    if (!code)
+        snprintf(job->rendezvous_address, sizeof job->rendezvous_address,
+                 strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, hvd_rendezvous_port(job->rendezvous));
+    return code;
 }
 
 /* What a failure means: the first one ends the job. It is the cause; later ones follow from it, or from our
@@ -97,35 +101,70 @@ static void take_failure(struct rank *rank)
     stop_all(job, STEP_OWN);
 }
 
-static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal)
+void job_rank_ended(struct rank *rank, int exit_code, int signal)
 {
-    struct rank *rank = process->data;
     rank->running = false;
     rank->ended = clock_now();
     rank->signal = signal;
-    rank->exit_code = signal ? 128 + signal : (int)exit_code;
+    rank->exit_code = exit_code;
     report_rank_end(rank);
     stop_rest(rank);
-    if (rank->exit_code)
+    if (exit_code)
         take_failure(rank);
 }
 
-static void start_ranks(struct job *job)
+void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text)
 {
+    struct job *job = rank->job;
+    rank->gone = true;
+    job_say(job, "%s", text);
+    /* 126 or 127 where the command is at fault, as in a shell. */
+    job_decide(job, exit_code ? exit_code : 1);
+    output_close(&rank->out);
+    output_close(&rank->err);
+    stop_all(job, STEP_TERM);
+}
+
+static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal)
+{
+    job_rank_ended(process->data, signal ? 128 + signal : (int)exit_code, signal);
+}
+
+static hvd_code start_ranks(struct job *job, hvd_status *status)
+{
+    hvd_code code = job_serve(job, "127.0.0.1", status);
+    if (code)
+        return code;
     report_job(job);
-    for (int i = 0; i < job->size; i++) {
-        hvd_status status;
+    for (int i = 0; i < job->count; i++) {
+        hvd_status problem;
         struct rank *rank = &job->ranks[i];
-        if (rank_start(rank, on_exit_of_rank, &status) == HVD_OK)
+        if (rank_start(rank, on_exit_of_rank, &problem) == HVD_OK)
             continue;
-        job_say(job, "%s", status.text);
-        /* 126 or 127 where the command is at fault, as in a shell. */
-        job_decide(job, rank->exit_code ? rank->exit_code : 1);
-        output_close(&rank->out);
-        output_close(&rank->err);
-        stop_all(job, STEP_TERM);
-        return;
+        job_rank_failed_to_start(rank, rank->exit_code, problem.text);
+        break;
     }
+    return HVD_OK;
+}
+
+/* Whether this process starts the ranks itself. */
+static bool is_local(const struct job *job)
+{
+    return job->hosts->count == 1 && job->hosts->list[0].local && !job->options->host_setup;
+}
+
+static hvd_code job_start(struct job *job, hvd_status *status)
+{
+    hvd_code code = crypto_random_hex(job->id, JOB_ID_DIGITS, status);
+    if (!code)
+        code = crypto_random_hex(job->secret, JOB_SECRET_DIGITS, status);
+    if (!code)
+        code = job_open(job, status);
+    if (!code)
+        code = job_add_ranks(job, job->hosts->slots, job->size, status);
+    if (!code)
+        code = is_local(job) ? start_ranks(job, status) : remotes_start(job, status);
+    return code;
 }
 
 /* A closed or full stdout ends the job: what it prints is lost, and `| head -1` wants no more. */
@@ -154,15 +193,17 @@ static void job_loop(struct job *job)
     while (!stop_finished(job)) {
         uv_run(&job->loop, UV_RUN_ONCE);
         stop_reap(job);
+        if (job->remotes)
+            remotes_turn(job);
         check_sink(job, job->out);
         check_sink(job, job->err);
-        for (int i = 0; i < job->size; i++) {
+        for (int i = 0; i < job->count; i++) {
             check_output(job, &job->ranks[i].out);
             check_output(job, &job->ranks[i].err);
         }
     }
     /* Their last output, perhaps without a line's end, before the report that quotes it. */
-    for (int i = 0; i < job->size && !job->abandoned; i++) {
+    for (int i = 0; i < job->count && !job->abandoned; i++) {
         output_close(&job->ranks[i].out);
         output_close(&job->ranks[i].err);
     }
@@ -178,13 +219,14 @@ static void close_handle(uv_handle_t *handle, void *argument)
         uv_close(handle, NULL);
 }
 
-static void job_free(struct job *job)
+void job_close(struct job *job)
 {
+    guard_kill_descendants();
     /* Handles are memory of the job: the loop has to let go of all of them first. */
     uv_walk(&job->loop, close_handle, NULL);
     uv_run(&job->loop, UV_RUN_DEFAULT);
     uv_loop_close(&job->loop);
-    for (int i = 0; job->ranks && i < job->size; i++) {
+    for (int i = 0; job->ranks && i < job->count; i++) {
         output_free(&job->ranks[i].out);
         output_free(&job->ranks[i].err);
     }
@@ -194,7 +236,7 @@ static void job_free(struct job *job)
     hvd_rendezvous_stop(job->rendezvous);
 }
 
-int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
+int job_run(const struct options *options, const struct settings *settings, struct hosts *hosts,
             struct guard *guard)
 {
     struct job job = {.options = options,
@@ -202,20 +244,20 @@ int job_run(const struct options *options, const struct settings *settings, cons
                       .hosts = hosts,
                       .size = hosts->size,
                       .guard = guard,
+                      .input = STDIN_FILENO,
                       .failed = -1};
     hvd_status status;
     if (uv_loop_init(&job.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
         return 1;
     }
-    if (job_prepare(&job, &status) == HVD_OK) {
-        start_ranks(&job);
+    if (job_start(&job, &status) == HVD_OK) {
         job_loop(&job);
     } else {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
-    guard_kill_descendants();
-    job_free(&job);
+    job_close(&job);
+    remotes_free(&job);
     return job.exit_code;
 }

@@ -1,4 +1,8 @@
-/* job.h - the running job: its ranks and what they share. One thread, the loop's. */
+/* job.h - the running job: its ranks and what they share. One thread, the loop's.
+ *
+ * Ranks are children of this process, or, on several hosts, of agents: one process per host that starts them,
+ * passes on what they print, and signals them (agent.c, --agent). The launcher decides (remote.c). An agent
+ * has a struct job of its own, with the ranks of its host. */
 #ifndef HVD_LAUNCH_JOB_H
 #define HVD_LAUNCH_JOB_H
 
@@ -7,7 +11,12 @@
 #include "options.h"
 #include "output.h"
 
+#define JOB_ID_DIGITS     32
+#define JOB_SECRET_DIGITS 64
+#define JOB_ADDRESS_LIMIT 300
+
 struct job;
+struct remotes;
 
 /* How far the end of a rank has got. */
 enum rank_step {
@@ -21,8 +30,9 @@ struct rank {
     struct job *job;
     const struct slot *slot;
     int rank;
+    bool remote; /* started by an agent */
     uv_process_t process;
-    int pid;      /* also of its process group; 0: not started */
+    int pid;      /* also of its process group, on its host; 0: not started */
     bool running; /* the process itself */
     bool gone;    /* its whole process group, too; pid must not be used any more */
     enum rank_step step;
@@ -36,11 +46,15 @@ struct rank {
 struct job {
     const struct options *options;
     const struct settings *settings;
-    const struct hosts *hosts;
+    struct hosts *hosts;
     int size;
+    int count; /* of ranks; in an agent those of its host */
     struct rank *ranks;
-    char id[33], secret[65];
+    char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     hvd_rendezvous *rendezvous;
+    char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port */
+    int input;                                  /* stdin of rank 0 */
+    struct remotes *remotes;                    /* NULL: all ranks are children of this process */
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a rank has a deadline */
@@ -57,8 +71,22 @@ struct job {
 };
 
 /* Runs the job to its end; returns horovodrun's exit code. */
-int job_run(const struct options *options, const struct settings *settings, const struct hosts *hosts,
+int job_run(const struct options *options, const struct settings *settings, struct hosts *hosts,
             struct guard *guard);
+
+/* What launcher and agent have in common; job->loop is there. */
+hvd_code job_open(struct job *job, hvd_status *status);
+hvd_code job_add_ranks(struct job *job, const struct slot *slots, int count, hvd_status *status);
+void job_close(struct job *job); /* kills what is left */
+
+/* Listens at a numeric address, and fills rendezvous_address. */
+hvd_code job_serve(struct job *job, const char *address, hvd_status *status);
+
+/* The rank's process has ended. */
+void job_rank_ended(struct rank *rank, int exit_code, int signal);
+
+/* The rank could not be started: ends the job. exit_code: a shell's (126, 127), or 0. */
+void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text);
 
 /* The host that the rank runs on. */
 static inline const struct host *rank_host(const struct rank *rank)
@@ -72,7 +100,37 @@ void job_decide(struct job *job, int exit_code);
 /* One line of the launcher's own on its stderr. */
 void job_say(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- agent.c, remote.c: ranks on other hosts ------------------------------------------------------------
+ */
+
+/* `shell`: the process that ran --host-setup and then horovodrun. Returns the exit code. */
+int agent_run(struct guard *guard, pid_t shell);
+
+/* Calls all hosts at once; ranks start when all have answered. */
+hvd_code remotes_start(struct job *job, hvd_status *status);
+/* After each turn of the loop. */
+void remotes_turn(struct job *job);
+void remotes_close(struct job *job);         /* ends all agents, by the end of their stdin */
+void remotes_free(struct job *job);          /* after the loop has closed its handles */
+bool remotes_pending(const struct job *job); /* ranks are still to be started */
+bool remotes_connected(const struct job *job);
+bool remotes_own(const struct job *job, pid_t pid); /* whether it is a child that calls a host */
+void remote_signal(const struct rank *rank, int signal);
+
+/* The words of the command that starts the agent of a host; free them and the list. NULL: out of memory. */
+char **ssh_words(const struct job *job, const struct host *host);
+/* Why that command has ended without an agent, by its exit code and what it wrote to stderr, and what to do.
+ */
+void ssh_explain(const struct host *host, int exit_code, char *errors, char *text, size_t capacity);
+
 /* ---- spawn.c ------------------------------------------------------------------------------------------- */
+
+/* Whether the variable `entry` ("NAME=value") is one of a host, its user or session, not of the job. */
+bool environment_is_of_a_host(const char *entry);
+
+/* For --output-filename: makes FOLDER/rank.<rank>, with as many digits for every rank, and the two files in
+ * it. */
+hvd_code rank_open_copies(struct rank *rank, hvd_status *status);
 
 /* Starts the process; `ended` is called when it has ended. When the command can't be started, rank->exit_code
  * is a shell's: 127 not found, 126 not startable. */

@@ -36,17 +36,7 @@ static hvd_code take_hosts(const struct options *options, struct hosts *hosts, h
         code = hosts_parse(hosts, options->hosts, status);
     if (options->hostfile)
         code = hosts_read_file(hosts, options->hostfile, status);
-    if (!code)
-        code = hosts_layout(hosts, options->num_proc, status);
-    for (int i = 0; !code && i < hosts->count; i++) {
-        const struct host *host = &hosts->list[i];
-        if (!host->local)
-            code = status_set(status, HVD_UNSUPPORTED,
-                              "'%s' is not this host; remote hosts are not supported in this version, use "
-                              "localhost:%lld",
-                              host->name, (long long)host->slots);
-    }
-    return code;
+    return code ? code : hosts_layout(hosts, options->num_proc, status);
 }
 
 static int usage_error(const hvd_status *status)
@@ -55,7 +45,7 @@ static int usage_error(const hvd_status *status)
     return EXIT_USAGE;
 }
 
-static int run_job(const struct options *options, const struct settings *settings, const struct hosts *hosts,
+static int run_job(const struct options *options, const struct settings *settings, struct hosts *hosts,
                    struct guard *guard)
 {
     hvd_status status;
@@ -89,6 +79,17 @@ static int run_command(struct options *options, struct guard *guard)
     return exit_code;
 }
 
+static int run_agent(struct guard *guard)
+{
+    hvd_status status;
+    pid_t shell = getppid();
+    if (guard_fork(guard, 0, &status)) {
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+        return 1;
+    }
+    return guard->job ? guard_watch(guard) : agent_run(guard, shell);
+}
+
 /* Without this, a pipe of ours could become the closed stdin, stdout or stderr that we were started with. */
 static void open_standard_files(void)
 {
@@ -116,7 +117,7 @@ int main(int argc, char **argv)
     else if (options.check_build)
         check_build_print();
     else
-        exit_code = run_command(&options, &guard);
+        exit_code = options.agent ? run_agent(&guard) : run_command(&options, &guard);
     options_free(&options);
     return exit_code;
 }

@@ -16,13 +16,25 @@ const struct option option_table[] = {
     {GROUP_RANKS, "np", "num-proc", "N", OPTION_COUNT, FIELD(num_proc),
      "Number of ranks; may be left out when the hosts say it"},
     {GROUP_RANKS, "H", "hosts", "HOST:SLOTS", OPTION_TEXT, FIELD(hosts),
-     "Hosts and how many ranks each may take, e.g. localhost:4. This version runs ranks on this host only"},
+     "Hosts and how many ranks each may take, e.g. localhost:4 or a:2,me@b:4,[fd00::7]:2; they are filled in "
+     "this "
+     "order"},
     {GROUP_RANKS, "", "hostfile", "FILE", OPTION_TEXT, FIELD(hostfile),
-     "The same from a file with one 'host slots=N' per line"},
+     "The same from a file with one 'host slots=N [max_slots=N] [port=N]' or 'host:N' per line"},
     {GROUP_RANKS, "", "config-file", "FILE", OPTION_TEXT, FIELD(config),
      "Settings in YAML; the command line wins over it"},
     {GROUP_RANKS, "", "end-with-parent", "PID", OPTION_COUNT, FIELD(parent),
      "End the job when the process PID, which started horovodrun, has ended, however it did"},
+    {GROUP_HOSTS, "p", "ssh-port", "PORT", OPTION_PORT, FIELD(ssh_port),
+     "Port of ssh, where the host file gives a host none of its own"},
+    {GROUP_HOSTS, "i", "ssh-identity-file", "FILE", OPTION_TEXT, FIELD(identity), "Private key for ssh"},
+    {GROUP_HOSTS, "", "rsh-agent", "PROGRAM", OPTION_TEXT, FIELD(rsh_agent),
+     "What takes the place of ssh, with its arguments; it is called as PROGRAM HOST COMMAND "
+     "[OMPI_MCA_plm_rsh_agent]"},
+    {GROUP_HOSTS, "", "host-setup", "COMMANDS", OPTION_TEXT, FIELD(host_setup),
+     "For bash on each host, before anything else there, e.g. '. env/bin/activate'; what it sets takes "
+     "precedence over the environment of horovodrun"},
+    {GROUP_COUNT, "", "agent", "", OPTION_SWITCH, FIELD(agent), ""},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
      "Also keep what the ranks print, in FOLDER/rank.<rank>/stdout and stderr"},
     {GROUP_OUTPUT, "prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),
@@ -99,11 +111,12 @@ static hvd_code give_option(struct options *options, const struct option *option
         return *value ? HVD_OK : status_set(status, HVD_INVALID_ARGUMENT, "%s: the value is empty", source);
     }
     char *end;
+    double maximum = option->kind == OPTION_PORT ? 65535 : setting_by_key("size")->maximum;
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (errno || end == value || *end || number < 1 || number > setting_by_key("size")->maximum)
+    if (errno || end == value || *end || number < 1 || number > maximum)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number from 1 to %.0f", source,
-                          value, setting_by_key("size")->maximum);
+                          value, maximum);
     *(int64_t *)field = number;
     return HVD_OK;
 }

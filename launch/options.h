@@ -47,21 +47,26 @@ void foreign_report(const struct options *options);
 /* ---- options ------------------------------------------------------------------------------------------- */
 
 struct options {
-    int64_t num_proc;     /* 0: not given */
-    const char *hosts;    /* "localhost:4", or NULL */
-    const char *hostfile; /* path, or NULL */
-    const char *config;   /* path, or NULL */
-    const char *output;   /* folder for the ranks' output, or NULL */
-    bool timestamp;       /* in front of every line of output */
-    int64_t parent;       /* ends when this process, which started it, has ended; 0: not given */
-    bool verbose, help, version, check_build;
+    int64_t num_proc;       /* 0: not given */
+    const char *hosts;      /* "localhost:4", or NULL */
+    const char *hostfile;   /* path, or NULL */
+    const char *config;     /* path, or NULL */
+    const char *output;     /* folder for the ranks' output, or NULL */
+    bool timestamp;         /* in front of every line of output */
+    int64_t ssh_port;       /* 0: ssh's own choice */
+    const char *identity;   /* file for ssh -i, or NULL */
+    const char *rsh_agent;  /* what takes ssh's place, with its arguments, or NULL */
+    const char *host_setup; /* for the shell of each host, before anything else there; or NULL */
+    int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */
+    bool verbose, help, version, check_build, agent;
     char **values; /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */
     char **command;               /* ends with NULL; empty when there is none */
 };
 
-enum option_kind { OPTION_COUNT, OPTION_TEXT, OPTION_SWITCH };
-enum option_group { GROUP_RANKS, GROUP_OUTPUT, GROUP_INFORMATION, GROUP_COUNT };
+enum option_kind { OPTION_COUNT, OPTION_PORT, OPTION_TEXT, OPTION_SWITCH };
+/* What is in no group is not in --help either. */
+enum option_group { GROUP_RANKS, GROUP_HOSTS, GROUP_OUTPUT, GROUP_INFORMATION, GROUP_COUNT };
 
 struct option {
     enum option_group group; /* the heading of --help that it stands under */

@@ -43,6 +43,26 @@ void sink_open(struct sink *sink, uv_loop_t *loop, int file)
         fcntl(file, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
+void sink_take(struct sink *sink, uv_loop_t *loop, int file)
+{
+    sink_open(sink, loop, file);
+    if (sink->owned)
+        close(file);
+    sink->owned = true;
+}
+
+void sink_close(struct sink *sink)
+{
+    if (!sink->owned)
+        return;
+    if (sink->polled)
+        uv_close((uv_handle_t *)&sink->room, NULL);
+    close(sink->file);
+    sink->owned = sink->polled = false;
+    sink->waiting.length = 0;
+    sink->error = EPIPE;
+}
+
 void sink_free(struct sink *sink)
 {
     if (sink->owned)
@@ -209,25 +229,68 @@ static void on_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
     (void)suggested;
     struct output *output = handle->data;
     /* Never empty: pass_lines leaves no full buffer behind. */
-    *buffer = uv_buf_init(output->line + output->used, (unsigned)(OUTPUT_LINE_BYTES - output->used));
+    size_t room = OUTPUT_LINE_BYTES - output->used;
+    if (output->forward && output->credit < room)
+        room = output->credit;
+    *buffer = uv_buf_init(output->line + output->used, (unsigned)room);
+}
+
+static bool must_pause(const struct output *output)
+{
+    return output->forward ? output->credit == 0 : sink_full(output->sink);
+}
+
+/* Takes the bytes behind the used part of the line buffer. */
+static void take_bytes(struct output *output, size_t length)
+{
+    const char *bytes = output->line + output->used;
+    if (output->forward) {
+        output->credit -= length;
+        output->forward(output, bytes, length);
+        return;
+    }
+    copy_to_file(output, bytes, length);
+    output->used += length;
+    pass_lines(output);
+    sink_flush(output->sink);
+}
+
+void output_feed(struct output *output, const void *bytes, size_t length)
+{
+    for (size_t piece; output->open && length > 0; length -= piece) {
+        piece = OUTPUT_LINE_BYTES - output->used;
+        piece = length < piece ? length : piece;
+        memcpy(output->line + output->used, bytes, piece);
+        take_bytes(output, piece);
+        bytes = (const char *)bytes + piece;
+        output->owed += piece;
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
+    (void)buffer;
     struct output *output = stream->data;
     if (count < 0) {
         output_close(output);
         return;
     }
-    copy_to_file(output, buffer->base, (size_t)count);
-    output->used += (size_t)count;
-    pass_lines(output);
-    sink_flush(output->sink);
-    if (sink_full(output->sink)) {
+    take_bytes(output, (size_t)count);
+    if (must_pause(output)) {
         /* The pipe fills up then, and the rank has to wait: nothing is lost, and memory stays bounded. */
         uv_read_stop(stream);
         output->paused = true;
     }
+}
+
+hvd_code output_open_fed(struct output *output, hvd_status *status)
+{
+    output->line = malloc(OUTPUT_LINE_BYTES);
+    if (!output->line)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for rank %d's %s", output->rank,
+                          output->stream);
+    output->open = output->fed = true;
+    return HVD_OK;
 }
 
 hvd_code output_open(struct output *output, uv_loop_t *loop, int *child, hvd_status *status)
@@ -263,7 +326,7 @@ hvd_code output_copy_to(struct output *output, const char *folder, hvd_status *s
 
 void output_resume(struct output *output)
 {
-    if (!output->open || !output->paused || sink_full(output->sink))
+    if (!output->open || !output->paused || must_pause(output))
         return;
     output->paused = false;
     uv_read_start((uv_stream_t *)&output->pipe, on_buffer, on_read);
@@ -277,8 +340,12 @@ void output_close(struct output *output)
         pass_line(output, output->line, output->used);
     output->used = 0;
     output->open = false;
-    sink_flush(output->sink);
-    uv_close((uv_handle_t *)&output->pipe, NULL);
+    if (output->forward)
+        output->forward(output, NULL, 0);
+    else
+        sink_flush(output->sink);
+    if (!output->fed)
+        uv_close((uv_handle_t *)&output->pipe, NULL);
 }
 
 void output_free(struct output *output)

@@ -1,5 +1,6 @@
-/* output.h - the output of ranks: read from their pipes, passed on as whole lines behind the rank's prefix to
- * a sink, which is the launcher's own stdout or stderr, and copied to files. One thread, the loop's. */
+/* output.h - the output of ranks: read from their pipes, or as their host's agent sends it, passed on as
+ * whole lines behind the rank's prefix to a sink, which is the launcher's own stdout or stderr, and copied to
+ * files. One thread, the loop's. */
 #ifndef HVD_LAUNCH_OUTPUT_H
 #define HVD_LAUNCH_OUTPUT_H
 
@@ -21,7 +22,9 @@ struct sink {
 };
 
 void sink_open(struct sink *sink, uv_loop_t *loop, int file);
-void sink_free(struct sink *sink); /* after the loop has closed its handles */
+void sink_take(struct sink *sink, uv_loop_t *loop, int file); /* and the file with it */
+void sink_close(struct sink *sink); /* drops what waits; of sink_take's only, which may be zeroed memory */
+void sink_free(struct sink *sink);  /* after the loop has closed its handles */
 void sink_put(struct sink *sink, const void *bytes, size_t length);
 void sink_flush(struct sink *sink);      /* starts to write what was put; call it after the last put */
 bool sink_full(const struct sink *sink); /* then put no more than a line */
@@ -38,11 +41,15 @@ struct output {
     const char *stream; /* "stdout", "stderr" */
     bool timestamp;     /* in front of the prefix */
     bool open;          /* the rank, or a child of it, may still print */
-    bool paused;        /* because the sink is full */
-    bool after_return;  /* the last line ended in '\r': a '\n' that follows belongs to it */
-    int file;           /* the copy, or -1 */
-    int file_error;     /* errno of the write that ended the copy, or 0 */
-    char *line;         /* [OUTPUT_LINE_BYTES], not yet passed on */
+    bool paused;        /* because the sink is full, or the credit used up */
+    bool fed;           /* by output_feed: there is no pipe */
+    size_t owed;        /* bytes that were fed, for which no credit was given yet */
+    void (*forward)(struct output *output, const void *bytes, size_t length); /* takes over; 0: the end */
+    size_t credit;     /* bytes that may be forwarded */
+    bool after_return; /* the last line ended in '\r': a '\n' that follows belongs to it */
+    int file;          /* the copy, or -1 */
+    int file_error;    /* errno of the write that ended the copy, or 0 */
+    char *line;        /* [OUTPUT_LINE_BYTES], not yet passed on */
     size_t used;
     char *last[OUTPUT_LAST_LINES]; /* a ring */
     unsigned lines;
@@ -50,9 +57,12 @@ struct output {
 
 /* `child` gets the end that the rank writes to; close it once the rank has it. */
 hvd_code output_open(struct output *output, uv_loop_t *loop, int *child, hvd_status *status);
+/* For what comes by output_feed instead of a pipe. */
+hvd_code output_open_fed(struct output *output, hvd_status *status);
+void output_feed(struct output *output, const void *bytes, size_t length);
 /* Copies to `folder`/`stream`; the folder must exist. */
 hvd_code output_copy_to(struct output *output, const char *folder, hvd_status *status);
-void output_resume(struct output *output); /* reads on if it was paused and the sink has room */
+void output_resume(struct output *output); /* reads on if it was paused and need not be any more */
 void output_close(struct output *output);  /* passes on an unfinished line and reads no more */
 void output_free(struct output *output);   /* after the loop has closed the pipe */
 

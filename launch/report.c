@@ -40,8 +40,12 @@ void report_job(struct job *job)
 {
     if (!job->options->verbose)
         return;
-    job_say(job, "job %s: %d ranks on %s, rendezvous at 127.0.0.1:%d", job->id, job->size,
-            job->hosts->list[0].name, hvd_rendezvous_port(job->rendezvous));
+    char hosts[1024] = "";
+    for (int i = 0; i < job->hosts->count; i++)
+        append_text(hosts, sizeof hosts, i ? ", %s:%d" : "%s:%d", job->hosts->list[i].name,
+                    job->hosts->list[i].ranks);
+    job_say(job, "job %s: %d ranks on %s, rendezvous at %s", job->id, job->size, hosts,
+            job->rendezvous_address);
 }
 
 void report_rank_start(struct rank *rank, char *const *environment)

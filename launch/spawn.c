@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static bool put_place(struct environment *environment, const struct rank *rank)
            put(environment, "HOROVOD_CROSS_RANK=%d", slot->cross_rank) &&
            put(environment, "HOROVOD_CROSS_SIZE=%d", slot->cross_size) &&
            put(environment, "HOROVOD_HOSTNAME=%s", rank_host(rank)->name) &&
-           put(environment, "HOROVOD_RENDEZVOUS=127.0.0.1:%d", hvd_rendezvous_port(job->rendezvous)) &&
+           put(environment, "HOROVOD_RENDEZVOUS=%s", job->rendezvous_address) &&
            put(environment, "HOROVOD_JOB=%s", job->id) && put(environment, "HOROVOD_SECRET=%s", job->secret);
 }
 
@@ -75,6 +76,37 @@ static bool put_own(struct environment *environment, const struct rank *rank)
     }
     /* Its stdout is a pipe, but lines shall come when they are printed. */
     return done && (getenv("PYTHONUNBUFFERED") || put(environment, "PYTHONUNBUFFERED=1"));
+}
+
+bool environment_is_of_a_host(const char *entry)
+{
+    /* Of the user and the session there, and of what the host has. */
+    static const char *const patterns[] = {"HOME=*",
+                                           "USER=*",
+                                           "LOGNAME=*",
+                                           "SHELL=*",
+                                           "PWD=*",
+                                           "OLDPWD=*",
+                                           "HOSTNAME=*",
+                                           "HOST=*",
+                                           "MAIL=*",
+                                           "SHLVL=*",
+                                           "_=*",
+                                           "TMPDIR=*",
+                                           "DISPLAY=*",
+                                           "XAUTHORITY=*",
+                                           "XDG_*",
+                                           "DBUS_*",
+                                           "SSH_*",
+                                           "BASH_FUNC_*",
+                                           "*CUDA_VISIBLE_DEVICES=*",
+                                           "HOROVOD_SECRET*",
+                                           "HOROVOD_HOSTNAME=*"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        if (fnmatch(patterns[i], entry, 0) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* The launcher's environment, the settings that were given, and the rank's place in the job. Free it also
@@ -106,8 +138,7 @@ static void environment_free(struct environment *environment)
 
 /* ---- the process --------------------------------------------------------------------------------------- */
 
-/* Makes FOLDER/rank.<rank>, with as many digits for every rank, and the two files in it. */
-static hvd_code open_copies(struct rank *rank, hvd_status *status)
+hvd_code rank_open_copies(struct rank *rank, hvd_status *status)
 {
     const char *folder = rank->job->options->output;
     if (!folder)
@@ -126,7 +157,7 @@ static hvd_code open_copies(struct rank *rank, hvd_status *status)
 static hvd_code open_outputs(struct rank *rank, int ends[2], hvd_status *status)
 {
     struct job *job = rank->job;
-    hvd_code code = open_copies(rank, status);
+    hvd_code code = rank_open_copies(rank, status);
     if (!code)
         code = output_open(&rank->out, &job->loop, &ends[0], status);
     if (!code)
@@ -158,7 +189,7 @@ static int spawn(struct rank *rank, char **environment, const int ends[2], uv_ex
         {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD}, {.flags = UV_INHERIT_FD}};
     /* One reader of stdin at most; the others read an empty one. */
     if (rank->rank == 0)
-        files[0] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = STDIN_FILENO};
+        files[0] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = rank->job->input};
     files[1].data.fd = ends[0];
     files[2].data.fd = ends[1];
     uv_process_options_t options = {

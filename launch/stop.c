@@ -23,7 +23,11 @@ static void watch(struct job *job)
 
 static void rank_signal(struct rank *rank, int signal)
 {
-    if (!rank->gone)
+    if (rank->gone)
+        return;
+    if (rank->remote)
+        remote_signal(rank, signal);
+    else
         kill(-rank->pid, signal);
 }
 
@@ -38,45 +42,47 @@ static void rank_step_to(struct rank *rank, enum rank_step step, double seconds)
 
 void stop_all(struct job *job, enum rank_step step)
 {
-    for (int i = 0; i < job->size; i++) {
+    for (int i = 0; i < job->count; i++) {
         struct rank *rank = &job->ranks[i];
         if (!rank->gone && rank->step < step)
             rank_step_to(rank, step, step == STEP_KILL ? KILL_SECONDS : job->settings->grace_seconds);
     }
 }
 
-static bool is_running_rank(const struct job *job, pid_t pid)
+/* Whether libuv waits for it. */
+static bool is_waited_for(const struct job *job, pid_t pid)
 {
-    for (int i = 0; i < job->size; i++) {
+    for (int i = 0; !job->remotes && i < job->count; i++) {
         if (job->ranks[i].running && job->ranks[i].pid == pid)
             return true;
     }
-    return false;
+    return job->remotes && remotes_own(job, pid);
 }
 
 void stop_reap(struct job *job)
 {
     for (;;) {
         siginfo_t ended = {0};
-        /* Ranks are libuv's to wait for: with one in front this stops, to go on once libuv has seen it. */
+        /* With one of libuv's in front this stops, to go on once libuv has seen it. */
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) || !ended.si_pid ||
-            is_running_rank(job, ended.si_pid))
+            is_waited_for(job, ended.si_pid))
             return;
         waitpid(ended.si_pid, NULL, WNOHANG);
     }
 }
 
+/* Of a remote rank only the agent can know, which sends FRAME_GONE. */
 static bool group_is_empty(const struct rank *rank)
 {
-    return kill(-rank->pid, 0) != 0 && errno == ESRCH;
+    return !rank->remote && kill(-rank->pid, 0) != 0 && errno == ESRCH;
 }
 
 void stop_rest(struct rank *rank)
 {
     stop_reap(rank->job);
     rank->gone = group_is_empty(rank);
-    /* A step that is further on keeps its own deadline. */
-    if (!rank->gone && rank->step <= STEP_OWN)
+    /* A step that is further on keeps its own deadline; agents see to what is left on their hosts. */
+    if (!rank->gone && !rank->remote && rank->step <= STEP_OWN)
         rank_step_to(rank, STEP_OWN, REST_SECONDS);
     watch(rank->job);
 }
@@ -104,7 +110,7 @@ static void rank_tick(struct rank *rank)
 
 static bool all_gone(const struct job *job)
 {
-    for (int i = 0; i < job->size; i++) {
+    for (int i = 0; i < job->count; i++) {
         if (!job->ranks[i].gone)
             return false;
     }
@@ -113,18 +119,27 @@ static bool all_gone(const struct job *job)
 
 static bool output_open_somewhere(const struct job *job)
 {
-    for (int i = 0; i < job->size; i++) {
+    for (int i = 0; i < job->count; i++) {
         if (job->ranks[i].out.open || job->ranks[i].err.open)
             return true;
     }
-    return false;
+    return job->remotes && remotes_connected(job);
+}
+
+/* There is more, and a slow reader. */
+static bool output_waits(const struct job *job)
+{
+    bool waits = sink_full(job->out) || sink_full(job->err);
+    for (int i = 0; !waits && i < job->count; i++)
+        waits = job->ranks[i].out.paused || job->ranks[i].err.paused;
+    return waits;
 }
 
 void stop_tick(uv_timer_t *clock)
 {
     struct job *job = clock->data;
     bool waiting = false;
-    for (int i = 0; i < job->size; i++) {
+    for (int i = 0; i < job->count; i++) {
         rank_tick(&job->ranks[i]);
         waiting = waiting || (!job->ranks[i].gone && job->ranks[i].step != STEP_NONE);
     }
@@ -138,14 +153,12 @@ bool stop_finished(struct job *job)
 {
     if (job->abandoned)
         return true;
-    if (!all_gone(job))
+    if (!all_gone(job) || (job->remotes && remotes_pending(job)))
         return false;
     if (!output_open_somewhere(job))
         return true;
-    if (!job->drained)
+    if (!job->drained || output_waits(job))
         job->drained = clock_after(REST_SECONDS);
-    if (sink_full(job->out) || sink_full(job->err))
-        job->drained = clock_after(REST_SECONDS); /* there is more, and a slow reader */
     watch(job);
     return clock_now() >= job->drained;
 }
@@ -168,7 +181,7 @@ static void on_signal(uv_signal_t *handle, int signal)
     if (first) {
         job_say(job, "got %s; ending the job", report_signal_name(signal));
         /* As the terminal would have done, were the ranks in its session. SIGTERM they get by their step. */
-        for (int i = 0; i < job->size && signal != SIGTERM; i++)
+        for (int i = 0; i < job->count && signal != SIGTERM; i++)
             rank_signal(&job->ranks[i], signal);
         job_decide(job, 128 + signal);
         stop_all(job, signal == SIGTERM ? STEP_TERM : STEP_OWN);

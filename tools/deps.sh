@@ -4,7 +4,8 @@
 # else needs.
 set -eu
 packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
-          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format clang-tidy spin"
+          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format clang-tidy spin
+          openssh-server openssh-client iproute2"
 test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 
 if ! command -v dpkg-query >/dev/null; then

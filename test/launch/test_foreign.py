@@ -8,10 +8,6 @@ from conftest import Launcher
 NEEDLESS = [
     ["--gloo"],
     ["--mpi"],
-    ["-p", "22"],
-    ["--ssh-port", "22"],
-    ["-i", "key"],
-    ["--ssh-identity-file=key"],
     ["--disable-cache"],
     ["--tcp"],
     ["--mpi-threads-disable"],
@@ -74,7 +70,6 @@ def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
         ),
         (["--num-nccl-streams", "many"], "--num-nccl-streams=many is not a number"),
         (["--num-nccl-streams", "4x"], "--num-nccl-streams=4x is not a number"),
-        (["--ssh-port", "70000"], "--ssh-port=70000 must be <= 65535"),
         (["--reset-limit", "1 2"], "--reset-limit=1 2: there is more than one value"),
         (["--blacklist-cooldown-range", "10", "x"], "=10 x is not two numbers"),
         (["--gloo=yes"], "--gloo takes no value"),

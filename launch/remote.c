@@ -1,0 +1,420 @@
+/* remote.c - the launcher's side of agents: one command (ssh) per host, all at once. Each host ends up
+ * prepared or with a fault (prepare.c); from the start on the frames of agents are events of the ranks. */
+#include "remote.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define TICK_MILLISECONDS 500
+#define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
+
+void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
+{
+    va_list arguments;
+    if (*remote->fault)
+        return;
+    va_start(arguments, format);
+    vsnprintf(remote->fault, sizeof remote->fault, format, arguments);
+    va_end(arguments);
+    remote->fault_code = exit_code;
+}
+
+void remote_end(struct remote *remote)
+{
+    remote->state = REMOTE_ENDED;
+    sink_close(&remote->to);
+}
+
+/* ---- the process that calls the host ------------------------------------------------------------------- */
+
+/* Lines of the agent and of ssh are shown as they are; before the agent is there they may explain why not. */
+void remote_pass_on_errors(struct remote *remote)
+{
+    struct wire_writer *said = &remote->said;
+    const uint8_t *last = said->length ? memrchr(said->bytes, '\n', said->length) : NULL;
+    if (remote->state == REMOTE_CALLED || !last)
+        return;
+    size_t length = (size_t)(last - said->bytes) + 1;
+    sink_put(remote->job->err, said->bytes, length);
+    sink_flush(remote->job->err);
+    said->length -= length;
+    memmove(said->bytes, said->bytes + length, said->length);
+}
+
+static void on_errors_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+{
+    (void)suggested;
+    struct remote *remote = handle->data;
+    struct wire_writer *said = &remote->said;
+    if (said->length > ERRORS_LIMIT)
+        said->length = 0;
+    bool room = wire_reserve(said, said->length + 4096);
+    *buffer = uv_buf_init(room ? (char *)said->bytes + said->length : NULL, room ? 4095 : 0);
+}
+
+static void close_errors(struct remote *remote)
+{
+    if (remote->errors_open)
+        uv_close((uv_handle_t *)&remote->errors, NULL);
+    remote->errors_open = false;
+}
+
+static void on_errors(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+    (void)buffer;
+    struct remote *remote = stream->data;
+    if (count < 0) {
+        close_errors(remote);
+        return;
+    }
+    remote->said.length += (size_t)count;
+    remote_pass_on_errors(remote);
+}
+
+static void on_end_of_process(uv_process_t *process, int64_t exit_code, int signal)
+{
+    struct remote *remote = process->data;
+    remote->running = false;
+    remote->exit_code = signal ? 128 + signal : (int)exit_code;
+}
+
+static void on_frame(struct frame_source *source, enum frame_kind kind, struct wire_reader *body);
+static void on_end_of_frames(struct frame_source *source);
+
+static int spawn(struct remote *remote, char **words, const int ends[3])
+{
+    uv_stdio_container_t files[3];
+    for (int i = 0; i < 3; i++)
+        files[i] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = ends[i]};
+    uv_process_options_t options = {
+        .exit_cb = on_end_of_process,
+        .file = words[0],
+        .args = words,
+        .flags = UV_PROCESS_DETACHED, /* guard_kill_descendants spares its own session */
+        .stdio_count = 3,
+        .stdio = files,
+    };
+    remote->process.data = remote;
+    return uv_spawn(&remote->job->loop, &remote->process, &options);
+}
+
+/* Ends of the pipes by the child's descriptors: ends[i][0] is read from. */
+static void call_host(struct remote *remote)
+{
+    uv_loop_t *loop = &remote->job->loop;
+    int ends[3][2], error = 0;
+    char **words = ssh_words(remote->job, remote->host);
+    for (int i = 0; i < 3 && !error; i++)
+        error = uv_pipe(ends[i], i ? UV_NONBLOCK_PIPE : 0, i ? 0 : UV_NONBLOCK_PIPE);
+    if (!words || error) {
+        remote_fail(remote, 1, "can't call it: %s", error ? uv_strerror(error) : "out of memory");
+        remote_end(remote);
+        return;
+    }
+    error = spawn(remote, words, (int[]){ends[0][0], ends[1][1], ends[2][1]});
+    if (error)
+        remote_fail(remote, 1, "can't start '%s' to reach it: %s", words[0], uv_strerror(error));
+    remote->running = !error;
+    for (char **word = words; *word; word++)
+        free(*word);
+    free(words);
+    close(ends[0][0]);
+    close(ends[1][1]);
+    close(ends[2][1]);
+    sink_take(&remote->to, loop, ends[0][1]);
+    remote->from = (struct frame_source){
+        .owner = remote, .take = on_frame, .ended = on_end_of_frames, .awaits_preamble = true};
+    frame_source_open(&remote->from, loop, ends[1][0]);
+    uv_pipe_init(loop, &remote->errors, 0);
+    uv_pipe_open(&remote->errors, ends[2][0]);
+    remote->errors.data = remote;
+    remote->errors_open = true;
+    uv_read_start((uv_stream_t *)&remote->errors, on_errors_buffer, on_errors);
+    if (error)
+        remote_end(remote);
+}
+
+/* ---- while ranks run ----------------------------------------------------------------------------------- */
+
+void remote_signal(const struct rank *rank, int signal)
+{
+    struct sink *to = &remote_of(rank)->to;
+    size_t begin = frame_begin(to, FRAME_SIGNAL);
+    wire_put_u32(&to->waiting, (uint32_t)rank->rank);
+    wire_put_u32(&to->waiting, (uint32_t)signal);
+    frame_end(to, begin);
+}
+
+static void take_started(struct rank *rank, struct wire_reader *body)
+{
+    char text[FAULT_LIMIT];
+    int pid = (int)wire_get_u32(body), exit_code = (int)wire_get_u32(body);
+    if (!wire_get_string(body, text, sizeof text) || *text) {
+        job_rank_failed_to_start(rank, exit_code, text);
+        return;
+    }
+    rank->pid = pid;
+    rank->running = true;
+    rank->started = clock_now();
+}
+
+static void take_output(struct rank *rank, const struct wire_reader *body)
+{
+    struct output *output = body->bytes[4] ? &rank->err : &rank->out;
+    if (body->length == body->position)
+        output_close(output);
+    else
+        output_feed(output, body->bytes + body->position, body->length - body->position);
+}
+
+static void take_event(struct rank *rank, enum frame_kind kind, struct wire_reader *body)
+{
+    int exit_code, signal;
+    switch (kind) {
+    case FRAME_STARTED:
+        take_started(rank, body);
+        break;
+    case FRAME_OUTPUT:
+        wire_get_u8(body);
+        if (!body->failed)
+            take_output(rank, body);
+        break;
+    case FRAME_ENDED:
+        exit_code = (int)wire_get_u32(body);
+        signal = (int)wire_get_u32(body);
+        if (rank->running)
+            job_rank_ended(rank, exit_code, signal);
+        break;
+    default: /* FRAME_GONE */
+        rank->running = false;
+        rank->gone = true;
+    }
+}
+
+static void on_frame(struct frame_source *source, enum frame_kind kind, struct wire_reader *body)
+{
+    struct remote *remote = source->owner;
+    struct job *job = remote->job;
+    uint32_t rank;
+    switch (kind) {
+    case FRAME_READY:
+        prepare_take_ready(remote, body);
+        break;
+    case FRAME_PREPARED:
+        prepare_take_prepared(remote, body);
+        break;
+    case FRAME_SERVING:
+        prepare_take_serving(remote, body);
+        break;
+    case FRAME_STARTED:
+    case FRAME_OUTPUT:
+    case FRAME_ENDED:
+    case FRAME_GONE:
+        rank = wire_get_u32(body);
+        if (!body->failed && rank < (uint32_t)job->count && remote_of(&job->ranks[rank]) == remote)
+            take_event(&job->ranks[rank], kind, body);
+        break;
+    case FRAME_TAKEN:
+        job->remotes->input_credit += wire_get_u32(body);
+        break;
+    default: /* FRAME_HEARTBEAT: that it came is all */
+        break;
+    }
+}
+
+/* ---- lost hosts ---------------------------------------------------------------------------------------- */
+
+static void on_end_of_frames(struct frame_source *source)
+{
+    struct remote *remote = source->owner;
+    source->last = clock_now();
+    sink_close(&remote->to);
+}
+
+/* Its ranks are gone, for all that can be known: without its launcher an agent kills them. */
+static void lose(struct remote *remote, const char *why)
+{
+    struct job *job = remote->job;
+    int first = -1, last = -1;
+    remote_end(remote);
+    for (int i = 0; i < job->count; i++) {
+        struct rank *rank = &job->ranks[i];
+        if (rank_host(rank) != remote->host)
+            continue;
+        output_close(&rank->out);
+        output_close(&rank->err);
+        if (rank->gone)
+            continue;
+        first = first < 0 ? i : first;
+        last = i;
+        rank->running = false;
+        rank->gone = true;
+    }
+    if (first < 0)
+        return;
+    if (!job->ending)
+        job_say(job, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
+                first, first < last ? " to " : "", first < last ? last : 0, why);
+    job_decide(job, 1);
+    stop_all(job, STEP_OWN);
+}
+
+/* The process and its two streams have ended, or have been silent for too long. */
+static void check_end(struct remote *remote)
+{
+    char why[FAULT_LIMIT];
+    bool started = remote->state == REMOTE_STARTED;
+    if (remote->state == REMOTE_ENDED)
+        return;
+    if (started && clock_now() > remote->from.last + HEARTBEAT_TIMEOUT) {
+        uv_process_kill(&remote->process, SIGKILL);
+        snprintf(why, sizeof why, "it has been silent for %d s", (int)(HEARTBEAT_TIMEOUT / CLOCK_SECOND));
+    } else if (remote->from.open || remote->running ||
+               (remote->errors_open && clock_now() < remote->from.last + CLOCK_SECOND)) {
+        return; /* something that ssh has left behind may hold stderr open for ever */
+    } else {
+        wire_put_u8(&remote->said, 0);
+        ssh_explain(remote->host, remote->exit_code, remote->said.failed ? "" : (char *)remote->said.bytes,
+                    why, sizeof why);
+    }
+    if (started) {
+        lose(remote, why);
+    } else {
+        remote_fail(remote, 1, "%s", why);
+        remote_end(remote);
+    }
+}
+
+/* ---- turns --------------------------------------------------------------------------------------------- */
+
+static void give_credit(struct sink *to, struct output *output)
+{
+    if (output->owed < FRAME_WINDOW / 2 || sink_full(output->sink) || !output->open)
+        return;
+    size_t begin = frame_begin(to, FRAME_CREDIT);
+    wire_put_u32(&to->waiting, (uint32_t)output->rank);
+    wire_put_u8(&to->waiting, output->stream[3] == 'e');
+    wire_put_u32(&to->waiting, (uint32_t)output->owed);
+    frame_end(to, begin);
+    output->owed = 0;
+}
+
+void remotes_turn(struct job *job)
+{
+    struct remotes *remotes = job->remotes;
+    bool heartbeat = clock_now() > remotes->next_heartbeat;
+    for (int i = 0; i < remotes->count; i++) {
+        struct remote *remote = &remotes->list[i];
+        check_end(remote);
+        if (heartbeat && remote->state > REMOTE_CALLED)
+            frame_send(&remote->to, FRAME_HEARTBEAT);
+    }
+    if (heartbeat)
+        remotes->next_heartbeat = clock_now() + HEARTBEAT_PERIOD;
+    if (!remotes->serving && !job->ending)
+        prepare_advance(job);
+    if (!remotes->started) {
+        if (job->ending)
+            remotes_close(job);
+        return;
+    }
+    for (int i = 0; i < job->count; i++) {
+        struct sink *to = &remote_of(&job->ranks[i])->to;
+        give_credit(to, &job->ranks[i].out);
+        give_credit(to, &job->ranks[i].err);
+    }
+    input_watch(job);
+}
+
+/* It only wakes the loop: remotes_turn looks at the clock. */
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static void raise_file_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+hvd_code remotes_start(struct job *job, hvd_status *status)
+{
+    int count = job->hosts->count;
+    struct remotes *remotes = calloc(1, sizeof *remotes);
+    struct remote *list = calloc((size_t)count, sizeof *list);
+    struct remote **of_host = calloc((size_t)count, sizeof(struct remote *));
+    if (!remotes || !list || !of_host) {
+        free(remotes);
+        free(list);
+        free(of_host);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d hosts", count);
+    }
+    *remotes = (struct remotes){
+        .list = list, .of_host = of_host, .deadline = clock_after(job->settings->start_timeout_seconds)};
+    job->remotes = remotes;
+    raise_file_limit();
+    uv_timer_init(&job->loop, &remotes->timer);
+    uv_timer_start(&remotes->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
+    for (int i = 0; i < count && job->hosts->list[i].ranks; i++) {
+        struct remote *remote = &list[remotes->count++];
+        remote->job = job;
+        remote->host = &job->hosts->list[i];
+        call_host(remote);
+    }
+    return HVD_OK;
+}
+
+void remotes_close(struct job *job)
+{
+    for (int i = 0; i < job->remotes->count; i++)
+        sink_close(&job->remotes->list[i].to);
+}
+
+void remotes_free(struct job *job)
+{
+    if (!job->remotes)
+        return;
+    for (int i = 0; i < job->remotes->count; i++) {
+        struct remote *remote = &job->remotes->list[i];
+        frame_source_free(&remote->from);
+        sink_free(&remote->to);
+        wire_writer_free(&remote->said);
+    }
+    free(job->remotes->list);
+    free(job->remotes->of_host);
+    free(job->remotes);
+}
+
+bool remotes_pending(const struct job *job)
+{
+    return !job->remotes->started && !job->ending;
+}
+
+bool remotes_connected(const struct job *job)
+{
+    for (int i = 0; i < job->remotes->count; i++) {
+        if (job->remotes->list[i].running)
+            return true;
+    }
+    return false;
+}
+
+bool remotes_own(const struct job *job, pid_t pid)
+{
+    for (int i = 0; i < job->remotes->count; i++) {
+        if (job->remotes->list[i].running && job->remotes->list[i].process.pid == pid)
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,189 @@
+/* ssh.c - the command that starts the agent of a host, and what its failures mean to the user. */
+#include "job.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WORDS_LIMIT       64
+#define DESTINATION_LIMIT (sizeof((struct host *)0)->name + sizeof((struct host *)0)->user)
+#define SETUP_FAILED      97
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+struct words {
+    char **list;
+    int count;
+    bool failed;
+};
+
+static void add(struct words *words, const char *text)
+{
+    char *word = words->count < WORDS_LIMIT ? strdup(text) : NULL;
+    words->failed = words->failed || !word;
+    if (word)
+        words->list[words->count++] = word;
+}
+
+static void add_number(struct words *words, const char *flag, int64_t number)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)number);
+    add(words, flag);
+    add(words, text);
+}
+
+/* Words of "ssh -q", separated by blanks. */
+static void add_split(struct words *words, const char *text)
+{
+    while (*(text += strspn(text, " "))) {
+        char word[1024];
+        size_t length = strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        add(words, word);
+        text += length;
+    }
+}
+
+/* For any shell: in single quotes. */
+static void quote(char *to, size_t capacity, const char *text)
+{
+    append_text(to, capacity, "'");
+    for (; *text; text++)
+        append_text(to, capacity, *text == '\'' ? "'\\''" : "%c", *text);
+    append_text(to, capacity, "'");
+}
+
+/* Finds horovodrun: with --host-setup what that has put on the PATH, else first where it is here. */
+static void write_script(const char *setup, char *script, size_t capacity)
+{
+    char path[2048], program[8192] = "";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    quote(program, sizeof program, path);
+    if (setup)
+        /* Not the last command: the shell stays, and its environment shows what the setup has changed. */
+        append_text(
+            script, capacity,
+            "{ %s\n} </dev/null || exit %d\nif command -v horovodrun >/dev/null; then horovodrun --agent; "
+            "else %s --agent; fi; exit $?",
+            setup, SETUP_FAILED, program);
+    else
+        append_text(script, capacity, "if [ -x %s ]; then exec %s --agent; else exec horovodrun --agent; fi",
+                    program, program);
+}
+
+static const char *destination_of(const struct host *host, char text[DESTINATION_LIMIT])
+{
+    snprintf(text, DESTINATION_LIMIT, "%s%s%s", host->user, *host->user ? "@" : "", host->name);
+    return text;
+}
+
+static void add_host(struct words *words, const struct job *job, const struct host *host)
+{
+    const struct options *options = job->options;
+    const char *agent = options->rsh_agent ? options->rsh_agent : getenv("OMPI_MCA_plm_rsh_agent");
+    const char *arguments = getenv("OMPI_MCA_plm_rsh_args");
+    int64_t port = host->port ? host->port : options->ssh_port;
+    char destination[DESTINATION_LIMIT];
+    if (agent && *agent) {
+        add_split(words, agent);
+    } else {
+        add(words, "ssh");
+        /* Nobody can answer a question. No session of others may hang on this one. */
+        add_split(words, "-T -x -o BatchMode=yes -o ControlMaster=no");
+    }
+    if (arguments)
+        add_split(words, arguments);
+    if (port)
+        add_number(words, "-p", port);
+    if (options->identity) {
+        add(words, "-i");
+        add(words, options->identity);
+    }
+    add(words, destination_of(host, destination));
+}
+
+char **ssh_words(const struct job *job, const struct host *host)
+{
+    size_t setup = job->options->host_setup ? strlen(job->options->host_setup) : 0;
+    size_t capacity = 8 * setup + 32768;
+    struct words words = {.list = calloc(WORDS_LIMIT + 1, sizeof(char *))};
+    char *script = calloc(capacity, 1), *command = calloc(capacity, 1);
+    const char *shell = setup ? "bash" : "sh";
+    if (words.list && script && command) {
+        write_script(job->options->host_setup, script, capacity);
+        if (host->local) {
+            add(&words, shell);
+            add(&words, "-c");
+            add(&words, script);
+        } else {
+            add_host(&words, job, host);
+            append_text(command, capacity, "exec %s -c ", shell);
+            quote(command, capacity, script);
+            add(&words, command);
+        }
+    }
+    bool made = words.list && script && command && !words.failed;
+    for (int i = 0; !made && i < words.count; i++)
+        free(words.list[i]);
+    if (!made)
+        free(words.list);
+    free(script);
+    free(command);
+    return made ? words.list : NULL;
+}
+
+/* ---- its failures -------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *words, *problem, *remedy; /* %s: the host as ssh is given it */
+} failures[] = {
+    {"Could not resolve hostname", "its name is unknown",
+     "check the spelling, DNS, /etc/hosts or ~/.ssh/config"},
+    {"Connection refused", "nothing listens at its ssh port", "start sshd there, or give the port by -p"},
+    {"timed out", "it does not answer", "is it up, and does a firewall let ssh through?"},
+    {"No route to host", "there is no route to it", "is it up, and is its address right?"},
+    {"Network is unreachable", "there is no route to it", "is this host's network up?"},
+    {"IDENTIFICATION HAS CHANGED", "its host key has changed",
+     "if that is right, remove the old one: ssh-keygen -R %s"},
+    {"Host key verification failed", "its host key is unknown",
+     "check and accept it once: ssh %s true, or add it to known_hosts"},
+    {"Permission denied", "it wants a password", "install a key that needs none: ssh-copy-id %s"},
+    {"Too many authentication failures", "it wants a password", "name the right key by -i"},
+    {"no option --agent", "its horovodrun is of another release", "install the same release on all hosts"},
+    {"not found", "there is no horovodrun",
+     "install it there, at the same path or on the PATH of a login without terminal, or name it by "
+     "--host-setup"},
+};
+
+static const char *last_line(char *text)
+{
+    size_t length = strlen(text);
+    while (length && strchr("\r\n ", text[length - 1]))
+        text[--length] = '\0';
+    const char *end = strrchr(text, '\n');
+    return end ? end + 1 : text;
+}
+
+void ssh_explain(const struct host *host, int exit_code, char *errors, char *text, size_t capacity)
+{
+    char destination[DESTINATION_LIMIT], remedy[512];
+    *text = '\0';
+    for (size_t i = 0; exit_code != SETUP_FAILED && i < sizeof failures / sizeof *failures; i++) {
+        if (!strstr(errors, failures[i].words))
+            continue;
+        snprintf(remedy, sizeof remedy, failures[i].remedy, destination_of(host, destination));
+        append_text(text, capacity, "%s; %s", failures[i].problem, remedy);
+        return;
+    }
+    const char *line = last_line(errors);
+    if (exit_code == SETUP_FAILED)
+        append_text(text, capacity, "its --host-setup has failed");
+    else
+        append_text(text, capacity, "what should start horovodrun there ended with exit code %d", exit_code);
+    append_text(text, capacity, *line ? ": %s" : "%s", line);
+}

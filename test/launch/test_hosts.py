@@ -1,0 +1,379 @@
+"""Ranks on several hosts, by a real ssh."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import virtual_hosts
+from conftest import Launcher, wait_until
+from virtual_hosts import VirtualHosts
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[VirtualHosts]:
+    made = virtual_hosts.make()
+    yield made
+    made.end()
+    shutil.rmtree(made.folder)
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
+    """Runs horovodrun on host a."""
+    hosts.know_hosts("host_key")
+
+    def run(*words: str, folder: Path = launcher.folder, **options: Any) -> subprocess.CompletedProcess[str]:
+        first, *rest = hosts.enter("a", folder)
+        return launcher.run(*rest, launcher.program, *words, program=first, **options)
+
+    yield run
+    assert launcher.none_alive(5), "something is left"
+
+
+def start_on_a(launcher: Launcher, hosts: VirtualHosts, *words: str, **options: Any) -> subprocess.Popen[str]:
+    first, *rest = hosts.enter("a", launcher.folder)
+    return launcher.start(*rest, launcher.program, *words, program=first, **options)
+
+
+PLACE = """
+place="$HOROVOD_RANK/$HOROVOD_SIZE $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE"
+echo $(hostname) $place $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE $HOROVOD_HOSTNAME
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        (["-H", "a:2,b:1"], ["a 0/3 0/2 0/2 a", "a 1/3 1/2 0/1 a", "b 2/3 0/1 1/2 b"]),
+        (["-H", "b:1,c:1"], ["b 0/2 0/1 0/2 b", "c 1/2 0/1 1/2 c"]),
+        (["-np", "2", "-H", "b:2,c:2"], ["b 0/2 0/2 0/1 b", "b 1/2 1/2 0/1 b"]),
+        (["-H", "b:1,alias:1,c:1"], ["b 0/3 0/2 0/2 b", "b 1/3 1/2 0/1 b", "c 2/3 0/1 1/2 c"]),
+        (["-H", "root@b:1,10.83.0.3:1"], ["b 0/2 0/1 0/2 b", "c 1/2 0/1 1/2 10.83.0.3"]),
+    ],
+)
+def test_places(on_a: Run, words: list[str], places: list[str]) -> None:
+    """Host by host; one host under two names is one host."""
+    result = on_a(*words, "bash", "-c", PLACE)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {place}" for i, place in enumerate(places)]
+
+
+TRAIN = """
+import numpy as np, os, socket
+import horovod as hvd
+hvd.init()
+for i in range(20):
+    total = hvd.allreduce(np.full(100_000, hvd.rank() + 1.0), op=hvd.Sum, name=f"x{i}")
+    assert total[0] == sum(range(hvd.size() + 1)), total
+print(hvd.rank(), socket.gethostname(), hvd.local_rank(), hvd.cross_size(), hvd.is_homogeneous())
+hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize(
+    ("hosts_given", "lines"),
+    [
+        ("a:2,b:2", ["0 a 0 2 True", "1 a 1 2 True", "2 b 0 2 True", "3 b 1 2 True"]),
+        ("b:1,c:2,a:1", ["0 b 0 3 False", "1 c 0 3 False", "2 c 1 1 False", "3 a 0 3 False"]),
+    ],
+)
+def test_a_program_with_allreduces(launcher: Launcher, on_a: Run, hosts_given: str, lines: list[str]) -> None:
+    result = on_a("-H", hosts_given, *launcher.python(TRAIN))
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {line}" for i, line in enumerate(lines)]
+
+
+FAULTS = {
+    "nowhere:1": "host nowhere: its name is unknown; check the spelling",
+    "10.83.0.99:1": "host 10.83.0.99: there is no route to it; is it up",
+    "nobody@b:1": "host b: it wants a password; install a key that needs none: ssh-copy-id nobody@b",
+}
+
+
+@pytest.mark.parametrize("entry", FAULTS)
+def test_a_faulty_host(on_a: Run, entry: str) -> None:
+    result = on_a("-H", f"{entry},c:1", "echo", "started")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"horovodrun: {FAULTS[entry]}" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    (launcher.folder / "hosts").write_text("nowhere slots=1\nb slots=1 port=2222\nnobody@b:1\nc slots=1\n")
+    result = on_a("--hostfile", "hosts", "echo", "started")
+    assert (result.returncode, result.stdout) == (1, "")
+    lines = result.stderr.splitlines()
+    assert [line.split(";")[0] for line in lines] == [
+        "horovodrun: host nowhere: its name is unknown",
+        "horovodrun: host b: nothing listens at its ssh port",
+        "horovodrun: host b: it wants a password",
+    ]
+
+
+def test_host_keys_are_checked(hosts: VirtualHosts, on_a: Run) -> None:
+    hosts.know_hosts("host_key", ["b"])
+    result = on_a("-H", "b:1,c:1", "true")
+    assert result.returncode == 1
+    assert "horovodrun: host c: its host key is unknown; check and accept it once: ssh c" in result.stderr
+    hosts.know_hosts("other_key")
+    result = on_a("-H", "b:1,c:1", "true")
+    assert "horovodrun: host b: its host key has changed; if that is right" in result.stderr
+    assert "horovodrun: host c: its host key has changed" in result.stderr
+
+
+SILENT = "import socket, time; s = socket.create_server(('', 2223)); print('up', flush=True); time.sleep(600)"
+
+
+def test_a_host_that_does_not_answer(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    first, *rest = hosts.enter("b")
+    silent = launcher.start(*rest, sys.executable, "-c", SILENT, program=first)
+    assert silent.stdout and silent.stdout.readline() == "up\n"
+    result = on_a("-p", "2223", "--start-timeout", "2", "-H", "b:1", "true")
+    assert result.returncode == 1
+    assert "horovodrun: host b: it has not answered within 2 s (--start-timeout)" in result.stderr
+    for pid in launcher.alive():
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_no_such_folder_and_command(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", str(launcher.folder)) == 0
+    try:
+        result = on_a("-H", "b:1,c:1", "./absent")
+    finally:
+        hosts.inside("c", "umount", str(launcher.folder))
+    assert result.returncode == 127
+    assert "horovodrun: host b: './absent' was not found" in result.stderr
+    folder = launcher.folder / "below"
+    folder.mkdir()
+    assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", str(launcher.folder)) == 0
+    try:
+        result = on_a("-H", "b:1,c:1", "true", folder=folder)
+    finally:
+        hosts.inside("c", "umount", str(launcher.folder))
+    assert result.returncode == 1
+    assert f"horovodrun: host c: there is no folder {folder}" in result.stderr
+
+
+def test_no_such_interface(on_a: Run) -> None:
+    result = on_a("-H", "b:1,c:1", "--network-interface", "eth7", "true")
+    assert result.returncode == 1
+    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [" host b", " host c"]
+    assert "eth7" in result.stderr
+
+
+def with_agent(launcher: Launcher, script: str) -> list[str]:
+    """A program in ssh's place."""
+    path = launcher.folder / "rsh"
+    path.write_text("#!/bin/bash\n" + script)
+    path.chmod(0o755)
+    return ["--rsh-agent", str(path)]
+
+
+def test_no_horovodrun_and_another_release(launcher: Launcher, on_a: Run) -> None:
+    absent = "echo 'sh: 1: exec: horovodrun: not found' >&2; exit 127"
+    result = on_a(*with_agent(launcher, absent), "-H", "b:1", "true")
+    assert (result.returncode, "host b: there is no horovodrun; install it" in result.stderr) == (1, True)
+    older = "echo 'horovodrun: there is no option --agent' >&2; exit 2"
+    result = on_a(*with_agent(launcher, older), "-H", "b:1", "true")
+    assert "host b: its horovodrun is of another release; install the same" in result.stderr
+    newer = r"printf '\nhorovodrun agent\n\012\000\000\000\007\006\000\000\000100.0.'; sleep 1"
+    result = on_a(*with_agent(launcher, newer), "-H", "b:1", "true")
+    assert "host b: its horovodrun is of release 100.0." in result.stderr
+
+
+def test_a_chatty_shell(launcher: Launcher, on_a: Run) -> None:
+    """What is written before the agent's first frame is none of it."""
+    script = 'seq 100000; echo welcome >&2; shift; eval "$@"'
+    result = on_a(*with_agent(launcher, script), "-H", "b:2", "echo", "x")
+    assert sorted(result.stdout.splitlines()) == ["[0]<stdout>: x", "[1]<stdout>: x"]
+    assert result.returncode == 0, result.stderr
+
+
+def test_rsh_agent_of_open_mpi(launcher: Launcher, on_a: Run) -> None:
+    words = with_agent(launcher, f'echo "$@" >{launcher.folder}/called; exec ssh "$@"')
+    environment = launcher.environment(OMPI_MCA_plm_rsh_agent=words[1])
+    assert on_a("-H", "b:1", "hostname", env=environment).stdout == "[0]<stdout>: b\n"
+    assert (launcher.folder / "called").read_text().startswith("b exec sh -c ")
+
+
+def test_the_environment_travels(launcher: Launcher, on_a: Run) -> None:
+    given = launcher.environment(
+        **{
+            "WITH.DOT": "1",
+            "LONG": "x" * 100_000,
+            "HOME": "/mine",
+            "MULTI": "a\nb",
+            "HOROVOD_CYCLE_TIME": "7",
+        }
+    )
+    show = launcher.python(
+        "import os; e = os.environ; print(e['WITH.DOT'], len(e['LONG']), repr(e['MULTI']), e['HOME'], "
+        "e['HOROVOD_CYCLE_TIME'], e['HOROVOD_LOG_LEVEL'])"
+    )
+    result = on_a("-H", "b:1", "--log-level", "INFO", *show, env=given)
+    assert result.stdout == "[0]<stdout>: 1 100000 'a\\nb' /root 7 INFO\n", result.stderr
+
+
+def test_a_very_long_environment(launcher: Launcher, on_a: Run) -> None:
+    many = {f"VARIABLE_{i}": str(i) for i in range(40_000)}
+    count = ["grep", "-zc", "^VARIABLE_[0-9]*=[0-9]*$", "/proc/self/environ"]
+    result = on_a("-H", "b:2", *count, env=launcher.environment(**many))
+    assert result.stdout.count(">: 40000\n") == 2, result.stderr
+
+
+def test_host_setup(launcher: Launcher, on_a: Run) -> None:
+    setup = "export OWN=$(hostname) BOTH=setup; PATH=/bin/$OWN:$PATH"
+    given = launcher.environment(BOTH="launcher")
+    result = on_a(
+        "-H", "a:1,b:1", "--host-setup", setup, "bash", "-c", "echo $OWN $BOTH ${PATH%%:*}", env=given
+    )
+    assert sorted(result.stdout.splitlines()) == [
+        "[0]<stdout>: a setup /bin/a",
+        "[1]<stdout>: b setup /bin/b",
+    ], result.stderr
+    result = on_a("-H", "b:1", "--host-setup", "echo oh no >&2; false", "true")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "horovodrun: host b: its --host-setup has failed: oh no\n",
+    )
+
+
+def test_stdin_output_and_exit_code(launcher: Launcher, on_a: Run) -> None:
+    script = (
+        "cat; echo err >&2; printf unfinished; [ $HOROVOD_RANK = 1 ] || { touch done; exit 0; }; "
+        "until [ -e done ]; do sleep 0.1; done; exit 3"
+    )
+    text = "".join(f"line {i}\n" for i in range(50_000))
+    result = on_a("-H", "b:1,c:1", "--output-filename", "out", "bash", "-c", script, give=text)
+    assert result.returncode == 3
+    lines = [line for line in result.stdout.splitlines() if line.startswith("[0]")]
+    assert lines == [f"[0]<stdout>: {line}" for line in [*text.splitlines(), "unfinished"]]
+    assert "horovodrun: rank 1 (pid " in result.stderr
+    assert " on c: it ended with exit code 3 after " in result.stderr
+    assert (launcher.folder / "out/rank.0/stdout").read_text() == text + "unfinished"
+    assert (launcher.folder / "out/rank.1/stderr").read_text() == "err\n"
+
+
+def test_a_slow_reader(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """The ranks wait; nothing is lost, and what the others do is not held up."""
+    script = "if [ $HOROVOD_RANK = 0 ]; then seq 400000; else touch $(hostname).done; fi"
+    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", script)
+    assert wait_until(lambda: (launcher.folder / "c.done").exists())
+    out, err = process.communicate(timeout=100)
+    assert out.count("\n") == 400_000, err
+    assert process.returncode == 0
+
+
+def count_of(launcher: Launcher) -> Callable[[], bool]:
+    return lambda: sum(path.name.endswith(".ready") for path in launcher.folder.iterdir()) == 2
+
+
+SLEEP = "trap 'exit 9' INT; touch $HOROVOD_RANK.ready; sleep 300 & wait; wait"
+
+
+def test_interrupt(launcher: Launcher, hosts: VirtualHosts) -> None:
+    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+    assert wait_until(count_of(launcher))
+    launcher_process = next(pid for pid in launcher.alive() if name_of(pid) == "horovodrun")
+    os.kill(launcher_process, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "horovodrun: got SIGINT; ending the job" in err
+    assert launcher.none_alive(5)
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("victim", ["launcher", "hvd-job", "ssh", "agent", "rank"])
+def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHosts, victim: str) -> None:
+    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+    assert wait_until(count_of(launcher))
+    alive = launcher.alive()
+    agents = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_agent(path)]
+    found = {
+        "launcher": [pid for pid in alive if name_of(pid) == "horovodrun"],
+        "hvd-job": [pid for pid in alive if name_of(pid) == "hvd-job"],
+        "ssh": [pid for pid in alive if name_of(pid) == "ssh"],
+        "agent": agents,
+        "rank": [pid for pid in alive if name_of(pid) == "bash"],
+    }[victim]
+    assert found
+    os.kill(found[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert launcher.none_alive(5)
+    assert wait_until(lambda: not any(map(is_agent, Path("/proc").glob("[0-9]*"))), 5)
+    if victim in ("ssh", "agent"):
+        assert "horovodrun: lost host " in err
+
+
+def is_agent(path: Path) -> bool:
+    try:
+        return (path / "cmdline").read_bytes().endswith(b"/horovodrun\0--agent\0")
+    except OSError:
+        return False
+
+
+def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHosts) -> None:
+    process = start_on_a(
+        launcher,
+        hosts,
+        "-H",
+        "b:1,c:1",
+        "bash",
+        "-c",
+        "echo $HOROVOD_SECRET; touch $HOROVOD_RANK.ready; sleep 300",
+    )
+    assert wait_until(count_of(launcher))
+    assert process.stdout
+    secret = process.stdout.readline().split()[-1].encode()
+    assert len(secret) == 64
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            assert secret not in (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+    for pid in launcher.alive():
+        if name_of(pid) == "horovodrun":
+            os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert launcher.none_alive(5)
+
+
+def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """Both ends notice the silence."""
+    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+    assert wait_until(count_of(launcher))
+    assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
+    try:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 1
+        assert "horovodrun: lost host c with rank 1: it has been silent for 30 s" in err
+        assert launcher.none_alive(10)
+    finally:
+        assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
+
+
+def test_an_interrupt_while_hosts_are_called(launcher: Launcher, hosts: VirtualHosts) -> None:
+    words = with_agent(launcher, f"touch {launcher.folder}/0.ready {launcher.folder}/1.ready; sleep 300")
+    process = start_on_a(launcher, hosts, *words, "-H", "b:1,c:1", "true")
+    assert wait_until(count_of(launcher))
+    os.kill(next(pid for pid in launcher.alive() if name_of(pid) == "horovodrun"), signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "horovodrun: got SIGINT; ending the job" in err
+    assert launcher.none_alive(5)

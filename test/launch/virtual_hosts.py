@@ -1,0 +1,171 @@
+"""Hosts on one machine, each with namespaces of its own, an address, and a real sshd.
+
+They share the file system, as with NFS, but not /dev/shm. Nothing is connected to the machine's own network,
+and all is gone with the processes that are the hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, wait_until
+
+SUBNET = "10.83.0"
+NAMES = ("a", "b", "c")
+
+SSHD = """
+HostKey {folder}/host_key
+PidFile none
+AuthorizedKeysFile {folder}/key.pub
+StrictModes no
+AllowUsers root
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+UseDNS no
+MaxStartups 100
+SetEnv PATH=/usr/local/bin:/usr/bin:/bin
+"""
+SSH = """
+Host *
+    IdentityFile {folder}/key
+    IdentitiesOnly yes
+    UserKnownHostsFile {folder}/known_hosts
+    GSSAPIAuthentication no
+Host alias
+    HostName {subnet}.2
+    HostKeyAlias b
+"""
+# Inside of a new host; $1 is its name, $2 the folder.
+BOOT = """
+set -e
+hostname "$1"
+mount --bind "$2/hosts" /etc/hosts
+mount -t tmpfs tmpfs /etc/ssh/ssh_config.d
+cp "$2/ssh_config" /etc/ssh/ssh_config.d/test.conf
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+ip link set lo up
+touch "$2/$1.up"
+while ! ip -brief address show eth0 2>/dev/null | grep -q 10.83; do sleep 0.02; done
+exec /usr/sbin/sshd -D -e -f "$2/sshd_config" 2>>"$2/$1.log"
+"""
+
+
+class VirtualHosts:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        for key in ("key", "host_key", "other_key"):
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)]
+            subprocess.run(words, check=True)
+        lines = [f"{SUBNET}.{i} {name}" for i, name in enumerate(NAMES, 1)]
+        self.write("hosts", "\n".join(["127.0.0.1 localhost", *lines, ""]))
+        self.write("sshd_config", SSHD.format(folder=self.folder))
+        self.write("ssh_config", SSH.format(folder=self.folder, subnet=SUBNET))
+        self.know_hosts("host_key")
+        self.processes["switch"] = self.unshare(
+            ["--net"],
+            f"ip link add br0 type bridge && ip link set br0 up && touch {self.folder}/switch.up; sleep 1d",
+        )
+        for name in NAMES:
+            spaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
+            self.processes[name] = self.unshare(spaces, BOOT, name)
+        for i, name in enumerate(NAMES, 1):
+            self.connect(name, f"{SUBNET}.{i}")
+        for name in NAMES:
+            assert wait_until(lambda name=name: self.inside(name, "ssh", name, "true") == 0, 20), self.log(
+                name
+            )  # type: ignore[misc]
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def know_hosts(self, key: str, names: Sequence[str] = NAMES) -> None:
+        """Which hosts, by which key, ssh knows."""
+        words = (self.folder / f"{key}.pub").read_text().split()[:2]
+        addresses = {name: f"{SUBNET}.{i}" for i, name in enumerate(NAMES, 1)}
+        self.write("known_hosts", "".join(f"{name},{addresses[name]} {' '.join(words)}\n" for name in names))
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text() if path.exists() else "no log"
+
+    def unshare(self, spaces: list[str], script: str, name: str = "") -> subprocess.Popen[bytes]:
+        words = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            *spaces,
+            "--kill-child" if "--fork" in spaces else "--",
+            "bash",
+            "-c",
+            script,
+        ]
+        os.makedirs("/run/sshd", exist_ok=True)
+        return subprocess.Popen(
+            [*words, "boot", name, str(self.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / f"{name or 'switch'}.log").open("ab"),
+            start_new_session=True,
+        )
+
+    def connect(self, name: str, address: str) -> None:
+        assert wait_until(
+            lambda: all((self.folder / f"{each}.up").exists() for each in (name, "switch")), 20
+        ), self.log(name)
+        switch, host = (str(self.processes[each].pid) for each in ("switch", name))
+        link = f"ip link add p-{name} netns {switch} type veth peer name eth0 netns {host}"
+        subprocess.run(link.split(), check=True)
+        for pid, words in (
+            (switch, f"ip link set p-{name} master br0 up"),
+            (host, "ip link set eth0 up"),
+            (host, f"ip addr add {address}/24 dev eth0"),
+        ):
+            subprocess.run(["nsenter", "-t", pid, "--net", *words.split()], check=True)
+
+    def enter(self, name: str, folder: Path = Path("/")) -> list[str]:
+        """The words that run what follows them inside of the host, in the folder."""
+        pid = self.processes[name].pid
+        spaces = ["--net", "--mount", "--uts", "--ipc", f"--pid=/proc/{pid}/ns/pid_for_children"]
+        return ["nsenter", "-t", str(pid), *spaces, "--", "bash", "-c", 'cd "$0" && exec "$@"', str(folder)]
+
+    def inside(self, name: str, *words: str) -> int:
+        return subprocess.run(
+            [*self.enter(name), *words], timeout=DEADLINE, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ).returncode
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(DEADLINE)
+
+
+def make() -> VirtualHosts:
+    """Skips the test where hosts can't be made."""
+    if os.getuid() != 0:
+        pytest.skip("network namespaces need root")
+    for program in ("/usr/sbin/sshd", "ssh", "ip", "unshare", "nsenter"):
+        if not shutil.which(program):
+            pytest.skip(
+                f"there is no {program}: `make deps` installs openssh-server, openssh-client and iproute2"
+            )
+    if subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this system permits no new namespaces")
+    hosts = VirtualHosts(Path(tempfile.mkdtemp(prefix="horovod-hosts-")))
+    try:
+        hosts.start()
+    except BaseException:
+        hosts.end()
+        raise
+    return hosts
