@@ -101,9 +101,21 @@ bool environment_is_of_a_host(const char *entry)
                                            "BASH_FUNC_*",
                                            "*CUDA_VISIBLE_DEVICES=*",
                                            "HOROVOD_SECRET*",
-                                           "HOROVOD_HOSTNAME=*"};
+                                           "HOROVOD_HOSTNAME=*",
+                                           "HOROVOD_HOST_ID=*"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         if (fnmatch(patterns[i], entry, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What another starter has set, and the engine would read instead of what is set here. */
+static bool is_of_another_starter(const char *entry)
+{
+    static const char *const names[] = {"HOROVOD_SECRET_FILE", "HOROVOD_SLOT", "HOROVOD_EPOCH"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (is_named(entry, names[i], strlen(names[i])))
             return true;
     }
     return false;
@@ -113,7 +125,6 @@ bool environment_is_of_a_host(const char *entry)
  * after a failure. */
 static hvd_code environment_make(struct environment *environment, const struct rank *rank, hvd_status *status)
 {
-    static const char secret_file[] = "HOROVOD_SECRET_FILE"; /* the secret is the launcher's */
     size_t count = (size_t)setting_count + OWN_ENTRIES;
     for (char **entry = environ; *entry; entry++)
         count++;
@@ -122,8 +133,7 @@ static hvd_code environment_make(struct environment *environment, const struct r
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for rank %d's environment", rank->rank);
     char **next = environment->entries + environment->own;
     for (char **entry = environ; *entry; entry++) {
-        if (!has_own(environment, *entry, strcspn(*entry, "=")) &&
-            !is_named(*entry, secret_file, strlen(secret_file)))
+        if (!has_own(environment, *entry, strcspn(*entry, "=")) && !is_of_another_starter(*entry))
             *next++ = *entry;
     }
     return HVD_OK;

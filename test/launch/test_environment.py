@@ -47,13 +47,15 @@ def test_inherited_variables(launcher: Launcher) -> None:
         HOROVOD_RANK="9",
         HOROVOD_SECRET="theirs",
         HOROVOD_SECRET_FILE="/x",
+        HOROVOD_SLOT="theirs",
+        HOROVOD_EPOCH="7",
         PYTHONUNBUFFERED="0",
     )
     environment = environments(launcher.run("-np", "1", "env", env=given).stdout)[0]
     assert environment["MINE"] == "a=b c"
     assert environment["HOROVOD_RANK"] == "0"
     assert environment["HOROVOD_SECRET"] != "theirs"
-    assert "HOROVOD_SECRET_FILE" not in environment
+    assert not {"HOROVOD_SECRET_FILE", "HOROVOD_SLOT", "HOROVOD_EPOCH"} & environment.keys()
     assert environment["PYTHONUNBUFFERED"] == "0"
 
 
