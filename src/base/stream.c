@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 
 static ssize_t socket_read(struct stream *stream, void *bytes, size_t length)
@@ -45,6 +46,11 @@ enum stream_outcome stream_write(struct stream *stream)
     if (stream->sent == out->length) {
         stream->sent = 0;
         wire_reset(out);
+    } else if (stream->sent >= out->length - stream->sent) {
+        /* Else it would grow as long as some of it always waits. */
+        out->length -= stream->sent;
+        memmove(out->bytes, out->bytes + stream->sent, out->length);
+        stream->sent = 0;
     }
     return outcome;
 }

@@ -38,7 +38,7 @@ enum stream_outcome {
 
 void stream_free(struct stream *stream); /* zeroed memory is a valid empty stream */
 
-/* Writes all of `out`. */
+/* Writes all of `out`; may drop from it what has been written. */
 enum stream_outcome stream_write(struct stream *stream);
 
 /* Reads until `in` holds `bytes` bytes, and no further. */

@@ -338,3 +338,24 @@ TEST(large_frames_leave_no_memory)
     assert_int_equal(stream_read(to, LIMIT, &frame, &length), STREAM_AGAIN);
     assert_in_range(from->out.capacity + to->in.capacity, 0, 8192);
 }
+
+/* Some of it always waits; what has been written is dropped all the same. */
+TEST(what_is_never_all_written_leaves_no_memory)
+{
+    struct pair *pair = *state;
+    struct stream *from = &pair->a.stream, *to = &pair->b.stream;
+    const uint8_t *frame;
+    size_t length, put = 0;
+    while (stream_write(from) == STREAM_DONE)
+        put_frame(from, put++, 6000);
+    for (int more = 0; more < 100; more++)
+        put_frame(from, put++, 6000);
+    for (size_t got = 0; got < 10000; got++) {
+        put_frame(from, put++, 6000);
+        assert_in_range(stream_write(from), STREAM_DONE, STREAM_AGAIN);
+        assert_int_equal(stream_read(to, LIMIT, &frame, &length), STREAM_DONE);
+        check_frame(frame, length, got, 6000);
+    }
+    assert_true(from->out.length > from->sent);
+    assert_in_range(from->out.capacity, 0, 2 << 20);
+}
