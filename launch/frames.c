@@ -3,116 +3,182 @@
 
 #include "base/clock.h"
 
-#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
-#define HEADER_BYTES 5
-#define READ_BYTES   65536
+#define PREAMBLE_BYTES (sizeof FRAME_PREAMBLE - 1)
 
-size_t frame_begin(struct sink *sink, enum frame_kind kind)
+/* ---- to the other end ---------------------------------------------------------------------------------- */
+
+static ssize_t read_file(struct stream *stream, void *bytes, size_t length)
 {
-    size_t begin = sink->waiting.length;
-    wire_put_u32(&sink->waiting, 0);
-    wire_put_u8(&sink->waiting, (uint8_t)kind);
+    return read(stream->fd, bytes, length);
+}
+
+static ssize_t write_file(struct stream *stream, const void *bytes, size_t length)
+{
+    return write(((struct frames *)stream)->to, bytes, length);
+}
+
+static const struct stream_io two_files = {read_file, write_file};
+
+static void flush(struct frames *frames);
+
+static void on_writable(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* if it is an error the next write has it, too */
+    (void)events;
+    flush(poll->data);
+}
+
+static void flush(struct frames *frames)
+{
+    enum stream_outcome outcome = STREAM_FAILED;
+    if (frames->to < 0) {
+        wire_reset(&frames->stream.out);
+        return;
+    }
+    if (!frames->stream.out.failed)
+        outcome = stream_write(&frames->stream);
+    if (outcome == STREAM_AGAIN) {
+        uv_poll_start(&frames->writable, UV_WRITABLE, on_writable);
+        return;
+    }
+    if (uv_is_active((uv_handle_t *)&frames->writable))
+        uv_poll_stop(&frames->writable);
+    if (outcome) {
+        frames_shut(frames);
+        frames->ended(frames);
+    }
+}
+
+size_t frame_begin(struct frames *frames, enum frame_kind kind)
+{
+    size_t begin = frames->stream.out.length;
+    wire_put_u32(&frames->stream.out, 0);
+    wire_put_u8(&frames->stream.out, (uint8_t)kind);
     return begin;
 }
 
-void frame_end(struct sink *sink, size_t begin)
+void frame_end(struct frames *frames, size_t begin)
 {
-    struct wire_writer *waiting = &sink->waiting;
-    uint32_t length = (uint32_t)(waiting->length - begin - HEADER_BYTES);
-    if (waiting->failed)
-        sink->error = ENOMEM;
-    else
-        memcpy(waiting->bytes + begin, &length, sizeof length);
-    sink_flush(sink);
+    struct wire_writer *out = &frames->stream.out;
+    uint32_t length = (uint32_t)(out->length - begin - STREAM_HEADER_BYTES);
+    if (!out->failed)
+        memcpy(out->bytes + begin, &length, sizeof length);
+    flush(frames);
 }
 
-void frame_send(struct sink *sink, enum frame_kind kind)
+void frame_send(struct frames *frames, enum frame_kind kind)
 {
-    frame_end(sink, frame_begin(sink, kind));
+    frame_end(frames, frame_begin(frames, kind));
 }
 
-/* Drops what stands in front of the preamble, and the preamble; false when it has not come. */
-static bool skip_preamble(struct wire_writer *in)
+bool frames_idle(const struct frames *frames)
 {
-    static const char preamble[] = FRAME_PREAMBLE;
-    const size_t length = sizeof preamble - 1;
-    const uint8_t *found = memmem(in->bytes, in->length, preamble, length);
-    size_t dropped = found ? (size_t)(found - in->bytes) + length
-                           : in->length - (in->length < length ? in->length : length);
-    in->length -= dropped;
-    memmove(in->bytes, in->bytes + dropped, in->length);
-    return found;
+    return frames->stream.out.length == 0;
 }
 
-static void take_frames(struct frame_source *source)
+/* ---- from the other end -------------------------------------------------------------------------------- */
+
+/* Drops what stands in front of the preamble, and the preamble. */
+static enum stream_outcome skip_preamble(struct stream *stream)
 {
-    size_t done = 0;
-    while (source->open && source->in.length - done >= HEADER_BYTES) {
-        uint32_t length;
-        const uint8_t *frame = source->in.bytes + done;
-        memcpy(&length, frame, sizeof length);
-        if (length > FRAME_LIMIT) {
-            frame_source_close(source);
-            source->ended(source);
-            return;
-        }
-        if (source->in.length - done < HEADER_BYTES + length)
+    struct wire_writer *in = &stream->in;
+    enum stream_outcome outcome;
+    while (!(outcome = stream_fill(stream, PREAMBLE_BYTES))) {
+        if (memcmp(in->bytes, FRAME_PREAMBLE, PREAMBLE_BYTES) == 0) {
+            wire_reset(in);
             break;
-        struct wire_reader body = wire_reader_of(frame + HEADER_BYTES, length);
-        done += HEADER_BYTES + length;
-        source->take(source, frame[4], &body);
+        }
+        const uint8_t *next = memchr(in->bytes + 1, FRAME_PREAMBLE[0], PREAMBLE_BYTES - 1);
+        size_t dropped = next ? (size_t)(next - in->bytes) : PREAMBLE_BYTES;
+        in->length -= dropped;
+        memmove(in->bytes, in->bytes + dropped, in->length);
     }
-    source->in.length -= done;
-    memmove(source->in.bytes, source->in.bytes + done, source->in.length);
+    return outcome;
 }
 
-static void on_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+void frames_read(struct frames *frames)
 {
-    (void)suggested;
-    struct frame_source *source = handle->data;
-    struct wire_writer *in = &source->in;
-    bool room = wire_reserve(in, in->length + READ_BYTES);
-    *buffer = uv_buf_init(room ? (char *)in->bytes + in->length : NULL, room ? READ_BYTES : 0);
-}
-
-static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
-{
-    (void)buffer;
-    struct frame_source *source = stream->data;
-    if (count < 0) {
-        frame_source_close(source);
-        source->ended(source);
-        return;
+    enum stream_outcome outcome = STREAM_DONE;
+    frames->last = clock_now();
+    if (frames->awaits_preamble)
+        outcome = skip_preamble(&frames->stream);
+    frames->awaits_preamble = frames->awaits_preamble && outcome;
+    while (!outcome && frames->open) {
+        const uint8_t *frame;
+        size_t length;
+        outcome = stream_read(&frames->stream, frames->limit, &frame, &length);
+        if (outcome)
+            break;
+        struct wire_reader body = wire_reader_of(frame, length);
+        enum frame_kind kind = wire_get_u8(&body);
+        frames->take(frames, kind, &body);
     }
-    source->in.length += (size_t)count;
-    source->last = clock_now();
-    if (source->awaits_preamble && !skip_preamble(&source->in))
+    if (outcome > STREAM_AGAIN) {
+        frames_close(frames);
+        frames->ended(frames);
+    }
+}
+
+bool frames_silent(const struct frames *frames, double seconds)
+{
+    return seconds > 0 && (double)(clock_now() - frames->last) > seconds * CLOCK_SECOND;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* if it is an error the next read has it, too */
+    (void)events;
+    frames_read(poll->data);
+}
+
+/* ---- the connection ------------------------------------------------------------------------------------ */
+
+void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
+{
+    frames->stream.io = &two_files;
+    frames->stream.fd = from;
+    frames->to = to;
+    frames->last = clock_now();
+    frames->readable.data = frames->writable.data = frames;
+    /* What can't be polled, a regular file, is no end of a connection. */
+    frames->open = uv_poll_init(loop, &frames->readable, from) == 0 &&
+                   uv_poll_init(loop, &frames->writable, to) == 0 &&
+                   uv_poll_start(&frames->readable, UV_READABLE, on_readable) == 0;
+    if (!frames->open)
+        frames->ended(frames);
+}
+
+static void close_file(uv_poll_t *poll, int *file)
+{
+    if (poll->loop && !uv_is_closing((uv_handle_t *)poll))
+        uv_close((uv_handle_t *)poll, NULL);
+    if (*file >= 0)
+        close(*file);
+    *file = -1;
+}
+
+void frames_shut(struct frames *frames)
+{
+    if (!frames->stream.io) /* it was never opened */
         return;
-    source->awaits_preamble = false;
-    take_frames(source);
+    close_file(&frames->writable, &frames->to);
+    wire_reset(&frames->stream.out);
+    frames->stream.sent = 0;
 }
 
-void frame_source_open(struct frame_source *source, uv_loop_t *loop, int file)
+void frames_close(struct frames *frames)
 {
-    uv_pipe_init(loop, &source->pipe, 0);
-    uv_pipe_open(&source->pipe, file);
-    source->pipe.data = source;
-    source->open = true;
-    source->last = clock_now();
-    uv_read_start((uv_stream_t *)&source->pipe, on_buffer, on_read);
-}
-
-void frame_source_close(struct frame_source *source)
-{
-    if (!source->open)
+    if (!frames->stream.io)
         return;
-    source->open = false;
-    uv_close((uv_handle_t *)&source->pipe, NULL);
+    frames->open = false;
+    frames_shut(frames);
+    close_file(&frames->readable, &frames->stream.fd);
 }
 
-void frame_source_free(struct frame_source *source)
+void frames_free(struct frames *frames)
 {
-    wire_writer_free(&source->in);
+    stream_free(&frames->stream);
 }

@@ -1,14 +1,18 @@
-/* frames.h - messages between the launcher and the agents on its hosts: a length, a kind, a body. An agent
- * speaks over its stdin and stdout, which a remote shell may have written to before. One thread, the loop's.
- */
+/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (base/stream.h)
+ * that begin with a kind. An agent speaks over its stdin and stdout, which a remote shell may have written to
+ * before. One thread, the loop's. */
 #ifndef HVD_LAUNCH_FRAMES_H
 #define HVD_LAUNCH_FRAMES_H
 
-#include "output.h"
+#include "base/stream.h"
+
+#include <stdbool.h>
+#include <uv.h>
 
 enum frame_kind {
     /* launcher -> agent */
     FRAME_PREPARE = 1, /* u8 there was a --host-setup; folder, interface; environment; words of the command */
+    FRAME_FUNCTION,    /* more bytes of what all ranks read on stdin (--task) */
     FRAME_SERVE,       /* secret, address to serve the rendezvous at or "" */
     FRAME_START,  /* id of the job, secret, rendezvous, host's name, size, verbose; places of the ranks */
     FRAME_INPUT,  /* stdin of rank 0; empty: its end */
@@ -27,32 +31,37 @@ enum frame_kind {
     FRAME_HEARTBEAT
 };
 
-#define FRAME_PREAMBLE "\nhorovodrun agent\n" /* what an agent sends first; all before it is a shell's */
-#define FRAME_LIMIT    ((uint32_t)64 << 20)
-#define FRAME_WINDOW   65536 /* bytes under way of one stream */
+#define FRAME_PREAMBLE     "\nhorovodrun agent\n" /* what an agent sends first; all before it is a shell's */
+#define FRAME_LIMIT        ((uint32_t)64 << 20)   /* bytes of a frame for an agent */
+#define FRAME_LIMIT_ANSWER ((uint32_t)256 << 10)  /* of one that an agent sends */
+#define FRAME_WINDOW       65536                  /* bytes under way of one stream */
 
-#define HEARTBEAT_PERIOD  (3 * CLOCK_SECOND)
-#define HEARTBEAT_TIMEOUT (30 * CLOCK_SECOND) /* without a frame the other end is lost */
-
-/* Between the two the body is appended to sink->waiting. */
-size_t frame_begin(struct sink *sink, enum frame_kind kind);
-void frame_end(struct sink *sink, size_t begin);
-void frame_send(struct sink *sink, enum frame_kind kind); /* without a body */
-
-/* Where frames come from. The functions may end the source. */
-struct frame_source {
-    uv_pipe_t pipe;
-    struct wire_writer in; /* not yet taken */
-    bool open;
+/* One connection. */
+struct frames {
+    struct stream stream; /* the first member: what points to one points to the other */
+    int to;               /* the file that is written to, or -1 */
+    uv_poll_t readable, writable;
+    bool open; /* more may come */
     bool awaits_preamble;
-    int64_t last; /* when bytes came, clock_now's */
+    uint32_t limit; /* of a frame that comes */
+    int64_t last;   /* when bytes came, clock_now's */
     void *owner;
-    void (*take)(struct frame_source *source, enum frame_kind kind, struct wire_reader *body);
-    void (*ended)(struct frame_source *source); /* closed by the other end, or what came is no frame */
+    void (*take)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
+    void (*ended)(struct frames *frames); /* by the other end, by an error, or by what is no frame */
 };
 
-void frame_source_open(struct frame_source *source, uv_loop_t *loop, int file); /* takes over the file */
-void frame_source_close(struct frame_source *source);
-void frame_source_free(struct frame_source *source); /* after the loop has closed the pipe */
+/* Takes over the two files. */
+void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to);
+void frames_shut(struct frames *frames); /* the other end reads the end; zeroed memory is fine */
+void frames_close(struct frames *frames);
+void frames_free(struct frames *frames); /* after the loop has closed its handles */
+
+/* Between the two the body is appended to frames->stream.out. */
+size_t frame_begin(struct frames *frames, enum frame_kind kind);
+void frame_end(struct frames *frames, size_t begin);
+void frame_send(struct frames *frames, enum frame_kind kind);    /* without a body */
+bool frames_silent(const struct frames *frames, double seconds); /* for so long; 0: never */
+bool frames_idle(const struct frames *frames);                   /* all is written, or lost */
+void frames_read(struct frames *frames);                         /* what has come */
 
 #endif

@@ -9,7 +9,7 @@
 static void read_input(struct job *job)
 {
     struct remotes *remotes = job->remotes;
-    struct sink *to = &remotes->list[0].to;
+    struct frames *to = &remotes->list[0].frames;
     uint8_t bytes[16384];
     while (!remotes->input_ended && remotes->input_credit > 0 &&
            poll(&(struct pollfd){.fd = job->input, .events = POLLIN}, 1, 0) > 0) {
@@ -17,7 +17,7 @@ static void read_input(struct job *job)
         ssize_t count = read(job->input, bytes, limit);
         count = count > 0 ? count : 0;
         size_t begin = frame_begin(to, FRAME_INPUT);
-        wire_put_raw(&to->waiting, bytes, (size_t)count);
+        wire_put_raw(&to->stream.out, bytes, (size_t)count);
         frame_end(to, begin);
         remotes->input_credit -= (size_t)count;
         remotes->input_ended = count == 0;

@@ -49,9 +49,13 @@ static void prepare_rank(struct job *job, struct rank *rank, const struct slot *
     rank->slot = slot;
     rank->rank = slot->rank;
     rank->gone = true; /* until it is started */
-    rank->out = (struct output){.sink = job->out, .rank = slot->rank, .stream = "stdout", .file = -1};
-    rank->err = (struct output){.sink = job->err, .rank = slot->rank, .stream = "stderr", .file = -1};
-    rank->out.timestamp = rank->err.timestamp = job->options->timestamp;
+    struct sink *sinks[OUTPUTS] = {job->out, job->err, NULL};
+    for (int i = 0; i < OUTPUTS; i++)
+        rank->outputs[i] = (struct output){.sink = sinks[i],
+                                           .rank = slot->rank,
+                                           .index = i,
+                                           .file = -1,
+                                           .timestamp = job->options->timestamp};
 }
 
 hvd_code job_add_ranks(struct job *job, const struct slot *slots, int count, hvd_status *status)
@@ -113,6 +117,12 @@ void job_rank_ended(struct rank *rank, int exit_code, int signal)
         take_failure(rank);
 }
 
+void job_close_outputs(struct rank *rank)
+{
+    for (int i = 0; i < OUTPUTS; i++)
+        output_close(&rank->outputs[i]);
+}
+
 void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text)
 {
     struct job *job = rank->job;
@@ -120,8 +130,7 @@ void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text
     job_say(job, "%s", text);
     /* 126 or 127 where the command is at fault, as in a shell. */
     job_decide(job, exit_code ? exit_code : 1);
-    output_close(&rank->out);
-    output_close(&rank->err);
+    job_close_outputs(rank);
     stop_all(job, STEP_TERM);
 }
 
@@ -135,6 +144,8 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
     hvd_code code = job_serve(job, "127.0.0.1", status);
     if (code)
         return code;
+    if (job->options->task)
+        snprintf(job->function, sizeof job->function, "%s/function", job->options->task);
     report_job(job);
     for (int i = 0; i < job->count; i++) {
         hvd_status problem;
@@ -183,8 +194,8 @@ static void check_output(struct job *job, struct output *output)
     output_resume(output);
     if (!output->file_error)
         return;
-    job_say(job, "can't keep what rank %d prints on %s: %s; its file ends here", output->rank, output->stream,
-            strerror(output->file_error));
+    job_say(job, "can't keep what rank %d prints on %s: %s; its file ends here", output->rank,
+            output_name(output), strerror(output->file_error));
     output->file_error = 0;
 }
 
@@ -198,15 +209,13 @@ static void job_loop(struct job *job)
         check_sink(job, job->out);
         check_sink(job, job->err);
         for (int i = 0; i < job->count; i++) {
-            check_output(job, &job->ranks[i].out);
-            check_output(job, &job->ranks[i].err);
+            for (int j = 0; j < OUTPUTS; j++)
+                check_output(job, &job->ranks[i].outputs[j]);
         }
     }
     /* Their last output, perhaps without a line's end, before the report that quotes it. */
-    for (int i = 0; i < job->count && !job->abandoned; i++) {
-        output_close(&job->ranks[i].out);
-        output_close(&job->ranks[i].err);
-    }
+    for (int i = 0; i < job->count && !job->abandoned; i++)
+        job_close_outputs(&job->ranks[i]);
     report_failure_again(job);
     while (!job->abandoned && !(sink_idle(job->out) && sink_idle(job->err)))
         uv_run(&job->loop, UV_RUN_ONCE);
@@ -227,8 +236,8 @@ void job_close(struct job *job)
     uv_run(&job->loop, UV_RUN_DEFAULT);
     uv_loop_close(&job->loop);
     for (int i = 0; job->ranks && i < job->count; i++) {
-        output_free(&job->ranks[i].out);
-        output_free(&job->ranks[i].err);
+        for (int j = 0; j < OUTPUTS; j++)
+            output_free(&job->ranks[i].outputs[j]);
     }
     free(job->ranks);
     sink_free(&job->sinks[0]);

@@ -40,7 +40,7 @@ struct rank {
     int64_t started, ended;
     int exit_code; /* as in a shell: 128 + signal */
     int signal;    /* that ended it, or 0 */
-    struct output out, err;
+    struct output outputs[OUTPUTS];
 };
 
 struct job {
@@ -54,6 +54,7 @@ struct job {
     hvd_rendezvous *rendezvous;
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port */
     int input;                                  /* stdin of rank 0 */
+    char function[64 + 4096];                   /* --task: the file that all ranks read on stdin, or "" */
     struct remotes *remotes;                    /* NULL: all ranks are children of this process */
     struct guard *guard;
     uv_loop_t loop;
@@ -94,6 +95,9 @@ static inline const struct host *rank_host(const struct rank *rank)
     return &rank->job->hosts->list[rank->slot->host];
 }
 
+/* Passes on what is unfinished, and reads no more. */
+void job_close_outputs(struct rank *rank);
+
 /* Decides horovodrun's exit code, unless it is decided already. */
 void job_decide(struct job *job, int exit_code);
 
@@ -123,13 +127,26 @@ char **ssh_words(const struct job *job, const struct host *host);
  */
 void ssh_explain(const struct host *host, int exit_code, char *errors, char *text, size_t capacity);
 
+/* ---- environment.c ------------------------------------------------------------------------------------- */
+
+struct environment { /* zeroed memory is a valid empty one */
+    char **entries;  /* "NAME=value"; ends with NULL */
+    char **own;      /* those of them that are freed with it; the others are the launcher's own */
+};
+
+/* What is inherited, over it the settings that were given, over that the rank's place in the job. */
+hvd_code environment_of_rank(struct environment *environment, const struct rank *rank, hvd_status *status);
+/* What the agents get: without what belongs to a host, its user or session. */
+hvd_code environment_for_hosts(struct environment *environment, const struct job *job, hvd_status *status);
+void environment_free(struct environment *environment);
+
+/* One list of all, which end with NULL; of entries with one name the first counts. NULL: out of memory. */
+char **environment_merge(char *const *const *lists);
+
 /* ---- spawn.c ------------------------------------------------------------------------------------------- */
 
-/* Whether the variable `entry` ("NAME=value") is one of a host, its user or session, not of the job. */
-bool environment_is_of_a_host(const char *entry);
-
 /* For --output-filename: makes FOLDER/rank.<rank>, with as many digits for every rank, and the two files in
- * it. */
+ * it; for --task the file of the result. */
 hvd_code rank_open_copies(struct rank *rank, hvd_status *status);
 
 /* Starts the process; `ended` is called when it has ended. When the command can't be started, rank->exit_code

@@ -34,6 +34,7 @@ const struct option option_table[] = {
     {GROUP_HOSTS, "", "host-setup", "COMMANDS", OPTION_TEXT, FIELD(host_setup),
      "For bash on each host, before anything else there, e.g. '. env/bin/activate'; what it sets takes "
      "precedence over the environment of horovodrun"},
+    {GROUP_COUNT, "", "task", "FOLDER", OPTION_TEXT, FIELD(task), ""},
     {GROUP_COUNT, "", "agent", "", OPTION_SWITCH, FIELD(agent), ""},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
      "Also keep what the ranks print, in FOLDER/rank.<rank>/stdout and stderr"},

@@ -150,7 +150,7 @@ static void put_prefix(struct output *output)
     if (sink->colour)
         append_text(text, sizeof text, "\033[%dm",
                     colours[output->rank % (int)(sizeof colours / sizeof *colours)]);
-    append_text(text, sizeof text, "[%d]<%s>:%s ", output->rank, output->stream,
+    append_text(text, sizeof text, "[%d]<%s>:%s ", output->rank, output_name(output),
                 sink->colour ? "\033[0m" : "");
     sink_put(sink, text, strlen(text));
 }
@@ -235,9 +235,9 @@ static void on_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
     *buffer = uv_buf_init(output->line + output->used, (unsigned)room);
 }
 
-static bool must_pause(const struct output *output)
+bool output_full(const struct output *output)
 {
-    return output->forward ? output->credit == 0 : sink_full(output->sink);
+    return output->forward ? output->credit == 0 : output->sink && sink_full(output->sink);
 }
 
 /* Takes the bytes behind the used part of the line buffer. */
@@ -250,6 +250,8 @@ static void take_bytes(struct output *output, size_t length)
         return;
     }
     copy_to_file(output, bytes, length);
+    if (!output->sink)
+        return;
     output->used += length;
     pass_lines(output);
     sink_flush(output->sink);
@@ -276,7 +278,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         return;
     }
     take_bytes(output, (size_t)count);
-    if (must_pause(output)) {
+    if (output_full(output)) {
         /* The pipe fills up then, and the rank has to wait: nothing is lost, and memory stays bounded. */
         uv_read_stop(stream);
         output->paused = true;
@@ -288,7 +290,7 @@ hvd_code output_open_fed(struct output *output, hvd_status *status)
     output->line = malloc(OUTPUT_LINE_BYTES);
     if (!output->line)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for rank %d's %s", output->rank,
-                          output->stream);
+                          output_name(output));
     output->open = output->fed = true;
     return HVD_OK;
 }
@@ -300,33 +302,36 @@ hvd_code output_open(struct output *output, uv_loop_t *loop, int *child, hvd_sta
     int error = uv_pipe(ends, UV_NONBLOCK_PIPE, 0);
     if (error)
         return status_set_errno(status, -error, "can't make a pipe for rank %d's %s", output->rank,
-                                output->stream);
+                                output_name(output));
     *child = ends[1];
-    output->line = malloc(OUTPUT_LINE_BYTES);
-    if (!output->line) {
+    hvd_code code = output_open_fed(output, status);
+    if (code) {
         close(ends[0]);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for rank %d's %s", output->rank,
-                          output->stream);
+        return code;
     }
     uv_pipe_init(loop, &output->pipe, 0);
     uv_pipe_open(&output->pipe, ends[0]);
     output->pipe.data = output;
-    output->open = true;
+    output->fed = false;
     uv_read_start((uv_stream_t *)&output->pipe, on_buffer, on_read);
     return HVD_OK;
 }
 
-hvd_code output_copy_to(struct output *output, const char *folder, hvd_status *status)
+const char *output_name(const struct output *output)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, output->stream);
+    static const char *const names[OUTPUTS] = {"stdout", "stderr", "result"};
+    return names[output->index];
+}
+
+hvd_code output_copy_to(struct output *output, const char *path, hvd_status *status)
+{
     output->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return output->file >= 0 ? HVD_OK : status_set_errno(status, errno, "can't write %s", path);
 }
 
 void output_resume(struct output *output)
 {
-    if (!output->open || !output->paused || must_pause(output))
+    if (!output->open || !output->paused || output_full(output))
         return;
     output->paused = false;
     uv_read_start((uv_stream_t *)&output->pipe, on_buffer, on_read);
@@ -342,7 +347,7 @@ void output_close(struct output *output)
     output->open = false;
     if (output->forward)
         output->forward(output, NULL, 0);
-    else
+    else if (output->sink)
         sink_flush(output->sink);
     if (!output->fed)
         uv_close((uv_handle_t *)&output->pipe, NULL);

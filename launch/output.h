@@ -30,20 +30,27 @@ void sink_flush(struct sink *sink);      /* starts to write what was put; call i
 bool sink_full(const struct sink *sink); /* then put no more than a line */
 bool sink_idle(const struct sink *sink); /* all is written */
 
+/* Where a rank writes to. */
+enum {
+    OUTPUT_STDOUT,
+    OUTPUT_STDERR,
+    OUTPUT_RESULT /* the descriptor behind the two, with --task */,
+    OUTPUTS
+};
+
 #define OUTPUT_LINE_BYTES 65536 /* a longer line is cut */
 #define OUTPUT_LAST_LINES 20
 
-/* What one rank prints on one stream. */
+/* What one rank writes to one of them. */
 struct output {
     uv_pipe_t pipe;
-    struct sink *sink;
-    int rank;
-    const char *stream; /* "stdout", "stderr" */
-    bool timestamp;     /* in front of the prefix */
-    bool open;          /* the rank, or a child of it, may still print */
-    bool paused;        /* because the sink is full, or the credit used up */
-    bool fed;           /* by output_feed: there is no pipe */
-    size_t owed;        /* bytes that were fed, for which no credit was given yet */
+    struct sink *sink; /* NULL: it is no text, and only copied */
+    int rank, index;
+    bool timestamp; /* in front of the prefix */
+    bool open;      /* the rank, or a child of it, may still write */
+    bool paused;    /* because the sink is full, or the credit used up */
+    bool fed;       /* by output_feed: there is no pipe */
+    size_t owed;    /* bytes that were fed, for which no credit was given yet */
     void (*forward)(struct output *output, const void *bytes, size_t length); /* takes over; 0: the end */
     size_t credit;     /* bytes that may be forwarded */
     bool after_return; /* the last line ended in '\r': a '\n' that follows belongs to it */
@@ -60,11 +67,13 @@ hvd_code output_open(struct output *output, uv_loop_t *loop, int *child, hvd_sta
 /* For what comes by output_feed instead of a pipe. */
 hvd_code output_open_fed(struct output *output, hvd_status *status);
 void output_feed(struct output *output, const void *bytes, size_t length);
-/* Copies to `folder`/`stream`; the folder must exist. */
-hvd_code output_copy_to(struct output *output, const char *folder, hvd_status *status);
-void output_resume(struct output *output); /* reads on if it was paused and need not be any more */
-void output_close(struct output *output);  /* passes on an unfinished line and reads no more */
-void output_free(struct output *output);   /* after the loop has closed the pipe */
+const char *output_name(const struct output *output); /* "stdout" */
+/* Copies to a new file. */
+hvd_code output_copy_to(struct output *output, const char *path, hvd_status *status);
+bool output_full(const struct output *output); /* then nothing may be added */
+void output_resume(struct output *output);     /* reads on if it was paused and need not be any more */
+void output_close(struct output *output);      /* passes on an unfinished line and reads no more */
+void output_free(struct output *output);       /* after the loop has closed the pipe */
 
 /* Line `index` of the last ones, oldest first; NULL behind the newest. */
 const char *output_last_line(const struct output *output, unsigned index);

@@ -1,70 +1,40 @@
 /* prepare.c - what comes before ranks run on other hosts: the environment and the command go to all agents,
  * which check them; all faults are reported together; names of one host become one; the rendezvous; the
  * start. */
+#include "messages.h"
 #include "remote.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 
-#include <limits.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define FUNCTION_PIECE 65536
+
 /* ---- preparing ----------------------------------------------------------------------------------------- */
-
-static bool is_given_as_option(const struct job *job, const char *entry)
-{
-    for (int i = 0; i < setting_count; i++) {
-        size_t length = strlen(setting_table[i].environment);
-        if (job->options->values[i] && strncmp(entry, setting_table[i].environment, length) == 0 &&
-            entry[length] == '=')
-            return true;
-    }
-    return false;
-}
-
-/* Every name once; options over what is inherited. */
-static void put_environment(struct wire_writer *body, const struct job *job)
-{
-    uint32_t count = 0;
-    size_t place = body->length;
-    wire_put_u32(body, 0);
-    for (char **entry = environ; *entry; entry++) {
-        if (environment_is_of_a_host(*entry) || is_given_as_option(job, *entry))
-            continue;
-        wire_put_string(body, *entry);
-        count++;
-    }
-    for (int i = 0; i < setting_count; i++) {
-        char text[8192];
-        if (!job->options->values[i])
-            continue;
-        snprintf(text, sizeof text, "%s=%s", setting_table[i].environment, job->options->values[i]);
-        wire_put_string(body, text);
-        count++;
-    }
-    if (!body->failed)
-        memcpy(body->bytes + place, &count, sizeof count);
-}
 
 static void send_prepare(struct remote *remote)
 {
     const struct job *job = remote->job;
-    struct wire_writer *body = &remote->to.waiting;
-    char folder[PATH_MAX] = "/";
-    uint32_t words = 0;
-    while (job->options->command[words])
-        words++;
-    size_t begin = frame_begin(&remote->to, FRAME_PREPARE);
-    wire_put_u8(body, job->options->host_setup != NULL);
-    wire_put_string(body, getcwd(folder, sizeof folder) ? folder : "/");
-    wire_put_string(body, job->settings->network_interface);
-    put_environment(body, job);
-    wire_put_u32(body, words);
-    for (uint32_t i = 0; i < words; i++)
-        wire_put_string(body, job->options->command[i]);
-    frame_end(&remote->to, begin);
+    struct environment environment = {0};
+    hvd_status status;
+    struct preparation preparation = {
+        .folder = "/", .setup = job->options->host_setup, .command = job->options->command};
+    if (environment_for_hosts(&environment, job, &status))
+        remote_fail(remote, 1, "%s", status.text);
+    preparation.environment = environment.entries;
+    if (!getcwd(preparation.folder, sizeof preparation.folder))
+        strcpy(preparation.folder, "/");
+    snprintf(preparation.interface, sizeof preparation.interface, "%s", job->settings->network_interface);
+    if (preparation.environment) {
+        size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
+        preparation_put(&preparation, &remote->frames.stream.out);
+        frame_end(&remote->frames, begin);
+    }
+    environment_free(&environment);
 }
 
 void prepare_take_ready(struct remote *remote, struct wire_reader *body)
@@ -96,6 +66,23 @@ void prepare_take_prepared(struct remote *remote, struct wire_reader *body)
     if (exit_code || body->failed)
         remote_fail(remote, exit_code ? exit_code : 1, "%s", text);
     remote->state = REMOTE_PREPARED;
+}
+
+void prepare_send_function(struct remote *remote)
+{
+    const struct remotes *remotes = remote->job->remotes;
+    uint8_t bytes[FUNCTION_PIECE];
+    while (remote->function_sent < remotes->function_size && frames_idle(&remote->frames)) {
+        ssize_t count = pread(remotes->function, bytes, sizeof bytes, remote->function_sent);
+        if (count <= 0) {
+            remote_fail(remote, 1, "can't read the function: %s", count ? strerror(errno) : "it is cut");
+            return;
+        }
+        size_t begin = frame_begin(&remote->frames, FRAME_FUNCTION);
+        wire_put_raw(&remote->frames.stream.out, bytes, (size_t)count);
+        frame_end(&remote->frames, begin);
+        remote->function_sent += count;
+    }
 }
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
@@ -160,10 +147,10 @@ static const char *rendezvous_hint(const struct remotes *remotes)
 
 static void send_serve(struct job *job)
 {
-    struct sink *to = &job->remotes->list[0].to;
+    struct frames *to = &job->remotes->list[0].frames;
     size_t begin = frame_begin(to, FRAME_SERVE);
-    wire_put_string(&to->waiting, job->secret);
-    wire_put_string(&to->waiting, rendezvous_hint(job->remotes));
+    wire_put_string(&to->stream.out, job->secret);
+    wire_put_string(&to->stream.out, rendezvous_hint(job->remotes));
     frame_end(to, begin);
     job->remotes->serving = true;
 }
@@ -171,27 +158,18 @@ static void send_serve(struct job *job)
 static void send_start(struct remote *remote)
 {
     const struct job *job = remote->job;
-    struct wire_writer *body = &remote->to.waiting;
-    int host = (int)(remote->host - job->hosts->list);
-    size_t begin = frame_begin(&remote->to, FRAME_START);
-    wire_put_string(body, job->id);
-    wire_put_string(body, job->secret);
-    wire_put_string(body, job->rendezvous_address);
-    wire_put_string(body, remote->host->name);
-    wire_put_u32(body, (uint32_t)job->size);
-    wire_put_u8(body, job->options->verbose);
-    wire_put_u32(body, (uint32_t)remote->host->ranks);
-    for (int i = 0; i < job->size; i++) {
-        const struct slot *slot = &job->hosts->slots[i];
-        if (slot->host != host)
-            continue;
-        wire_put_u32(body, (uint32_t)slot->rank);
-        wire_put_u32(body, (uint32_t)slot->local_rank);
-        wire_put_u32(body, (uint32_t)slot->local_size);
-        wire_put_u32(body, (uint32_t)slot->cross_rank);
-        wire_put_u32(body, (uint32_t)slot->cross_size);
-    }
-    frame_end(&remote->to, begin);
+    const struct host *host = remote->host;
+    struct start start = {.size = job->size, .verbose = job->options->verbose, .count = host->ranks};
+    memcpy(start.id, job->id, sizeof start.id);
+    memcpy(start.secret, job->secret, sizeof start.secret);
+    memcpy(start.rendezvous, job->rendezvous_address, sizeof start.rendezvous);
+    memcpy(start.host, host->name, sizeof start.host);
+    start.slots = job->hosts->slots; /* those of a host follow each other */
+    while (start.slots->host != (int)(host - job->hosts->list))
+        start.slots++;
+    size_t begin = frame_begin(&remote->frames, FRAME_START);
+    start_put(&start, &remote->frames.stream.out);
+    frame_end(&remote->frames, begin);
     remote->state = REMOTE_STARTED;
 }
 
@@ -200,13 +178,10 @@ static hvd_code open_ranks(struct job *job, hvd_status *status)
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < job->count; i++) {
         struct rank *rank = &job->ranks[i];
-        rank->remote = true;
         rank->gone = false;
         code = rank_open_copies(rank, status);
-        if (!code)
-            code = output_open_fed(&rank->out, status);
-        if (!code)
-            code = output_open_fed(&rank->err, status);
+        for (int j = 0; !code && j < (job->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
+            code = output_open_fed(&rank->outputs[j], status);
     }
     return code;
 }
@@ -251,7 +226,8 @@ void prepare_advance(struct job *job)
                         "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
                         "without a question?",
                         job->settings->start_timeout_seconds);
-        if (!*remote->fault && remote->state < REMOTE_PREPARED)
+        if (!*remote->fault &&
+            (remote->state < REMOTE_PREPARED || remote->function_sent < remotes->function_size))
             return;
         faulty = faulty || *remote->fault;
     }

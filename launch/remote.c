@@ -5,14 +5,20 @@
 #include "base/clock.h"
 #include "base/status.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#define TICK_MILLISECONDS 500
+#define TICK_MILLISECONDS 200
+#define HEARTBEAT_SHARE   0.1   /* of the time after which silence counts */
 #define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
 
 void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
@@ -29,7 +35,7 @@ void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
 void remote_end(struct remote *remote)
 {
     remote->state = REMOTE_ENDED;
-    sink_close(&remote->to);
+    frames_shut(&remote->frames);
 }
 
 /* ---- the process that calls the host ------------------------------------------------------------------- */
@@ -85,8 +91,12 @@ static void on_end_of_process(uv_process_t *process, int64_t exit_code, int sign
     remote->exit_code = signal ? 128 + signal : (int)exit_code;
 }
 
-static void on_frame(struct frame_source *source, enum frame_kind kind, struct wire_reader *body);
-static void on_end_of_frames(struct frame_source *source);
+/* It is lost, but what it still does is seen by check_end. */
+static void on_end_of_frames(struct frames *frames)
+{
+    frames->last = clock_now();
+    frames_shut(frames);
+}
 
 static int spawn(struct remote *remote, char **words, const int ends[3])
 {
@@ -128,10 +138,12 @@ static void call_host(struct remote *remote)
     close(ends[0][0]);
     close(ends[1][1]);
     close(ends[2][1]);
-    sink_take(&remote->to, loop, ends[0][1]);
-    remote->from = (struct frame_source){
-        .owner = remote, .take = on_frame, .ended = on_end_of_frames, .awaits_preamble = true};
-    frame_source_open(&remote->from, loop, ends[1][0]);
+    remote->frames = (struct frames){.owner = remote,
+                                     .take = remote_take,
+                                     .ended = on_end_of_frames,
+                                     .limit = FRAME_LIMIT_ANSWER,
+                                     .awaits_preamble = true};
+    frames_open(&remote->frames, loop, ends[1][0], ends[0][1]);
     uv_pipe_init(loop, &remote->errors, 0);
     uv_pipe_open(&remote->errors, ends[2][0]);
     remote->errors.data = remote;
@@ -145,10 +157,10 @@ static void call_host(struct remote *remote)
 
 void remote_signal(const struct rank *rank, int signal)
 {
-    struct sink *to = &remote_of(rank)->to;
+    struct frames *to = &remote_of(rank)->frames;
     size_t begin = frame_begin(to, FRAME_SIGNAL);
-    wire_put_u32(&to->waiting, (uint32_t)rank->rank);
-    wire_put_u32(&to->waiting, (uint32_t)signal);
+    wire_put_u32(&to->stream.out, (uint32_t)rank->rank);
+    wire_put_u32(&to->stream.out, (uint32_t)signal);
     frame_end(to, begin);
 }
 
@@ -165,9 +177,12 @@ static void take_started(struct rank *rank, struct wire_reader *body)
     rank->started = clock_now();
 }
 
-static void take_output(struct rank *rank, const struct wire_reader *body)
+static void take_output(struct rank *rank, struct wire_reader *body)
 {
-    struct output *output = body->bytes[4] ? &rank->err : &rank->out;
+    uint8_t index = wire_get_u8(body);
+    if (body->failed || index >= OUTPUTS)
+        return;
+    struct output *output = &rank->outputs[index];
     if (body->length == body->position)
         output_close(output);
     else
@@ -182,9 +197,7 @@ static void take_event(struct rank *rank, enum frame_kind kind, struct wire_read
         take_started(rank, body);
         break;
     case FRAME_OUTPUT:
-        wire_get_u8(body);
-        if (!body->failed)
-            take_output(rank, body);
+        take_output(rank, body);
         break;
     case FRAME_ENDED:
         exit_code = (int)wire_get_u32(body);
@@ -198,20 +211,23 @@ static void take_event(struct rank *rank, enum frame_kind kind, struct wire_read
     }
 }
 
-static void on_frame(struct frame_source *source, enum frame_kind kind, struct wire_reader *body)
+void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
-    struct remote *remote = source->owner;
+    struct remote *remote = frames->owner;
     struct job *job = remote->job;
     uint32_t rank;
     switch (kind) {
     case FRAME_READY:
-        prepare_take_ready(remote, body);
+        if (remote->state == REMOTE_CALLED)
+            prepare_take_ready(remote, body);
         break;
     case FRAME_PREPARED:
-        prepare_take_prepared(remote, body);
+        if (remote->state == REMOTE_READY)
+            prepare_take_prepared(remote, body);
         break;
     case FRAME_SERVING:
-        prepare_take_serving(remote, body);
+        if (remote == &job->remotes->list[0] && job->remotes->serving && !job->remotes->started)
+            prepare_take_serving(remote, body);
         break;
     case FRAME_STARTED:
     case FRAME_OUTPUT:
@@ -231,13 +247,6 @@ static void on_frame(struct frame_source *source, enum frame_kind kind, struct w
 
 /* ---- lost hosts ---------------------------------------------------------------------------------------- */
 
-static void on_end_of_frames(struct frame_source *source)
-{
-    struct remote *remote = source->owner;
-    source->last = clock_now();
-    sink_close(&remote->to);
-}
-
 /* Its ranks are gone, for all that can be known: without its launcher an agent kills them. */
 static void lose(struct remote *remote, const char *why)
 {
@@ -248,8 +257,7 @@ static void lose(struct remote *remote, const char *why)
         struct rank *rank = &job->ranks[i];
         if (rank_host(rank) != remote->host)
             continue;
-        output_close(&rank->out);
-        output_close(&rank->err);
+        job_close_outputs(rank);
         if (rank->gone)
             continue;
         first = first < 0 ? i : first;
@@ -270,21 +278,21 @@ static void lose(struct remote *remote, const char *why)
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
-    bool started = remote->state == REMOTE_STARTED;
+    double timeout = remote->job->settings->timeout_seconds;
     if (remote->state == REMOTE_ENDED)
         return;
-    if (started && clock_now() > remote->from.last + HEARTBEAT_TIMEOUT) {
+    if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, timeout)) {
         uv_process_kill(&remote->process, SIGKILL);
-        snprintf(why, sizeof why, "it has been silent for %d s", (int)(HEARTBEAT_TIMEOUT / CLOCK_SECOND));
-    } else if (remote->from.open || remote->running ||
-               (remote->errors_open && clock_now() < remote->from.last + CLOCK_SECOND)) {
+        snprintf(why, sizeof why, "it has been silent for %g s", timeout);
+    } else if (remote->frames.open || remote->running ||
+               (remote->errors_open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
         return; /* something that ssh has left behind may hold stderr open for ever */
     } else {
         wire_put_u8(&remote->said, 0);
         ssh_explain(remote->host, remote->exit_code, remote->said.failed ? "" : (char *)remote->said.bytes,
                     why, sizeof why);
     }
-    if (started) {
+    if (remote->state == REMOTE_STARTED) {
         lose(remote, why);
     } else {
         remote_fail(remote, 1, "%s", why);
@@ -294,14 +302,14 @@ static void check_end(struct remote *remote)
 
 /* ---- turns --------------------------------------------------------------------------------------------- */
 
-static void give_credit(struct sink *to, struct output *output)
+static void give_credit(struct frames *to, struct output *output)
 {
-    if (output->owed < FRAME_WINDOW / 2 || sink_full(output->sink) || !output->open)
+    if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
         return;
     size_t begin = frame_begin(to, FRAME_CREDIT);
-    wire_put_u32(&to->waiting, (uint32_t)output->rank);
-    wire_put_u8(&to->waiting, output->stream[3] == 'e');
-    wire_put_u32(&to->waiting, (uint32_t)output->owed);
+    wire_put_u32(&to->stream.out, (uint32_t)output->rank);
+    wire_put_u8(&to->stream.out, (uint8_t)output->index);
+    wire_put_u32(&to->stream.out, (uint32_t)output->owed);
     frame_end(to, begin);
     output->owed = 0;
 }
@@ -313,11 +321,13 @@ void remotes_turn(struct job *job)
     for (int i = 0; i < remotes->count; i++) {
         struct remote *remote = &remotes->list[i];
         check_end(remote);
+        if (remote->state == REMOTE_PREPARED)
+            prepare_send_function(remote);
         if (heartbeat && remote->state > REMOTE_CALLED)
-            frame_send(&remote->to, FRAME_HEARTBEAT);
+            frame_send(&remote->frames, FRAME_HEARTBEAT);
     }
     if (heartbeat)
-        remotes->next_heartbeat = clock_now() + HEARTBEAT_PERIOD;
+        remotes->next_heartbeat = clock_after(HEARTBEAT_SHARE * job->settings->timeout_seconds);
     if (!remotes->serving && !job->ending)
         prepare_advance(job);
     if (!remotes->started) {
@@ -326,9 +336,8 @@ void remotes_turn(struct job *job)
         return;
     }
     for (int i = 0; i < job->count; i++) {
-        struct sink *to = &remote_of(&job->ranks[i])->to;
-        give_credit(to, &job->ranks[i].out);
-        give_credit(to, &job->ranks[i].err);
+        for (int j = 0; j < OUTPUTS; j++)
+            give_credit(&remote_of(&job->ranks[i])->frames, &job->ranks[i].outputs[j]);
     }
     input_watch(job);
 }
@@ -337,6 +346,18 @@ void remotes_turn(struct job *job)
 static void on_timer(uv_timer_t *timer)
 {
     (void)timer;
+}
+
+static hvd_code open_function(struct remotes *remotes, const char *task, hvd_status *status)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/function", task);
+    remotes->function = open(path, O_RDONLY | O_CLOEXEC);
+    if (remotes->function < 0 || fstat(remotes->function, &info))
+        return status_set_errno(status, errno, "can't read %s", path);
+    remotes->function_size = info.st_size;
+    return HVD_OK;
 }
 
 static void raise_file_limit(void)
@@ -360,10 +381,16 @@ hvd_code remotes_start(struct job *job, hvd_status *status)
         free(of_host);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d hosts", count);
     }
-    *remotes = (struct remotes){
-        .list = list, .of_host = of_host, .deadline = clock_after(job->settings->start_timeout_seconds)};
+    *remotes = (struct remotes){.list = list,
+                                .of_host = of_host,
+                                .function = -1,
+                                .deadline = clock_after(job->settings->start_timeout_seconds)};
     job->remotes = remotes;
+    if (job->options->task && open_function(remotes, job->options->task, status))
+        return status->code;
     raise_file_limit();
+    for (int i = 0; i < job->count; i++)
+        job->ranks[i].remote = true;
     uv_timer_init(&job->loop, &remotes->timer);
     uv_timer_start(&remotes->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
     for (int i = 0; i < count && job->hosts->list[i].ranks; i++) {
@@ -378,7 +405,7 @@ hvd_code remotes_start(struct job *job, hvd_status *status)
 void remotes_close(struct job *job)
 {
     for (int i = 0; i < job->remotes->count; i++)
-        sink_close(&job->remotes->list[i].to);
+        frames_shut(&job->remotes->list[i].frames);
 }
 
 void remotes_free(struct job *job)
@@ -387,10 +414,10 @@ void remotes_free(struct job *job)
         return;
     for (int i = 0; i < job->remotes->count; i++) {
         struct remote *remote = &job->remotes->list[i];
-        frame_source_free(&remote->from);
-        sink_free(&remote->to);
+        frames_free(&remote->frames);
         wire_writer_free(&remote->said);
     }
+    socket_close(&job->remotes->function);
     free(job->remotes->list);
     free(job->remotes->of_host);
     free(job->remotes);

@@ -20,9 +20,9 @@ struct remote {
     uv_process_t process;
     bool running; /* the process */
     int exit_code;
-    struct frame_source from;
-    struct sink to;
-    uv_pipe_t errors; /* stderr of the process, and of the agent */
+    struct frames frames;
+    off_t function_sent; /* bytes of --task's function */
+    uv_pipe_t errors;    /* stderr of the process, and of the agent */
     bool errors_open;
     struct wire_writer said; /* on it, not yet passed on */
     char identity[TOPOLOGY_HOST_LIMIT + 24];
@@ -38,8 +38,10 @@ struct remotes {
     uv_timer_t timer;
     int64_t deadline; /* for all to be prepared */
     int64_t next_heartbeat;
-    bool serving; /* the first host has been sent FRAME_SERVE */
-    bool started; /* all hosts have been sent their ranks */
+    int function;        /* the file of --task */
+    off_t function_size; /* 0: there is none */
+    bool serving;        /* the first host has been sent FRAME_SERVE */
+    bool started;        /* all hosts have been sent their ranks */
     uv_poll_t input;
     bool input_polled, input_ended;
     size_t input_credit;
@@ -50,6 +52,8 @@ void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Ends its agent, if there is one. */
 void remote_end(struct remote *remote);
+/* What an agent sends. */
+void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
 
 /* Once the start has begun. */
 static inline struct remote *remote_of(const struct rank *rank)
@@ -64,6 +68,8 @@ void remote_pass_on_errors(struct remote *remote);
 void prepare_take_ready(struct remote *remote, struct wire_reader *body);
 void prepare_take_prepared(struct remote *remote, struct wire_reader *body);
 void prepare_take_serving(struct remote *remote, struct wire_reader *body);
+/* Sends on of the function as much as goes without waiting. */
+void prepare_send_function(struct remote *remote);
 /* Goes on with the start as far as what has come allows. */
 void prepare_advance(struct job *job);
 

@@ -109,12 +109,13 @@ void report_failure_again(struct job *job)
     if (job->failed < 0 || job->size == 1)
         return;
     const struct rank *rank = &job->ranks[job->failed];
+    const struct output *errors = &rank->outputs[OUTPUT_STDERR];
     char text[64];
     report_others(job);
     job_say(job, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s%s", rank->rank, rank->pid,
             rank_host(rank)->name, outcome(rank, text, sizeof text), seconds(rank),
-            rank->err.lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
+            errors->lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
     const char *line;
-    for (unsigned i = 0; (line = output_last_line(&rank->err, i)); i++)
+    for (unsigned i = 0; (line = output_last_line(errors, i)); i++)
         job_say(job, "  %s", line);
 }

@@ -120,8 +120,10 @@ static bool all_gone(const struct job *job)
 static bool output_open_somewhere(const struct job *job)
 {
     for (int i = 0; i < job->count; i++) {
-        if (job->ranks[i].out.open || job->ranks[i].err.open)
-            return true;
+        for (int j = 0; j < OUTPUTS; j++) {
+            if (job->ranks[i].outputs[j].open)
+                return true;
+        }
     }
     return job->remotes && remotes_connected(job);
 }
@@ -130,8 +132,10 @@ static bool output_open_somewhere(const struct job *job)
 static bool output_waits(const struct job *job)
 {
     bool waits = sink_full(job->out) || sink_full(job->err);
-    for (int i = 0; !waits && i < job->count; i++)
-        waits = job->ranks[i].out.paused || job->ranks[i].err.paused;
+    for (int i = 0; i < job->count; i++) {
+        for (int j = 0; j < OUTPUTS; j++)
+            waits = waits || job->ranks[i].outputs[j].paused;
+    }
     return waits;
 }
 

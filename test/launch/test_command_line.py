@@ -101,7 +101,7 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
         (["--stall-warning", "9", "true"], "did you mean --stall-check-warning-time-seconds?"),
         (["--stall-chekc", "true"], "did you mean --stall-check?"),
         (["--autotune-log", "x", "true"], "did you mean --autotune-log-file?"),
-        (["--timeout", "9", "true"], "did you mean --start-timeout?"),
+        (["--timeout", "9", "true"], "did you mean --timeout-seconds?"),
         (["--log", "INFO", "true"], "did you mean --log-level?"),
         (["--prefix", "true"], "did you mean --prefix-timestamp?"),
         (["--gloo-t", "9", "true"], "did you mean --gloo-timeout-seconds?"),

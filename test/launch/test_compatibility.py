@@ -152,7 +152,7 @@ VARIABLES = [
 
 @pytest.mark.parametrize(("variable", "state"), VARIABLES)
 def test_variables(variable: str, state: str) -> None:
-    read = [ROOT / "src/base/settings.def", ROOT / "launch/spawn.c"]
+    read = [ROOT / "src/base/settings.def", ROOT / "launch/environment.c"]
     read += [*(ROOT / "python").rglob("*.py")]
     if state in ("works", "better"):
         read.append(ROOT / "launch/foreign.def")

@@ -94,6 +94,46 @@ def test_a_program_with_allreduces(launcher: Launcher, on_a: Run, hosts_given: s
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {line}" for i, line in enumerate(lines)]
 
 
+RUN = """
+import numpy as np, os, socket, tempfile
+import horovod as hvd
+
+def train(many, fail=None):
+    import sys
+    hvd.init()
+    total = float(hvd.allreduce(np.ones(3), op=hvd.Sum, name="x")[0])
+    rank = hvd.rank()
+    hvd.shutdown()
+    if rank == fail:
+        raise KeyError(f"from {socket.gethostname()}")
+    return socket.gethostname(), total, len(many), sys.stdin.read(), bytes(rank * 1_000_000)
+
+if __name__ == "__main__":
+    assert tempfile.gettempdir() == "/mnt"
+    results = hvd.run(train, (bytes(3_000_000),), hosts="a:1,b:2,c:1", verbose=False)
+    print([(*result[:4], len(result[4])) for result in results])
+    try:
+        hvd.run(train, (b"", 2), hosts="b:1,c:2")
+    except KeyError as error:
+        print(error, "rank 2 raised it here" in str(error.__cause__))
+    print(os.listdir("/mnt"))
+"""
+
+
+def test_a_function_needs_no_folder_in_common(launcher: Launcher, hosts: VirtualHosts) -> None:
+    assert hosts.inside("a", "mount", "-t", "tmpfs", "tmpfs", "/mnt") == 0
+    try:
+        first, *rest = hosts.enter("a", launcher.folder)
+        given = launcher.environment(TMPDIR="/mnt")
+        result = launcher.run(*rest, *launcher.python(RUN), program=first, env=given)
+    finally:
+        hosts.inside("a", "umount", "/mnt")
+    expected = [("a", 4.0, 3_000_000, "", 0), *(("b", 4.0, 3_000_000, "", i * 1_000_000) for i in (1, 2))]
+    expected.append(("c", 4.0, 3_000_000, "", 3_000_000))
+    assert result.stdout.splitlines() == [str(expected), "'from c' True", "[]"], result.stderr
+    assert launcher.none_alive(5)
+
+
 FAULTS = {
     "nowhere:1": "host nowhere: its name is unknown; check the spelling",
     "10.83.0.99:1": "host 10.83.0.99: there is no route to it; is it up",
@@ -109,16 +149,33 @@ def test_a_faulty_host(on_a: Run, entry: str) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+HOST_FILE = """
+nowhere slots=1
+b slots=1 port=2222
+nobody@b:1
+10.83.0.98:1
+c slots=1
+b slots=1
+"""
+
+
 def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
-    (launcher.folder / "hosts").write_text("nowhere slots=1\nb slots=1 port=2222\nnobody@b:1\nc slots=1\n")
-    result = on_a("--hostfile", "hosts", "echo", "started")
+    (launcher.folder / "hosts").write_text(HOST_FILE)
+    hosts.know_hosts("host_key", ["b"])
+    lost = "ip neigh replace 10.83.0.98 lladdr 02:00:00:00:00:98 dev eth0"  # nobody has that one
+    assert hosts.inside("a", *lost.split()) == 0
+    given = launcher.environment(OMPI_MCA_plm_rsh_args="-o ConnectTimeout=2")
+    result = on_a("--hostfile", "hosts", "echo", "started", env=given)
     assert (result.returncode, result.stdout) == (1, "")
     lines = result.stderr.splitlines()
     assert [line.split(";")[0] for line in lines] == [
         "horovodrun: host nowhere: its name is unknown",
         "horovodrun: host b: nothing listens at its ssh port",
         "horovodrun: host b: it wants a password",
+        "horovodrun: host 10.83.0.98: it does not answer",
+        "horovodrun: host c: its host key is unknown",
     ]
+    assert all(line.count("; ") == 1 for line in lines), "each says what to do"
 
 
 def test_host_keys_are_checked(hosts: VirtualHosts, on_a: Run) -> None:
@@ -180,14 +237,21 @@ def with_agent(launcher: Launcher, script: str) -> list[str]:
     return ["--rsh-agent", str(path)]
 
 
-def test_no_horovodrun_and_another_release(launcher: Launcher, on_a: Run) -> None:
-    absent = "echo 'sh: 1: exec: horovodrun: not found' >&2; exit 127"
-    result = on_a(*with_agent(launcher, absent), "-H", "b:1", "true")
-    assert (result.returncode, "host b: there is no horovodrun; install it" in result.stderr) == (1, True)
+def test_no_horovodrun(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    folder = str(Path(launcher.program).parent)
+    assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", folder) == 0
+    try:
+        result = on_a("-H", "b:1,c:1", "true")
+    finally:
+        hosts.inside("c", "umount", folder)
+    assert (result.returncode, "host c: there is no horovodrun; install it" in result.stderr) == (1, True)
+
+
+def test_another_release(launcher: Launcher, on_a: Run) -> None:
     older = "echo 'horovodrun: there is no option --agent' >&2; exit 2"
     result = on_a(*with_agent(launcher, older), "-H", "b:1", "true")
     assert "host b: its horovodrun is of another release; install the same" in result.stderr
-    newer = r"printf '\nhorovodrun agent\n\012\000\000\000\007\006\000\000\000100.0.'; sleep 1"
+    newer = r"printf '\nhorovodrun agent\n\013\000\000\000\010\006\000\000\000100.0.'; sleep 1"
     result = on_a(*with_agent(launcher, newer), "-H", "b:1", "true")
     assert "host b: its horovodrun is of release 100.0." in result.stderr
 
@@ -205,6 +269,17 @@ def test_rsh_agent_of_open_mpi(launcher: Launcher, on_a: Run) -> None:
     environment = launcher.environment(OMPI_MCA_plm_rsh_agent=words[1])
     assert on_a("-H", "b:1", "hostname", env=environment).stdout == "[0]<stdout>: b\n"
     assert (launcher.folder / "called").read_text().startswith("b exec sh -c ")
+
+
+def test_64_ranks_on_8_hosts(launcher: Launcher, on_a: Run) -> None:
+    """Each host is an agent on this one."""
+    hosts = ",".join(f"host{i}:8" for i in range(8))
+    stand_in = with_agent(launcher, 'export HOROVOD_HOST_ID=$1; shift; eval "$@"')
+    result = on_a(*stand_in, "-H", hosts, "bash", "-c", PLACE + "cat >&2", give="x\n" * 1000)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "[0]<stderr>: x\n" * 1000
+    places = [f"[{i}]<stdout>: a {i}/64 {i % 8}/8 {i // 8}/8 host{i // 8}" for i in range(64)]
+    assert sorted(result.stdout.splitlines()) == sorted(places)
 
 
 def test_the_environment_travels(launcher: Launcher, on_a: Run) -> None:
@@ -301,7 +376,7 @@ def name_of(pid: int) -> str:
 
 @pytest.mark.parametrize("victim", ["launcher", "hvd-job", "ssh", "agent", "rank"])
 def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHosts, victim: str) -> None:
-    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+    process = start_on_a(launcher, hosts, "--grace-seconds", "1", "-H", "b:1,c:1", "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     alive = launcher.alive()
     agents = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_agent(path)]
@@ -357,13 +432,14 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHost
 
 def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
     """Both ends notice the silence."""
-    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+    words = ["--timeout-seconds", "4", "--grace-seconds", "1", "-H", "b:1,c:1"]
+    process = start_on_a(launcher, hosts, *words, "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
     try:
         _, err = process.communicate(timeout=90)
         assert process.returncode == 1
-        assert "horovodrun: lost host c with rank 1: it has been silent for 30 s" in err
+        assert "horovodrun: lost host c with rank 1: it has been silent for 4 s" in err
         assert launcher.none_alive(10)
     finally:
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0

@@ -138,7 +138,7 @@ class VirtualHosts:
         """The words that run what follows them inside of the host, in the folder."""
         pid = self.processes[name].pid
         spaces = ["--net", "--mount", "--uts", "--ipc", f"--pid=/proc/{pid}/ns/pid_for_children"]
-        return ["nsenter", "-t", str(pid), *spaces, "--", "bash", "-c", 'cd "$0" && exec "$@"', str(folder)]
+        return ["nsenter", "-t", str(pid), *spaces, "--", "env", "-C", str(folder)]
 
     def inside(self, name: str, *words: str) -> int:
         return subprocess.run(

@@ -15,7 +15,7 @@ from typing import IO, Any, TextIO, TypeVar
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.arguments import options_of
 from horovod.runner.program import horovodrun
-from horovod.runner.task import REPORT, Report, send_function
+from horovod.runner.task import REPORT, Report, read_report, send_function
 from horovod.runner.util.threads import in_thread
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def _launch(words: Sequence[str]) -> tuple[int, str]:
 
 def _reports(folder: Path) -> list[Report]:
     """Of the ranks that came so far, in rank order. Nobody else than this user can write to the folder."""
-    reports: list[Report] = [pickle.loads(path.read_bytes()) for path in folder.glob(f"{REPORT}*")]
+    reports = [report for path in folder.glob(f"{REPORT}*") if (report := read_report(path))]
     return sorted(reports, key=lambda report: report.rank)
 
 
@@ -144,7 +144,8 @@ def run(
     """Runs ``func(*args, **kwargs)`` on every rank of a new job, and returns the results in rank order.
 
     The function, also one of a notebook or of ``__main__``, goes to the ranks by cloudpickle, and the results
-    come back likewise, through files that only this user can read. What the ranks print comes out here.
+    come back likewise: through pipes, to other hosts over ssh, and through files of this host that only this
+    user can read. Its stdin is empty; what the ranks print comes out here.
     ``num_proc`` is 1 unless the hosts say more; ``np`` is its old name, as ``min_np``, ``max_np`` and
     ``network_interface`` are old names, too. ``executable`` is the Python to use. The rest are the options of
     ``horovodrun`` of that name.
@@ -164,8 +165,8 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
     """As ``run``, of a function that is ``pickled``, with the options of horovodrun."""
     with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
         send_function(Path(folder), function)
-        command = [executable or sys.executable, "-c", TASK, folder]
-        code, last_lines = _launch([*options, "--", *command])
+        command = [executable or sys.executable, "-c", TASK]
+        code, last_lines = _launch(["--task", folder, *options, "--", *command])
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
         reports = _reports(Path(folder))

@@ -1,7 +1,8 @@
-"""What every rank of ``horovod.run`` executes: ``main``, with a folder as the program's argument.
+"""What every rank of ``horovod.run`` executes: ``main``.
 
-The folder is the caller's own, readable by nobody else. Here the function is found, and here each rank leaves
-its report for the caller.
+``horovodrun --task FOLDER`` gives every rank, on whatever host, FOLDER/function on stdin, and keeps what it
+writes to the descriptor behind stderr in FOLDER/report.<rank>. The folder is the caller's own, readable by
+nobody else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ except ImportError:  # then the function came by its name, and so does the resul
 
 FUNCTION = "function"
 REPORT = "report."
+REPORT_FILE = 3
+LENGTH_BYTES = 8  # in front of a report, which may be cut when its rank is killed
 
 
 @dataclass
@@ -43,17 +46,30 @@ def send_function(folder: Path, function: Any) -> None:
         file.write(function)
 
 
-def _receive_function(folder: Path) -> Any:
-    with open(folder / FUNCTION, "rb") as file:
+def read_report(path: Path) -> Report | None:
+    """What a rank has left, if it is whole."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:LENGTH_BYTES], "little")
+    whole = len(data) > LENGTH_BYTES and len(data) == LENGTH_BYTES + length
+    return pickle.loads(data[LENGTH_BYTES:]) if whole else None
+
+
+def _receive_function() -> Any:
+    """Afterwards stdin is empty: what the function starts must not find it."""
+    with open(0, "rb", closefd=False) as file:
         known = set(sys.path)
         sys.path += [path for path in pickle.load(file) if path not in known]
-        return pickle.load(file)
+        function = pickle.load(file)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return function
 
 
-def _write(folder: Path, report: Report) -> None:
-    unfinished = folder / f"unfinished.{report.rank}"
-    unfinished.write_bytes(pickler.dumps(report))
-    unfinished.rename(folder / f"{REPORT}{report.rank}")
+def _write(report: Report) -> None:
+    data = pickler.dumps(report)
+    with open(REPORT_FILE, "wb", closefd=False) as file:
+        file.write(len(data).to_bytes(LENGTH_BYTES, "little"))
+        file.write(data)
 
 
 def _pickled(error: BaseException) -> bytes | None:
@@ -65,21 +81,22 @@ def _pickled(error: BaseException) -> bytes | None:
         return None
 
 
-def _run(folder: Path, rank: int) -> None:
-    function, args, kwargs = _receive_function(folder)
+def _run(rank: int) -> None:
+    function, args, kwargs = _receive_function()
     result = function(*args, **kwargs)
     try:
-        _write(folder, Report(rank, result))
+        _write(Report(rank, result))
     except Exception as error:
         raise TypeError(f"rank {rank} returned a {type(result).__name__}, which can't be pickled") from error
 
 
 def main() -> None:
     """Runs the function and reports."""
-    folder, rank = Path(sys.argv[1]), int(os.environ["HOROVOD_RANK"])
+    rank = int(os.environ["HOROVOD_RANK"])
+    os.set_inheritable(REPORT_FILE, False)
     try:
-        _run(folder, rank)
+        _run(rank)
     except BaseException as error:
         summary = "".join(traceback.format_exception_only(error)).strip()
-        _write(folder, Report(rank, None, _pickled(error), traceback.format_exc(), summary))
+        _write(Report(rank, None, _pickled(error), traceback.format_exc(), summary))
         raise

@@ -1,0 +1,194 @@
+/* environment.c - the environment of ranks: of all that may set a variable the first one wins. */
+#include "job.h"
+
+#include "base/status.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OWN_ENTRIES 16 /* at most so many are added besides the settings */
+
+/* ---- merging ------------------------------------------------------------------------------------------- */
+
+struct entry {
+    char *text; /* "NAME=value" */
+    size_t name, order;
+};
+
+static int compare_names(const struct entry *a, const struct entry *b)
+{
+    int order = memcmp(a->text, b->text, a->name < b->name ? a->name : b->name);
+    return order ? order : (a->name > b->name) - (a->name < b->name);
+}
+
+static int compare(const void *one, const void *other)
+{
+    const struct entry *a = one, *b = other;
+    int order = compare_names(a, b);
+    return order ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+/* Sorted, since there may be tens of thousands. */
+char **environment_merge(char *const *const *lists)
+{
+    size_t count = 0, kept = 0;
+    for (char *const *const *list = lists; *list; list++) {
+        for (char *const *text = *list; *text; text++)
+            count++;
+    }
+    struct entry *entries = calloc(count + 1, sizeof *entries), *next = entries;
+    char **merged = calloc(count + 1, sizeof *merged);
+    for (; entries && *lists; lists++) {
+        for (char *const *text = *lists; *text; text++, next++)
+            *next = (struct entry){*text, strcspn(*text, "="), (size_t)(next - entries)};
+    }
+    if (entries && merged) {
+        qsort(entries, count, sizeof *entries, compare);
+        for (size_t i = 0; i < count; i++) {
+            if (i == 0 || compare_names(&entries[i - 1], &entries[i]) != 0)
+                merged[kept++] = entries[i].text;
+        }
+    } else {
+        free(merged);
+        merged = NULL;
+    }
+    free(entries);
+    return merged;
+}
+
+/* ---- what is inherited --------------------------------------------------------------------------------- */
+
+/* Of the user and the session there, and of what a host has; then of another starter: the engine would read
+ * it instead of what is set here. */
+static const char *const of_a_host[] = {"HOME=*",
+                                        "USER=*",
+                                        "LOGNAME=*",
+                                        "SHELL=*",
+                                        "PWD=*",
+                                        "OLDPWD=*",
+                                        "HOSTNAME=*",
+                                        "HOST=*",
+                                        "MAIL=*",
+                                        "SHLVL=*",
+                                        "_=*",
+                                        "TMPDIR=*",
+                                        "DISPLAY=*",
+                                        "XAUTHORITY=*",
+                                        "XDG_*",
+                                        "DBUS_*",
+                                        "SSH_*",
+                                        "BASH_FUNC_*",
+                                        "*CUDA_VISIBLE_DEVICES=*",
+                                        "HOROVOD_SECRET*",
+                                        "HOROVOD_HOSTNAME=*",
+                                        "HOROVOD_HOST_ID=*",
+                                        NULL};
+static const char *const of_another_starter[] = {"HOROVOD_SECRET_FILE=*", "HOROVOD_SLOT=*", "HOROVOD_EPOCH=*",
+                                                 NULL};
+
+static bool matches(const char *entry, const char *const *patterns)
+{
+    for (; *patterns; patterns++) {
+        if (fnmatch(*patterns, entry, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* This process's, without what matches; the entries are its own. NULL: out of memory. */
+static char **inherited_without(const char *const *patterns)
+{
+    size_t count = 0;
+    while (environ[count])
+        count++;
+    char **kept = calloc(count + 1, sizeof *kept), **next = kept;
+    for (char **entry = environ; kept && *entry; entry++) {
+        if (!matches(*entry, patterns))
+            *next++ = *entry;
+    }
+    return kept;
+}
+
+/* ---- what is set here ---------------------------------------------------------------------------------- */
+
+static bool put(struct environment *environment, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool put(struct environment *environment, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t next = 0;
+    while (environment->own[next])
+        next++;
+    bool made = vasprintf(&environment->own[next], format, arguments) >= 0;
+    va_end(arguments);
+    if (!made)
+        environment->own[next] = NULL;
+    return made;
+}
+
+static bool put_settings(struct environment *environment, const struct options *options)
+{
+    bool done = true;
+    for (int i = 0; done && i < setting_count; i++) {
+        if (options->values[i])
+            done = put(environment, "%s=%s", setting_table[i].environment, options->values[i]);
+    }
+    return done;
+}
+
+static bool put_slot(struct environment *environment, const struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct slot *slot = rank->slot;
+    return put(environment, "HOROVOD_RANK=%d", slot->rank) &&
+           put(environment, "HOROVOD_SIZE=%d", job->size) &&
+           put(environment, "HOROVOD_LOCAL_RANK=%d", slot->local_rank) &&
+           put(environment, "HOROVOD_LOCAL_SIZE=%d", slot->local_size) &&
+           put(environment, "HOROVOD_CROSS_RANK=%d", slot->cross_rank) &&
+           put(environment, "HOROVOD_CROSS_SIZE=%d", slot->cross_size) &&
+           put(environment, "HOROVOD_HOSTNAME=%s", rank_host(rank)->name) &&
+           put(environment, "HOROVOD_RENDEZVOUS=%s", job->rendezvous_address) &&
+           put(environment, "HOROVOD_JOB=%s", job->id) && put(environment, "HOROVOD_SECRET=%s", job->secret);
+}
+
+static hvd_code make(struct environment *environment, const struct options *options, const struct rank *rank,
+                     hvd_status *status)
+{
+    char **inherited = inherited_without(rank ? of_another_starter : of_a_host);
+    bool done = inherited && (environment->own = calloc((size_t)setting_count + OWN_ENTRIES, sizeof(char *)));
+    if (done && rank)
+        done = put_slot(environment, rank);
+    done = done && put_settings(environment, options);
+    /* The stdout of a rank is a pipe, but lines shall come when they are printed. */
+    if (done && rank && !getenv("PYTHONUNBUFFERED"))
+        done = put(environment, "PYTHONUNBUFFERED=1");
+    if (done)
+        environment->entries = environment_merge((char *const *const[]){environment->own, inherited, NULL});
+    free(inherited);
+    return environment->entries ? HVD_OK
+                                : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the environment");
+}
+
+hvd_code environment_of_rank(struct environment *environment, const struct rank *rank, hvd_status *status)
+{
+    return make(environment, rank->job->options, rank, status);
+}
+
+hvd_code environment_for_hosts(struct environment *environment, const struct job *job, hvd_status *status)
+{
+    return make(environment, job->options, NULL, status);
+}
+
+void environment_free(struct environment *environment)
+{
+    for (char **entry = environment->own; entry && *entry; entry++)
+        free(*entry);
+    free(environment->own);
+    free(environment->entries);
+}
