@@ -221,7 +221,7 @@ static void serve(struct agent *agent, struct wire_reader *body)
 
 static void forward(struct output *output, const void *bytes, size_t length)
 {
-    struct agent *agent = output->pipe.loop->data;
+    struct agent *agent = output->owner;
     size_t begin = frame_begin(&agent->frames, FRAME_OUTPUT);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)output->rank);
     wire_put_u8(&agent->frames.stream.out, (uint8_t)output->index);
@@ -303,6 +303,7 @@ static void start(struct agent *agent, struct wire_reader *body)
         struct rank *rank = &job->ranks[i];
         for (int j = 0; j < OUTPUTS; j++) {
             rank->outputs[j].forward = forward;
+            rank->outputs[j].owner = agent;
             rank->outputs[j].credit = FRAME_WINDOW;
         }
         hvd_code code = rank_start(rank, on_end, &status);

@@ -231,7 +231,7 @@ static hvd_code count_ranks(struct hosts *hosts, int64_t wanted, hvd_status *sta
                           "-np %" PRId64 " asks for more ranks than the hosts have slots (%" PRId64 ")",
                           wanted, slots);
     int64_t count = wanted ? wanted : slots;
-    if (count > setting_by_key("size")->maximum)
+    if (count < 1 || count > setting_by_key("size")->maximum)
         return status_set(status, HVD_INVALID_ARGUMENT, "%" PRId64 " ranks are too many for one job", count);
     hosts->size = (int)count;
     return HVD_OK;

@@ -52,6 +52,7 @@ struct output {
     bool fed;       /* by output_feed: there is no pipe */
     size_t owed;    /* bytes that were fed, for which no credit was given yet */
     void (*forward)(struct output *output, const void *bytes, size_t length); /* takes over; 0: the end */
+    void *owner;                                                              /* for it */
     size_t credit;     /* bytes that may be forwarded */
     bool after_return; /* the last line ended in '\r': a '\n' that follows belongs to it */
     int file;          /* the copy, or -1 */

@@ -1,6 +1,7 @@
 /* remote.c - the launcher's side of agents: one command (ssh) per host, all at once. Each host ends up
  * prepared or with a fault (prepare.c); from the start on the frames of agents are events of the ranks. */
 #include "remote.h"
+#include "messages.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -54,33 +55,13 @@ void remote_pass_on_errors(struct remote *remote)
     memmove(said->bytes, said->bytes + length, said->length);
 }
 
-static void on_errors_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+static void take_errors(struct output *errors, const void *bytes, size_t length)
 {
-    (void)suggested;
-    struct remote *remote = handle->data;
-    struct wire_writer *said = &remote->said;
-    if (said->length > ERRORS_LIMIT)
-        said->length = 0;
-    bool room = wire_reserve(said, said->length + 4096);
-    *buffer = uv_buf_init(room ? (char *)said->bytes + said->length : NULL, room ? 4095 : 0);
-}
-
-static void close_errors(struct remote *remote)
-{
-    if (remote->errors_open)
-        uv_close((uv_handle_t *)&remote->errors, NULL);
-    remote->errors_open = false;
-}
-
-static void on_errors(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
-{
-    (void)buffer;
-    struct remote *remote = stream->data;
-    if (count < 0) {
-        close_errors(remote);
-        return;
-    }
-    remote->said.length += (size_t)count;
+    struct remote *remote = errors->owner;
+    if (remote->said.length + length > ERRORS_LIMIT)
+        remote->said.length = 0;
+    wire_put_raw(&remote->said, bytes, length);
+    errors->credit += length;
     remote_pass_on_errors(remote);
 }
 
@@ -115,42 +96,50 @@ static int spawn(struct remote *remote, char **words, const int ends[3])
     return uv_spawn(&remote->job->loop, &remote->process, &options);
 }
 
-/* Ends of the pipes by the child's descriptors: ends[i][0] is read from. */
+/* Ends of the pipes by the child's descriptors. */
+static int open_pipes(struct remote *remote, int own[2], int ends[3])
+{
+    hvd_status status;
+    int in[2], out[2], error = uv_pipe(in, 0, UV_NONBLOCK_PIPE);
+    if (error)
+        return error;
+    ends[0] = in[0];
+    own[1] = in[1];
+    error = uv_pipe(out, UV_NONBLOCK_PIPE, 0);
+    if (error)
+        return error;
+    own[0] = out[0];
+    ends[1] = out[1];
+    remote->errors = (struct output){
+        .index = OUTPUT_STDERR, .file = -1, .forward = take_errors, .owner = remote, .credit = ERRORS_LIMIT};
+    return output_open(&remote->errors, &remote->job->loop, &ends[2], &status) ? UV_EMFILE : 0;
+}
+
 static void call_host(struct remote *remote)
 {
-    uv_loop_t *loop = &remote->job->loop;
-    int ends[3][2], error = 0;
+    int own[2] = {-1, -1}, ends[3] = {-1, -1, -1};
     char **words = ssh_words(remote->job, remote->host);
-    for (int i = 0; i < 3 && !error; i++)
-        error = uv_pipe(ends[i], i ? UV_NONBLOCK_PIPE : 0, i ? 0 : UV_NONBLOCK_PIPE);
-    if (!words || error) {
-        remote_fail(remote, 1, "can't call it: %s", error ? uv_strerror(error) : "out of memory");
-        remote_end(remote);
-        return;
-    }
-    error = spawn(remote, words, (int[]){ends[0][0], ends[1][1], ends[2][1]});
+    int error = words ? open_pipes(remote, own, ends) : UV_ENOMEM;
     if (error)
+        remote_fail(remote, 1, "can't call it: %s", uv_strerror(error));
+    else if ((error = spawn(remote, words, ends)))
         remote_fail(remote, 1, "can't start '%s' to reach it: %s", words[0], uv_strerror(error));
     remote->running = !error;
-    for (char **word = words; *word; word++)
-        free(*word);
-    free(words);
-    close(ends[0][0]);
-    close(ends[1][1]);
-    close(ends[2][1]);
+    words_free(words);
+    for (int i = 0; i < 3; i++)
+        socket_close(&ends[i]);
     remote->frames = (struct frames){.owner = remote,
                                      .take = remote_take,
                                      .ended = on_end_of_frames,
                                      .limit = FRAME_LIMIT_ANSWER,
                                      .awaits_preamble = true};
-    frames_open(&remote->frames, loop, ends[1][0], ends[0][1]);
-    uv_pipe_init(loop, &remote->errors, 0);
-    uv_pipe_open(&remote->errors, ends[2][0]);
-    remote->errors.data = remote;
-    remote->errors_open = true;
-    uv_read_start((uv_stream_t *)&remote->errors, on_errors_buffer, on_errors);
-    if (error)
+    if (error) {
+        socket_close(&own[0]);
+        socket_close(&own[1]);
         remote_end(remote);
+    } else {
+        frames_open(&remote->frames, &remote->job->loop, own[0], own[1]);
+    }
 }
 
 /* ---- while ranks run ----------------------------------------------------------------------------------- */
@@ -285,7 +274,7 @@ static void check_end(struct remote *remote)
         uv_process_kill(&remote->process, SIGKILL);
         snprintf(why, sizeof why, "it has been silent for %g s", timeout);
     } else if (remote->frames.open || remote->running ||
-               (remote->errors_open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
+               (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
         return; /* something that ssh has left behind may hold stderr open for ever */
     } else {
         wire_put_u8(&remote->said, 0);
@@ -415,6 +404,7 @@ void remotes_free(struct job *job)
     for (int i = 0; i < job->remotes->count; i++) {
         struct remote *remote = &job->remotes->list[i];
         frames_free(&remote->frames);
+        output_free(&remote->errors);
         wire_writer_free(&remote->said);
     }
     socket_close(&job->remotes->function);

@@ -21,9 +21,8 @@ struct remote {
     bool running; /* the process */
     int exit_code;
     struct frames frames;
-    off_t function_sent; /* bytes of --task's function */
-    uv_pipe_t errors;    /* stderr of the process, and of the agent */
-    bool errors_open;
+    off_t function_sent;     /* bytes of --task's function */
+    struct output errors;    /* stderr of the process, and of the agent */
     struct wire_writer said; /* on it, not yet passed on */
     char identity[TOPOLOGY_HOST_LIMIT + 24];
     char launcher_address[SOCKET_TEXT], address[SOCKET_TEXT]; /* the two ends as its sshd sees them, or "" */

@@ -1,5 +1,6 @@
 /* ssh.c - the command that starts the agent of a host, and what its failures mean to the user. */
 #include "job.h"
+#include "messages.h"
 
 #include "base/status.h"
 
@@ -128,13 +129,12 @@ char **ssh_words(const struct job *job, const struct host *host)
         }
     }
     bool made = words.list && script && command && !words.failed;
-    for (int i = 0; !made && i < words.count; i++)
-        free(words.list[i]);
-    if (!made)
-        free(words.list);
     free(script);
     free(command);
-    return made ? words.list : NULL;
+    if (made)
+        return words.list;
+    words_free(words.list);
+    return NULL;
 }
 
 /* ---- its failures -------------------------------------------------------------------------------------- */

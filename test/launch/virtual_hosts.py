@@ -158,7 +158,7 @@ def make() -> VirtualHosts:
     for program in ("/usr/sbin/sshd", "ssh", "ip", "unshare", "nsenter"):
         if not shutil.which(program):
             pytest.skip(
-                f"there is no {program}: `make deps` installs openssh-server, openssh-client and iproute2"
+                f"there is no {program}: install openssh-server, openssh-client, iproute2 and util-linux"
             )
     if subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("this system permits no new namespaces")
