@@ -248,7 +248,8 @@ def run_soak(result: Result) -> None:
 
 KINDS: dict[str, Callable[[Result], None]] = {
     "unit": lambda result: ctest(result, BUILD, "unit", "unit"),
-    "group": lambda result: ctest(result, BUILD, "group", "group"),
+    # Its programs wait more than they compute.
+    "group": lambda result: ctest(result, BUILD, "group", "group", parallel=2),
     "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate"),
     "model": run_model,
     "launch": run_launch,
