@@ -1,6 +1,6 @@
 /* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (base/stream.h)
- * that begin with a kind. An agent speaks over its stdin and stdout, which a remote shell may have written to
- * before. One thread, the loop's. */
+ * that begin with a kind. An agent receives them on stdin and sends them on stdout, to which a remote
+ * shell may have written before. One thread, the loop's. */
 #ifndef HVD_LAUNCH_FRAMES_H
 #define HVD_LAUNCH_FRAMES_H
 

@@ -94,7 +94,7 @@ static void add_host(struct words *words, const struct job *job, const struct ho
         add_split(words, agent);
     } else {
         add(words, "ssh");
-        /* Nobody can answer a question. No session of others may hang on this one. */
+        /* There is no terminal for a prompt. Other sessions must not share this connection. */
         add_split(words, "-T -x -o BatchMode=yes -o ControlMaster=no");
     }
     if (arguments)

@@ -21,7 +21,7 @@ struct dtype {
     enum family family;
 };
 
-/* By hvd_dtype; only numbers that dtype_known knows. */
+/* By hvd_dtype; only numbers for which dtype_known is true. */
 extern const struct dtype dtype_table[];
 
 bool dtype_known(int dtype);
@@ -56,7 +56,7 @@ enum {
     })
 };
 
-/* By hvd_operation; only numbers that operation_known knows. */
+/* By hvd_operation; only numbers for which operation_known is true. */
 extern const struct operation operation_table[];
 
 static inline const char *operation_name(hvd_operation operation)

@@ -76,7 +76,7 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
         peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
         peer->neighbour = is_neighbour(config, peer->rank);
         mesh->neighbours += peer->neighbour;
-        mesh->place += peer->rank < mesh->rank;
+        mesh->index += peer->rank < mesh->rank;
     }
     mesh->peer_count = config->peer_count;
     return HVD_OK;
@@ -365,10 +365,10 @@ bool mesh_reports(const struct mesh *mesh)
     return mesh->neighbours > MESH_POLLED_NEIGHBOURS;
 }
 
-void mesh_report(struct mesh *mesh, int place)
+void mesh_report(struct mesh *mesh, int index)
 {
     if (mesh_reports(mesh))
-        mesh->news[place % MESH_NEWS_BITS / 64] |= (uint64_t)1 << place % 64;
+        mesh->news[index % MESH_NEWS_BITS / 64] |= (uint64_t)1 << index % 64;
 }
 
 void peer_report(const struct peer *peer)
@@ -513,13 +513,13 @@ int64_t mesh_deadline(const struct mesh *hub)
 static bool any_news(struct mesh *mesh)
 {
     bool any = gather_news(mesh);
-    for (struct link **place = &mesh->awaited, *link; !any && (link = *place);) {
+    for (struct link **next = &mesh->awaited, *link; !any && (link = *next);) {
         link->awaited = link->want_read || link->want_write || link->want_taken;
         any = link->awaited && link->operations->news(link);
         if (link->awaited)
-            place = &link->next_awaited;
+            next = &link->next_awaited;
         else
-            *place = link->next_awaited;
+            *next = link->next_awaited;
     }
     return any;
 }

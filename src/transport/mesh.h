@@ -88,11 +88,11 @@ int64_t mesh_deadline(const struct mesh *hub);
  * neighbours it does not: to look at their links costs less, in each turn and, by link_await, when arming. */
 bool mesh_reports(const struct mesh *mesh);
 
-/* The peers of which that was reported since the last call: a bit each, by place among the ranks of the mesh
+/* The peers of which that was reported since the last call: a bit each, by index among the ranks of the mesh
  * modulo the bits. What is left unread is reported again with what comes next, or by mesh_report. */
 #define MESH_NEWS_BITS 256
 void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64]);
-void mesh_report(struct mesh *mesh, int place);
+void mesh_report(struct mesh *mesh, int index);
 
 /* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False when
  * there is news: it goes on. News resume it, and so does mesh_resume. */

@@ -53,7 +53,7 @@ struct mesh {
     atomic_uint *signaled;     /* of a hub: not 0 while a peer has marked meshes with news; or NULL */
     int rank;
     int channels;
-    int place;          /* this rank's among the ranks of the mesh */
+    int index;          /* this rank's among the ranks of the mesh */
     struct peer *peers; /* ascending */
     int peer_count;
     int neighbours;                     /* so many peers */

@@ -96,8 +96,8 @@ static void mark_news(const struct shm_link *shm)
     struct segment_memory *memory = shm->peer->segment->memory;
     if (shm->link.channel > 0 || !memory->marked)
         return;
-    int place = shm->link.mesh->place;
-    atomic_fetch_or(&memory->marks[place % MESH_NEWS_BITS / 64], (uint64_t)1 << place % 64);
+    int index = shm->link.mesh->index;
+    atomic_fetch_or(&memory->marks[index % MESH_NEWS_BITS / 64], (uint64_t)1 << index % 64);
 }
 
 /* ---- link_operations ---------------------------------------------------------------------------------- */

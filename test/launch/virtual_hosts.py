@@ -90,7 +90,7 @@ class VirtualHosts:
         (self.folder / name).write_text(text)
 
     def know_hosts(self, key: str, names: Sequence[str] = NAMES) -> None:
-        """Which hosts, by which key, ssh knows."""
+        """Writes known_hosts: these hosts, with this key."""
         words = (self.folder / f"{key}.pub").read_text().split()[:2]
         addresses = {name: f"{SUBNET}.{i}" for i, name in enumerate(NAMES, 1)}
         self.write("known_hosts", "".join(f"{name},{addresses[name]} {' '.join(words)}\n" for name in names))
