@@ -1,10 +1,10 @@
-/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (base/stream.h)
+/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (base/socket.h)
  * that begin with a kind. An agent receives them on stdin and sends them on stdout, to which a remote
  * shell may have written before. One thread, the loop's. */
 #ifndef HVD_LAUNCH_FRAMES_H
 #define HVD_LAUNCH_FRAMES_H
 
-#include "base/stream.h"
+#include "base/socket.h"
 
 #include <stdbool.h>
 #include <uv.h>

@@ -1,5 +1,4 @@
 /* main.c - horovodrun: starts a command as the ranks of one job. */
-#include "base/log.h"
 #include "base/status.h"
 #include "job.h"
 #include "options.h"

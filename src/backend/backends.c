@@ -1,5 +1,5 @@
-/* backends.c - see backends.h. */
-#include "backend/backends.h"
+/* backends.c - see backend.h. */
+#include "backend/backend.h"
 
 #include "base/status.h"
 #include "base/types.h"

@@ -1,5 +1,5 @@
-/* atfork.c - see atfork.h. The handlers are installed with the first use and stay. Any thread. */
-#include "base/atfork.h"
+/* atfork.c - see thread.h. The handlers are installed with the first use and stay. Any thread. */
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stddef.h>

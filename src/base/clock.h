@@ -49,4 +49,26 @@ static inline int64_t interrupt_slice(const struct interrupt *interrupt, int64_t
     return polls ? clock_earlier(clock_now() + INTERRUPT_INTERVAL, deadline) : deadline;
 }
 
+/* ---- rate_limit ------------------------------------------------------------------------------------------
+ * At most one line of log a second about unauthenticated connections: a flood must not fill
+ * it. One thread per struct. */
+
+struct rate_limit { /* zeroed memory is a valid fresh one */
+    int64_t next;
+    int held;
+};
+
+/* True when a line may be written; *held: how many were left out before it. */
+static inline bool rate_limit_allows(struct rate_limit *rate_limit, int *held)
+{
+    int64_t now = clock_now();
+    if (now < rate_limit->next) {
+        rate_limit->held++;
+        return false;
+    }
+    *held = rate_limit->held;
+    *rate_limit = (struct rate_limit){now + CLOCK_SECOND, 0};
+    return true;
+}
+
 #endif

@@ -1,5 +1,5 @@
-/* nontemporal.c - see nontemporal.h. Any thread. */
-#include "base/nontemporal.h"
+/* nontemporal.c - see platform.h. Any thread. */
+#include "base/platform.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -87,4 +87,11 @@ int platform_poller_take(int poller, struct poller_news *news, int limit);
 /* Blocks until the poller has news, or `deadline`. */
 void platform_poller_wait(int poller, int64_t deadline);
 
+/* ---- nontemporal -----------------------------------------------------------------------------------------
+ * Copying with stores that bypass the caches. */
+
+/* Like memcpy; a store with release order after it publishes the bytes. memcpy itself where the processor has
+ * no such stores. */
+void nontemporal_copy(void *to, const void *from, size_t length);
+
 #endif

@@ -5,6 +5,7 @@
 #include "horovod.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Families of element types: what can be done with them, and by which kernels. */
 enum family {
@@ -110,5 +111,15 @@ static inline size_t tensor_bytes(const hvd_tensor *tensor)
 
 /* "[2, 3]", "[]"; cut with "..." when it does not fit. */
 const char *shape_text(const int64_t *shape, int ndim, char *text, size_t capacity);
+
+/* ---- choice ----------------------------------------------------------------------------------------------
+ * How a batch moves: chosen by the root of its process set, carried in the decision. A coordinator
+ * passes it on unread; the ranges are checked where it is used (backend/backend.h). */
+
+struct choice {
+    uint8_t backend;        /* the row */
+    uint8_t algorithm;      /* a number of that back end's own */
+    uint8_t piece_exponent; /* in pieces of 2^piece_exponent bytes, where it cuts */
+};
 
 #endif

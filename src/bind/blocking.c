@@ -1,6 +1,5 @@
 /* blocking.c - see module.h. All state changes with the GIL held only. */
 #include "bind/module.h"
-#include "bind/operation.h"
 
 #include <time.h>
 

@@ -2,10 +2,6 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/module.h"
 
-#include "bind/operation.h"
-#include "bind/request.h"
-#include "bind/tensor.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,9 +1,6 @@
-/* operation.c - see operation.h. A Handle keeps the memory of its tensors until the operation is over, or
+/* operation.c - see module.h. A Handle keeps the memory of its tensors until the operation is over, or
  * hands it to a queue when it is freed earlier. */
-#include "bind/operation.h"
-
 #include "bind/module.h"
-#include "bind/request.h"
 
 #include <stdlib.h>
 

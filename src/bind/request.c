@@ -1,6 +1,4 @@
-/* request.c - see request.h. */
-#include "bind/request.h"
-
+/* request.c - see module.h. */
 #include "bind/module.h"
 
 #include <assert.h>

@@ -1,6 +1,5 @@
-/* result.c - see tensor.h. The memory lives as long as the Result or any array that was made from it. */
+/* result.c - see module.h. The memory lives as long as the Result or any array that was made from it. */
 #include "bind/module.h"
-#include "bind/tensor.h"
 
 #include <stdlib.h>
 

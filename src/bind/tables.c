@@ -1,5 +1,5 @@
-/* tables.c - see request.h. The rows become tuples with names, and the words of their columns texts. */
-#include "bind/request.h"
+/* tables.c - see module.h. The rows become tuples with names, and the words of their columns texts. */
+#include "bind/module.h"
 
 static const struct row {
     hvd_operation operation;

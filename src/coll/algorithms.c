@@ -1,8 +1,10 @@
 /* algorithms.c - the table of all algorithms and the choice among them; see collective.h. Constant; any
  * thread. */
+#include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
-#include "coll/allreduce.h"
+#include "coll/collective.h"
+#include "coll/pattern.h"
 
 #include <string.h>
 
@@ -100,4 +102,99 @@ hvd_code algorithm_check_settings(const struct settings *settings, hvd_status *s
         size,
         settings->deterministic ? " that adds in the order of ranks, as HOROVOD_DETERMINISTIC asks" : "",
         names);
+}
+
+/* ---- schedule -------------------------------------------------------------------------------------- */
+
+bool step_is_local(const struct step *step)
+{
+    return step->kind == STEP_COPY || step->kind == STEP_COMPUTE;
+}
+
+void schedule_clear(struct schedule *schedule)
+{
+    schedule->count = 0;
+    schedule->failed = false;
+}
+
+void schedule_free(struct schedule *schedule)
+{
+    pages_give(schedule->steps, (size_t)schedule->capacity * sizeof *schedule->steps);
+    *schedule = (struct schedule){0};
+}
+
+static bool grow(struct schedule *schedule)
+{
+    int capacity = schedule->capacity ? schedule->capacity * 2 : 16;
+    struct step *steps = pages_resize(schedule->steps, (size_t)schedule->capacity * sizeof *steps,
+                                      (size_t)capacity * sizeof *steps);
+    if (!steps)
+        return false;
+    schedule->steps = steps;
+    schedule->capacity = capacity;
+    return true;
+}
+
+int schedule_add(struct schedule *schedule, struct step step)
+{
+    if (schedule->count == schedule->capacity && !grow(schedule))
+        schedule->failed = true;
+    if (schedule->failed)
+        return STEP_NO_GATE;
+    schedule->steps[schedule->count] = step;
+    return schedule->count++;
+}
+
+/* ---- vector ---------------------------------------------------------------------------------------- */
+
+void vector_measure(struct vector *vector)
+{
+    vector->length = 0;
+    for (int i = 0; i < vector->count; i++) {
+        vector->starts[i] = vector->length;
+        vector->length += vector->spans[i].length;
+    }
+}
+
+bool vector_same(const struct vector *a, const struct vector *b)
+{
+    if (a->count != b->count || a->spans == b->spans)
+        return a->count == b->count;
+    for (int i = 0; i < a->count; i++)
+        if (a->spans[i].data != b->spans[i].data || a->spans[i].length != b->spans[i].length)
+            return false;
+    return true;
+}
+
+/* The last span that starts at or before the offset; an empty span is always followed by one with the same
+ * start, or lies at the end, so it is never the answer. */
+int vector_find(const struct vector *vector, size_t offset)
+{
+    int low = 0, high = vector->count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (vector->starts[middle] <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int vector_parts(const struct vector *vector, size_t offset, size_t length, struct iovec *parts, int limit)
+{
+    if (!length)
+        return 0;
+    int count = 0;
+    int span = vector_find(vector, offset);
+    size_t skip = offset - vector->starts[span];
+    for (; length && count < limit; span++, skip = 0) {
+        size_t here = vector->spans[span].length - skip;
+        if (!here)
+            continue;
+        here = here < length ? here : length;
+        parts[count++] = (struct iovec){vector->spans[span].data + skip, here};
+        length -= here;
+    }
+    return count;
 }

@@ -16,7 +16,7 @@
  * Partners exchange halves; what each then holds of both operands gives a part of the dot products, which the
  * 2, 4, 8, ... ranks that hold the rest add up by doubling. After Maleki and others, "Scaling distributed
  * training with adaptive summation", 2020. Every part of the result is computed by one rank. */
-#include "coll/allreduce.h"
+#include "coll/pattern.h"
 
 #include "base/status.h"
 #include "device/reduce.h"

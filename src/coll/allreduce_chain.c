@@ -9,7 +9,7 @@
  *
  * Gates let both directions flow byte by byte. The result overwrites what this rank has sent on; no byte of
  * it can come back earlier, since it contains what was sent. */
-#include "coll/allreduce.h"
+#include "coll/pattern.h"
 
 #include <limits.h>
 

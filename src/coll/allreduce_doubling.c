@@ -11,7 +11,7 @@
  *
  * Partners add the same two operands, the lower rank's first, so all ranks get the same bits. A sum
  * overwrites what is being sent, so each reduction is gated by the send of its round. */
-#include "coll/allreduce.h"
+#include "coll/pattern.h"
 
 static bool fits(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold)
 {

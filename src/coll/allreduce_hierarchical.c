@@ -12,7 +12,7 @@
  *
  * A rank that has a shard adds up its host's parts in the order of local ranks from its own on. A complete
  * byte overwrites the one that was sent, and can't come earlier, since it contains that. */
-#include "coll/ring_reduce.h"
+#include "coll/pattern.h"
 
 #define SHARD_LIMIT 8 /* more ranks of a host than this do not fill its network better */
 

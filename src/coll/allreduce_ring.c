@@ -14,7 +14,7 @@
  *
  * Gates let each block flow byte by byte, so nothing waits for whole blocks. A complete block overwrites what
  * this rank has sent of it; no byte of it can come back earlier, since it contains what was sent. */
-#include "coll/ring_reduce.h"
+#include "coll/pattern.h"
 
 /* The allgather of a piece follows the reducing of the next one, so that a link never waits for its neighbour
  * to have reduced. */

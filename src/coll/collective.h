@@ -1,14 +1,97 @@
-/* collective.h - one batch on its way through a back end, and the interface of an algorithm of the host's. */
+/* collective.h - one batch on its way through a back end: its tensors, the steps that move them, and the
+ * interface of an algorithm of the host's. */
 #ifndef HVD_COLL_COLLECTIVE_H
 #define HVD_COLL_COLLECTIVE_H
 
-#include "base/choice.h"
 #include "base/settings.h"
 #include "base/topology.h"
-#include "coll/schedule.h"
-#include "coll/vector.h"
+#include "base/types.h"
 #include "device/memory.h"
 #include "horovod.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* ---- vector ----------------------------------------------------------------------------------------------
+ * Many pieces of memory seen as one vector of bytes. Fusion is nothing but this: the tensors of a
+ * batch become spans, and algorithms speak of offsets in the whole. */
+
+struct span {
+    char *data;
+    size_t length; /* bytes */
+};
+
+struct vector {
+    struct span *spans;
+    size_t *starts; /* [count]: offset of each span in the whole */
+    int count;
+    size_t length; /* bytes in all */
+};
+
+/* Fills in starts and length from spans and count. */
+void vector_measure(struct vector *vector);
+
+/* Whether both are the same pieces of memory: the operation is in place. */
+bool vector_same(const struct vector *a, const struct vector *b);
+
+/* Index of the span that holds `offset` (< length). */
+int vector_find(const struct vector *vector, size_t offset);
+
+/* Up to `limit` parts that cover [offset, offset + length); returns how many parts were filled. They cover
+ * less when `limit` is too small. */
+int vector_parts(const struct vector *vector, size_t offset, size_t length, struct iovec *parts, int limit);
+
+/* ---- schedule --------------------------------------------------------------------------------------------
+ * What one rank does in one phase of a collective: a list of steps, written by an algorithm,
+ * carried out by the executor (execute.h).
+ *
+ * Steps with the same peer and direction happen in the order in which they were added, here and over all
+ * schedules of a communicator; everything else may overlap. A step may be gated by an earlier one of the same
+ * schedule: it then touches a byte of the vector only after the gate has finished with that byte and those
+ * before it, so a ring flows without being cut into chunks by hand. The ranges of the two may differ: bytes
+ * in front of the gate's range are open at once, those behind it when the gate is done.
+ * Steps without a peer happen in the order in which they were added, too. */
+
+enum step_kind {
+    STEP_SEND,    /* buffer[range] to the peer */
+    STEP_RECEIVE, /* output[range] = what the peer sent */
+    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the factor if `last` */
+    STEP_COPY,    /* output[range] = input[from, from + length), prescaled, times the factor if `last` */
+    STEP_COMPUTE  /* calls the algorithm's `compute` for one chunk of the range after the other */
+};
+
+enum step_buffer { BUFFER_INPUT, BUFFER_OUTPUT };
+
+#define STEP_NO_GATE (-1)
+
+struct step {
+    enum step_kind kind;
+    enum step_buffer buffer;
+    bool last; /* the final value of this range: apply the average and the postscale factor */
+    int peer;
+    int gate;              /* index of the gating step or STEP_NO_GATE */
+    size_t offset, length; /* bytes of the vector; whole elements */
+    size_t from;           /* STEP_COPY: where in the input */
+};
+
+struct schedule {
+    struct step *steps;
+    int count, capacity;
+    bool failed; /* memory ran out while adding */
+};
+
+/* Whether the step moves nothing between ranks. */
+bool step_is_local(const struct step *step);
+
+void schedule_clear(struct schedule *schedule); /* keeps the memory */
+void schedule_free(struct schedule *schedule);
+int schedule_add(struct schedule *schedule,
+                 struct step step); /* its index; steps of no bytes are added too */
+
+/* ---- collective ------------------------------------------------------------------------------------------
+ * One batch on its way through a back end, and the interface of an algorithm of the host's. */
 
 /* All of it stays put until the collective is done. */
 struct collective {
@@ -57,7 +140,7 @@ struct collective {
     const struct algorithm *algorithm;
     size_t piece_bytes;      /* of the ring allreduce, per rank, about */
     void *scratch;           /* the algorithm's, freed with free() at the end */
-    struct staging *staging; /* see staging.h */
+    struct staging *staging; /* see task.h */
     hvd_status status;       /* how the collective ended */
     struct collective *next;
 };

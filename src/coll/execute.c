@@ -3,7 +3,7 @@
 #include "coll/execute.h"
 
 #include "base/status.h"
-#include "coll/track.h"
+#include "coll/task.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
  *
  * Blocks may differ in length and be empty. A block is added up in the order of the ring, so the same inputs
  * give the same bits in every run. Blocks on their way lie in the output beside the result. */
-#include "coll/ring_reduce.h"
+#include "coll/pattern.h"
 
 static struct range block_of(const struct collective *collective, struct range piece, int count, int index)
 {

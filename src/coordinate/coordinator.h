@@ -10,8 +10,7 @@
 #ifndef HVD_COORDINATE_COORDINATOR_H
 #define HVD_COORDINATE_COORDINATOR_H
 
-#include "base/choice.h"
-#include "coordinate/ranks.h"
+#include "base/types.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
 

@@ -6,10 +6,10 @@
 #ifndef HVD_COORDINATE_MESSAGE_H
 #define HVD_COORDINATE_MESSAGE_H
 
-#include "base/choice.h"
+#include "base/types.h"
 #include "base/wire.h"
-#include "coordinate/ranks.h"
 #include "coordinate/table.h"
+#include "coordinate/tree.h"
 
 #define MESSAGE_SOFT_LIMIT (16u << 10)
 #define MESSAGE_LIMIT      (16u << 20)

@@ -9,7 +9,6 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include "coordinate/coordinator.h"
-#include "coordinate/ranks.h"
 #include "coordinate/request.h"
 #include "coordinate/tree.h"
 

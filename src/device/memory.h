@@ -3,7 +3,7 @@
  *
  * The engine itself dereferences addresses of a type with `host_access` only, and reduces them with the
  * kernels of reduce.h. Tensors of all others it copies into host memory, lets the collective run there, and
- * copies the result back (coll/staging.h). So a row has no kernels but `fill`: what reduces on a device is a
+ * copies the result back (coll/task.h). So a row has no kernels but `fill`: what reduces on a device is a
  * back end that takes whole collectives, and brings its own.
  *
  * Addresses are unique in the process over all devices, and a row knows from an address which device it

@@ -7,11 +7,9 @@
 #include "coordinate/request.h"
 #include "device/memory.h"
 #include "device/reduce.h"
+#include "engine/comm.h"
 #include "engine/context.h"
-#include "engine/membership.h"
-#include "engine/observe.h"
 #include "engine/progress.h"
-#include "engine/tuning.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "coll/collective.h"
 #include "coordinate/coordinator.h"
 #include "engine/comm.h"
+#include "engine/context.h"
 #include "engine/handle.h"
 
 /* Lays the requests' tensors out as spans and queues the job. */
@@ -36,5 +37,42 @@ hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 
 /* The collective's `gathered`. */
 hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status);
+
+/* ---- observe ---------------------------------------------------------------------------------------------
+ * Events of requests (watch/timeline.h) for the timeline, if the settings enable it.
+ * Without it, an event costs one branch. Under the progress lock, except where it says otherwise. */
+
+/* Before any thread makes progress, and when none does any more. */
+hvd_code observe_open(struct hvd_context *context, hvd_status *status);
+void observe_close(struct hvd_context *context); /* safe on a zeroed context */
+
+static inline bool observed(const struct hvd_context *context)
+{
+    return context->timeline;
+}
+
+void observe_submitted(struct hvd_handle *handle);
+/* Rank `rank` of the communicator's set. */
+void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank);
+void observe_deciding(const struct comm *comm);
+void observe_dispatched(const struct running_batch *running);
+void observe_phase(const struct collective *collective, int phase);
+/* Before the handle is seen to be done. */
+void observe_finished(const struct hvd_handle *handle, const hvd_status *status);
+
+/* ---- tuning ----------------------------------------------------------------------------------------------
+ * Autotuning at work: the root of the first process set measures its batches, tries values, and
+ * uses them for what it decides, so that all ranks follow without a message. Under the progress lock, but for
+ * open and close. */
+
+/* When the settings enable it. Before any thread makes progress, and when none does any more. */
+hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
+void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
+
+/* A batch starts. */
+void tuning_count(struct tuning *tuning, const struct running_batch *running);
+
+/* Before the next decisions: values that have changed come into force; when it is over, `comm` forgets it. */
+void tuning_apply(struct comm *comm);
 
 #endif

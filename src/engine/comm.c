@@ -2,16 +2,13 @@
 #include "engine/comm.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/batch.h"
 #include "engine/context.h"
-#include "engine/observe.h"
-#include "engine/parts.h"
+#include "engine/handle.h"
 #include "engine/progress.h"
 #include "engine/sets.h"
-#include "engine/tuning.h"
 
 #include <stdio.h>
 #include <stdlib.h>

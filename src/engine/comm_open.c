@@ -8,8 +8,8 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "coll/pattern.h"
+#include "engine/config.h"
 #include "engine/context.h"
-#include "engine/placement.h"
 #include "engine/sets.h"
 
 #include <errno.h>

@@ -1,23 +1,57 @@
-/* context.h - what one rank of one job holds; shared by the files of engine/ only.
- *
- * Threads. The holder of the progress lock, a caller that waits or else the progress thread, owns the meshes,
- * the executors, the communicators and the fields marked so. User threads touch only the submission queue,
- * their handles and the atomics. drive.c says what each thread must do so that no wake-up is lost. */
+/* context.h - a context: this rank in one epoch of a job, and its counters. */
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
-#include "base/atfork.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/settings.h"
+#include "base/thread.h"
+#include "base/types.h"
 #include "engine/comm.h"
-#include "engine/counters.h"
 #include "engine/handle.h"
 #include "engine/sets.h"
 #include "watch/timeline.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* ---- counters --------------------------------------------------------------------------------------------
+ * What this rank has done, per process set and operation; always on, unlike the events of the
+ * timeline. The progress thread and waiting callers add with relaxed atomics, any thread reads. */
+
+struct operation_counters {
+    atomic_uint_fast64_t submitted, succeeded, failed, batches, bytes, wait_ns;
+};
+
+/* Of one process set. Removed sets keep theirs, so that totals never shrink. */
+struct set_counters {
+    int process_set;
+    struct operation_counters operations[OPERATION_NUMBERS];
+    struct set_counters *next;
+};
+
+struct counters {
+    pthread_mutex_t lock; /* of the list; its elements never move */
+    struct set_counters *first, *last;
+};
+
+void counters_init(struct counters *counters);
+void counters_fini(struct counters *counters);
+
+/* The counters of a process set, made when there are none yet; NULL when memory is out. */
+struct set_counters *counters_of(struct counters *counters, int process_set);
+
+static inline void counter_add(atomic_uint_fast64_t *counter, uint64_t amount)
+{
+    atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
+}
+
+/* ---- context ---------------------------------------------------------------------------------------------
+ * What one rank of one job holds; shared by the files of engine/ only.
+ *
+ * Threads. The holder of the progress lock, a caller that waits or else the progress thread, owns the meshes,
+ * the executors, the communicators and the fields marked so. User threads touch only the submission queue,
+ * their handles and the atomics. drive.c says what each thread must do so that no wake-up is lost. */
 
 struct hvd_context {
     atomic_int references; /* the owner's and one per handle not yet freed */

@@ -34,17 +34,16 @@
  *     compare-and-swap) before the futex compares the value that the other side changes.
  *  7. After mesh_sleep the progress thread MUST try the lock: the event it has cleared may have been for it.
  *  8. `done` functions run with the lock free and may take it themselves through a submission. */
-#include "engine/drive.h"
-
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "engine/affinity.h"
-#include "engine/heartbeat.h"
 #include "engine/progress.h"
 
+#include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { UNLOCKED, LOCKED };
 
@@ -404,4 +403,38 @@ void drive_stop_thread(struct hvd_context *context)
     mesh_wake(context->world->mesh);
     pthread_join(context->progress_thread, NULL);
     context->thread_running = false;
+}
+
+/* ---- affinity -------------------------------------------------------------------------------------- */
+
+int affinity_core(const char *list, int local_rank, int local_size)
+{
+    int count = 0, own = -1;
+    while (*list) {
+        char *end;
+        errno = 0;
+        long core = strtol(list, &end, 10);
+        if (end == list || (*end && *end != ',') || core < 0 || core > 1 << 20 || errno)
+            return -1;
+        if (count++ == local_rank)
+            own = (int)core;
+        list = end + (*end == ',');
+    }
+    return count < local_size ? -1 : own;
+}
+
+void affinity_apply(const char *list, int rank, int local_rank, int local_size)
+{
+    if (!*list)
+        return;
+    int core = affinity_core(list, local_rank, local_size);
+    if (core < 0)
+        log_error(rank,
+                  "HOROVOD_THREAD_AFFINITY=%s is ignored: it has to name one core for each of the %d ranks "
+                  "of this host, e.g. 0,2,4,6",
+                  list, local_size);
+    else if (!platform_thread_bind(core))
+        log_error(rank,
+                  "HOROVOD_THREAD_AFFINITY=%s is ignored: can't bind the engine's thread to core %d: %s",
+                  list, core, strerror(errno));
 }

@@ -4,9 +4,8 @@
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "engine/batch.h"
 #include "engine/context.h"
-#include "engine/observe.h"
-#include "engine/parts.h"
 
 #include <stdlib.h>
 #include <string.h>

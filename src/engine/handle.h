@@ -29,7 +29,7 @@ struct hvd_handle {
     struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched;   /* its memory; under the progress lock */
-    struct hvd_handle *parts; /* of a group that shares memory, see parts.h; until they are taken */
+    struct hvd_handle *parts; /* of a group that shares memory, see handle.h; until they are taken */
     struct hvd_handle *whole; /* that this is a part of */
     struct hvd_handle *following; /* the next part */
     int part;                     /* its number, from 0 on */
@@ -73,5 +73,32 @@ static inline bool handle_is_done(struct hvd_handle *handle)
  * shape that lives as long. NULL when memory is out. */
 void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
                       size_t bytes, const int64_t **kept_shape);
+
+/* ---- parts -----------------------------------------------------------------------------------------------
+ * A group whose tensors share memory runs as several requests, its parts, one after the other: each
+ * writes only what no other tensor of the part reads or writes. All parts have the tensors of the whole
+ * group, those of other parts without elements: so ranks that divide a group differently get the error of a
+ * mismatch.
+ *
+ * The caller's handle is the whole group's. The coordinator sees the parts only. */
+
+/* Any thread: gives the group its parts where it needs some; `whole` was not queued yet. `size` as for
+ * handle_create. */
+hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status);
+
+/* Those that were not queued; fine where there are none. */
+void parts_drop(struct hvd_handle *whole);
+
+/* Under the progress lock, as the rest. Whether an earlier part is still to end well. */
+bool parts_wait(const struct hvd_handle *part);
+
+/* Why it can't run any more: an earlier part has failed. */
+hvd_code parts_check(const struct hvd_handle *part, hvd_status *status);
+
+/* Fine for what is no part. Releases the next part; the last one ends the group, as does a failure. */
+void parts_ended(struct hvd_handle *part, const hvd_status *status);
+
+/* Its name; that of the first one is the group's. */
+void parts_name(struct hvd_handle *part);
 
 #endif

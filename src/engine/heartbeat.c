@@ -1,11 +1,9 @@
-/* heartbeat.c - see heartbeat.h. Time is counted in looks of this process: those that it misses because it
+/* heartbeat.c - see progress.h. Time is counted in looks of this process: those that it misses because it
  * was stopped itself do not count. */
-#include "engine/heartbeat.h"
+#include "engine/progress.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
-#include "engine/progress.h"
 
 #include <stdio.h>
 

@@ -1,18 +1,14 @@
 /* init.c - a rank joins a job, and leaves it. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "engine/batch.h"
+#include "engine/comm.h"
 #include "engine/config.h"
 #include "engine/context.h"
-#include "engine/drive.h"
-#include "engine/membership.h"
-#include "engine/observe.h"
 #include "engine/progress.h"
-#include "engine/subset.h"
-#include "engine/tuning.h"
-#include "rendezvous/assignments.h"
+#include "rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,11 +1,10 @@
 /* membership.c - process sets are added and removed by requests of the world, so that all ranks see them come
  * and go in one order. Connecting the members of a new set blocks; the calling thread does it, while the
  * driver goes on. */
-#include "engine/membership.h"
+#include "engine/comm.h"
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/drive.h"
 #include "engine/progress.h"
 
 #include <stdio.h>

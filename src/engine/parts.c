@@ -1,5 +1,5 @@
-/* parts.c - see parts.h. */
-#include "engine/parts.h"
+/* parts.c - see handle.h. */
+#include "engine/handle.h"
 
 #include "base/status.h"
 #include "base/types.h"

@@ -1,11 +1,11 @@
-/* placement.c - see placement.h. Two rounds of messages: a claim from each rank to rank 0, and one verdict,
+/* placement.c - see config.h. Two rounds of messages: a claim from each rank to rank 0, and one verdict,
  * which all read. */
-#include "engine/placement.h"
+#include "engine/config.h"
 
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/status.h"
-#include "coordinate/ranks.h"
+#include "coordinate/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,10 @@
 #include "engine/progress.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "engine/membership.h"
-#include "engine/parts.h"
+#include "engine/comm.h"
+#include "engine/handle.h"
 
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16

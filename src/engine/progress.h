@@ -31,4 +31,45 @@ void progress_closed(struct hvd_context *context);
 /* The nearest time at which a turn is needed though nothing arrives. */
 int64_t progress_deadline(const struct hvd_context *context);
 
+/* ---- drive -----------------------------------------------------------------------------------------------
+ * Which thread makes progress, and how threads wait. drive.c has the design. */
+
+/* After adding work: wakes the progress thread unless some thread makes progress. */
+void drive_notify(struct hvd_context *context);
+
+/* Waits for `word` to become `value`, making progress whenever it has the lock, until `deadline`; true when
+ * it did. `idle_since`, where it is 0, is set to the time of the first turn in which nothing moved, if there
+ * is one; NULL is fine. */
+bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
+                 int64_t *idle_since);
+
+/* Calls what is still to be called; only when no other thread is left that could make progress. */
+void drive_finish_calls(struct hvd_context *context);
+
+hvd_code drive_start_thread(struct hvd_context *context, hvd_status *status);
+void drive_stop_thread(struct hvd_context *context); /* fine when it never started */
+
+/* ---- heartbeat -------------------------------------------------------------------------------------------
+ * Detects peers that do not answer. While this rank waits long it pings every peer that sends
+ * nothing. The engine of a living process answers whatever its program does, so a peer without an answer is
+ * stopped or unreachable. Unlike the stall report this needs no working coordinator: the peer may be rank 0.
+ * Under the progress lock. */
+
+/* When the next check is due; called before this rank sleeps. */
+int64_t heartbeat_deadline(struct hvd_context *context, bool waits);
+
+/* Does nothing before the deadline; then pings, warns, and after the shutdown time ends the job. */
+void heartbeat_check(struct hvd_context *context);
+
+/* ---- affinity --------------------------------------------------------------------------------------------
+ * Binds the progress thread to a core (HOROVOD_THREAD_AFFINITY). */
+
+/* Cores by local rank: the one of `local_rank`, or -1 when the list makes no sense or has less than
+ * `local_size` entries. */
+int affinity_core(const char *list, int local_rank, int local_size);
+
+/* Binds the calling thread when `list` is not empty. A list that can't be followed is an error in the log,
+ * and the thread runs anywhere. */
+void affinity_apply(const char *list, int rank, int local_rank, int local_size);
+
 #endif

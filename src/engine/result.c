@@ -3,7 +3,7 @@
  * slots are exchanged without a lock: a forked child may find them in any state. */
 #include "engine/handle.h"
 
-#include "base/atfork.h"
+#include "base/thread.h"
 #include "device/memory.h"
 
 #include <stdatomic.h>

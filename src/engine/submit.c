@@ -3,10 +3,10 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "engine/batch.h"
 #include "engine/context.h"
-#include "engine/drive.h"
-#include "engine/observe.h"
-#include "engine/parts.h"
+#include "engine/handle.h"
+#include "engine/progress.h"
 
 #include <string.h>
 

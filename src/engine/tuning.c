@@ -1,8 +1,7 @@
-/* tuning.c - see tuning.h. */
-#include "engine/tuning.h"
+/* tuning.c - see batch.h. */
+#include "engine/batch.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/thread.h"

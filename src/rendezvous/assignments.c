@@ -1,5 +1,5 @@
-/* assignments.c - see assignments.h. One key for each slot. */
-#include "rendezvous/assignments.h"
+/* assignments.c - see rendezvous.h. One key for each slot. */
+#include "rendezvous/rendezvous.h"
 
 #include "base/status.h"
 

@@ -1,11 +1,11 @@
 /* client.c - a rank's connection to the key-value store; see rendezvous.h. Blocks, with deadlines; one thread
  * at a time. */
-#include "base/atfork.h"
 #include "base/clock.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "base/thread.h"
+#include "rendezvous/connection.h"
 #include "rendezvous/handshake.h"
-#include "rendezvous/protocol.h"
 
 #include <errno.h>
 #include <poll.h>

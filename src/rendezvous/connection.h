@@ -1,11 +1,52 @@
-/* connection.h - the server's side of the key-value store: the store, and one client's connection (handshake,
- * then question and answer), which never blocks. The server's thread only. */
+/* connection.h - inside the rendezvous: its protocol, and the connections of the server. */
 #ifndef HVD_RENDEZVOUS_CONNECTION_H
 #define HVD_RENDEZVOUS_CONNECTION_H
 
 #include "base/map.h"
+#include "base/socket.h"
 #include "rendezvous/handshake.h"
-#include "rendezvous/protocol.h"
+#include "rendezvous/rendezvous.h"
+
+/* ---- protocol --------------------------------------------------------------------------------------------
+ * Requests of an authenticated client to the key-value store (questions) and their answers:
+ * frames of a length and a body. A client has one question open at a time; the next one cancels it. */
+
+#define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
+
+enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET };
+
+#define QUESTION_NO_RANK UINT32_MAX
+
+struct question {
+    uint32_t id; /* the answer carries it */
+    enum question_kind kind;
+    char key[RENDEZVOUS_KEY_LIMIT]; /* enter: the job */
+    uint32_t epoch, rank, size;     /* enter: see rendezvous_enter */
+    bool wait;                      /* get: answer once the key is there */
+    const uint8_t *value;           /* put; into the frame */
+    uint32_t length;
+};
+
+enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL, OUTCOME_OVER };
+
+struct answer {
+    uint32_t id;
+    enum outcome outcome;
+    const uint8_t *value; /* enter: the generation; get: the value; over: the newest epoch; into the frame */
+    uint32_t length;
+};
+
+/* Append a whole frame. */
+void question_encode(struct wire_writer *frame, const struct question *question);
+void answer_encode(struct wire_writer *frame, const struct answer *answer);
+
+/* From a frame's body; false when it is malformed. */
+bool question_decode(struct question *question, const uint8_t *body, size_t length);
+bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
+
+/* ---- connection ------------------------------------------------------------------------------------------
+ * The server's side of the key-value store: the store, and one client's connection (handshake,
+ * then question and answer), which never blocks. The server's thread only. */
 
 /* ---- keys and values, which belong to an epoch of a job; bounded ----------------------------------------
  */

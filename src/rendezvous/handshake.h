@@ -12,7 +12,7 @@
 #define HVD_RENDEZVOUS_HANDSHAKE_H
 
 #include "base/clock.h"
-#include "base/stream.h"
+#include "base/socket.h"
 #include "horovod.h"
 
 #include <stdbool.h>

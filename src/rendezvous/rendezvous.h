@@ -10,6 +10,7 @@
 #define HVD_RENDEZVOUS_RENDEZVOUS_H
 
 #include "base/clock.h"
+#include "base/topology.h"
 #include "base/wire.h"
 #include "horovod.h"
 
@@ -54,5 +55,18 @@ const char *rendezvous_local_address(const struct rendezvous_client *client);
 
 /* How many entries the server holds: keys, and ranks that have joined. Any thread. */
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous);
+
+/* ---- assignments -----------------------------------------------------------------------------------------
+ * The ranks of an epoch by slot: the starter publishes them (hvd_rendezvous_assign in
+ * horovod.h), a process looks up its slot. */
+
+struct assignment {
+    int rank, size;
+    char host[TOPOLOGY_HOST_LIMIT]; /* "": to be found out */
+};
+
+/* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or the epoch is over. */
+hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
+                             struct assignment *assignment, hvd_status *status);
 
 #endif

@@ -1,11 +1,8 @@
 /* server.c - the key-value store's server: one thread, which polls all connections. Unauthenticated ones are
  * bounded in number and time, so a flood or a stalled one costs little. */
-#include "base/atfork.h"
 #include "base/clock.h"
 #include "base/crypto.h"
-#include "base/log.h"
 #include "base/platform.h"
-#include "base/rate_limit.h"
 #include "base/socket.h"
 #include "base/status.h"
 #include "base/thread.h"

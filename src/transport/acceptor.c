@@ -1,12 +1,10 @@
-/* acceptor.c - see acceptor.h. */
-#include "transport/acceptor.h"
+/* acceptor.c - see opening.h. */
+#include "transport/opening.h"
 
-#include "base/atfork.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "transport/connector.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <string.h>

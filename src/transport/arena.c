@@ -1,11 +1,11 @@
-/* arena.c - see arena.h, and hvd_shared_alloc in horovod.h. An arena is a segment with a page for its head in
+/* arena.c - see shm.h, and hvd_shared_alloc in horovod.h. An arena is a segment with a page for its head in
  * front. A child of fork() gets a private mapping: what it writes stays its own, and pages that it has
  * not written still follow the parent's. */
-#include "transport/arena.h"
+#include "transport/shm.h"
 
-#include "base/atfork.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

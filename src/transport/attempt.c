@@ -1,5 +1,5 @@
-/* attempt.c - see attempt.h. */
-#include "transport/attempt.h"
+/* attempt.c - see opening.h. */
+#include "transport/opening.h"
 
 #include "base/clock.h"
 #include "base/platform.h"

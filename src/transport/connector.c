@@ -1,12 +1,10 @@
-/* connector.c - see connector.h. */
-#include "transport/connector.h"
+/* connector.c - see opening.h. */
+#include "transport/opening.h"
 
-#include "base/atfork.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "transport/record.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,9 @@
-/* lending.c - see lending.h. */
-#include "transport/lending.h"
+/* lending.c - see shm.h. */
+#include "transport/shm.h"
 
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"
-#include "transport/arena.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdlib.h>

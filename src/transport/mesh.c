@@ -1,12 +1,9 @@
 /* mesh.c - the mesh in use: links, sleeping, losses. How it comes about is in opening.c. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
-#include "transport/connector.h"
 #include "transport/opening.h"
-#include "transport/record.h"
 
 #include <assert.h>
 #include <errno.h>

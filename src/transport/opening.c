@@ -4,11 +4,8 @@
 #include "transport/opening.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "transport/connector.h"
-#include "transport/record.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,183 @@
-/* opening.h - how a mesh comes about; mesh_open's inner half. */
+/* opening.h - how links come about: the addresses that ranks publish, attempts at connections, the acceptor,
+ * the connector, and the order in which mesh_open uses them. */
 #ifndef HVD_TRANSPORT_OPENING_H
 #define HVD_TRANSPORT_OPENING_H
 
+#include "base/clock.h"
+#include "rendezvous/handshake.h"
 #include "transport/peer.h"
+
+#include <pthread.h>
+
+/* ---- record ----------------------------------------------------------------------------------------------
+ * What a rank publishes at the rendezvous, so that its peers find it. */
+
+struct record {
+    long process;
+    char host[PEER_HOST_LIMIT];
+    char addresses[TRANSPORT_LIMIT][TRANSPORT_ADDRESS]; /* by row; "": it does not use that transport */
+};
+
+void record_encode(struct wire_writer *writer, const struct record *record);
+bool record_decode(struct record *record, const uint8_t *bytes, size_t length);
+
+hvd_code record_publish(const struct mesh_config *config, const struct record *record, hvd_status *status);
+/* HVD_TIMED_OUT: it has not been published. */
+hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadline, struct record *record,
+                      hvd_status *status);
+
+/* The records of ranks [first, first + RECORD_TABLE) in one value: so n ranks need not fetch n * n. */
+#define RECORD_TABLE 32
+hvd_code record_publish_table(const struct mesh_config *config, int first, const struct record *records,
+                              hvd_status *status);
+hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
+                            struct record *records, hvd_status *status);
+
+/* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
+void record_fail(const struct mesh_config *config, const hvd_status *cause);
+/* Looks whether a peer has published such a cause; then HVD_SYSTEM and its text. */
+#define RECORD_LOOK_INTERVAL (CLOCK_SECOND / 4)
+hvd_code record_failure(const struct mesh_config *config, hvd_status *status);
+
+/* ---- attempt ---------------------------------------------------------------------------------------------
+ * One connection between two ranks on its way to become links: it connects, authenticates both
+ * ends, and negotiates what its transport needs. Never blocks. One thread at a time. */
+
+enum attempt_stage {
+    ATTEMPT_PAUSED,     /* to be tried again at `since` */
+    ATTEMPT_CONNECTING, /* only those that this rank began */
+    ATTEMPT_SHAKING,
+    ATTEMPT_PROVEN, /* accepted and authenticated: its mesh takes it with attempt_identify */
+    ATTEMPT_NEGOTIATING,
+    ATTEMPT_ENDED
+};
+
+struct attempt {
+    enum attempt_stage stage;
+    int row; /* of its transport */
+    int fd;
+    int poller;     /* that reports the descriptor; -1: none */
+    short watched;  /* for this */
+    bool initiator; /* this rank began */
+    int64_t since;
+    struct mesh *mesh; /* the hub until the one that it names has taken it */
+    struct peer *peer; /* NULL: not known yet */
+    int channel;       /* 0 where one connection stands for all */
+    struct handshake handshake;
+    void *state; /* of the negotiation */
+    struct attempt *next;
+};
+
+/* Takes over `fd`, of `who`; NULL when memory is out. */
+struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *who);
+struct attempt *attempt_for_peer(struct peer *peer, int row, int channel);
+void attempt_free(struct attempt *attempt);
+
+/* Begins, or begins again. HVD_IN_PROGRESS, or the fault. */
+hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_status *status);
+
+/* HVD_IN_PROGRESS; HVD_OK: it is proven, or ready to become links; HVD_PEER_LOST: another attempt may help;
+ * HVD_UNSUPPORTED: this transport does not work, another may. */
+hvd_code attempt_advance(struct attempt *attempt, hvd_status *status);
+
+/* Finds the peer of a proven attempt in the mesh that it names. */
+hvd_code attempt_identify(struct attempt *attempt, struct mesh *mesh, hvd_status *status);
+
+/* The poller reports the attempt when it can be advanced; false: errno. Without a descriptor nothing. */
+bool attempt_watch(struct attempt *attempt, int poller);
+void attempt_unwatch(struct attempt *attempt);
+
+/* ---- acceptor --------------------------------------------------------------------------------------------
+ * The listeners of a hub and the connections to them that have not authenticated yet.
+ *
+ * It is open for the life of the hub, so that a link can be opened at any time, and serves all its meshes:
+ * the handshake names the mesh. While no one connects it costs nothing: its descriptors are in the poller of
+ * the hub's connector. Unauthenticated connections are bounded in number and time, so that a flood or a
+ * stalled one keeps no rank out; what has arrived is read before a connection is dropped for its age. An
+ * authenticated one waits here until the connector of its mesh takes it: the hub's for attached meshes, else
+ * that of the thread that opens the mesh, which may begin later.
+ *
+ * Under the progress lock, or in the thread that opens the hub. acceptor_enlist, acceptor_delist and
+ * acceptor_take: any thread. */
+
+struct connector;
+
+struct acceptor {
+    struct mesh *hub;
+    int poller;                     /* its tags: attempts; NULL: a listener */
+    int listeners[TRANSPORT_LIMIT]; /* by row; -1: none */
+    struct attempt *attempts;       /* unauthenticated, the newest first */
+    int count;
+    int64_t paused_until; /* no new connections before; 0: not paused */
+    struct rate_limit rate_limit;
+    pthread_mutex_t lock;
+    struct attempt *authenticated; /* not taken yet */
+    struct connector *connectors;  /* of meshes that are being opened */
+};
+
+void acceptor_init(struct acceptor *acceptor, struct mesh *hub, int poller);
+void acceptor_close(struct acceptor *acceptor);
+void acceptor_abandon(struct acceptor *acceptor); /* as mesh_abandon */
+
+/* Takes over the listener of a row. */
+hvd_code acceptor_listen(struct acceptor *acceptor, int row, int listener, hvd_status *status);
+
+/* Takes new connections. Without a descriptor for one those who open a mesh fail; where no one does it is
+ * tried again. */
+hvd_code acceptor_accept(struct acceptor *acceptor, hvd_status *status);
+/* The poller has reported the attempt, one of its own. */
+void acceptor_advance(struct acceptor *acceptor, struct attempt *attempt);
+/* Drops what takes too long; yields when to call it again. */
+int64_t acceptor_keep_time(struct acceptor *acceptor);
+
+/* Until it is delisted the connector's event is set when an authenticated connection comes in. */
+void acceptor_enlist(struct acceptor *acceptor, struct connector *connector);
+void acceptor_delist(struct acceptor *acceptor, struct connector *connector);
+/* An authenticated connection to a mesh of the connector's, or NULL. */
+struct attempt *acceptor_take(struct acceptor *acceptor, struct connector *connector);
+
+/* One line of log about what is refused, at a bounded rate. */
+void acceptor_log(struct acceptor *acceptor, const char *text);
+
+/* ---- connector -------------------------------------------------------------------------------------------
+ * Connections of meshes on their way to become links. Of two ranks the higher one connects, the
+ * lower one accepts (opening.h). No order of arrival can block another, and nothing blocks but
+ * connector_run.
+ *
+ * The hub has one for its life, whose poller is in the hub's; it is used under the progress lock. Another
+ * mesh has one while it is opened, for the thread that opens it. */
+
+struct connector {
+    struct mesh *mesh;
+    int poller, event;                /* event: of another mesh than the hub, else -1 */
+    struct attempt *attempts;         /* authenticated, or begun by this rank */
+    int64_t next;                     /* when it needs a turn though nothing arrives */
+    const struct mesh_config *config; /* while connector_run runs, else NULL */
+    int64_t next_heartbeat;           /* then: whether a peer has failed; 0: not yet */
+    struct connector *next_listed;    /* under the acceptor's lock, as the fault */
+    hvd_status fault;                 /* no descriptor to accept a connection */
+};
+
+hvd_code connector_create(struct mesh *mesh, struct connector **connector, hvd_status *status);
+void connector_free(struct connector *connector);    /* NULL is fine */
+void connector_abandon(struct connector *connector); /* as mesh_abandon */
+
+/* Until all neighbours have all links: HVD_OK; HVD_TIMED_OUT: the deadline passed. */
+hvd_code connector_run(struct connector *connector, const struct mesh_config *config, hvd_status *status);
+
+/* Begins to open the links to a peer of an attached mesh; a failure is the loss of the peer. */
+void connector_want(struct connector *connector, struct peer *peer);
+/* Drops what is under way for the mesh. */
+void connector_forget(struct connector *connector, const struct mesh *mesh);
+
+/* The mesh of this number, if the connector serves it, else NULL. */
+struct mesh *connector_mesh(const struct connector *connector, unsigned number);
+
+/* Goes on as far as possible without waiting: when the poller has news, or at `next`. */
+hvd_code connector_turn(struct connector *connector, hvd_status *status);
+
+/* ---- opening ---------------------------------------------------------------------------------------------
+ * How a mesh comes about; mesh_open's inner half. */
 
 /* Publishes, connects to all peers, and sets up their links. On failure mesh_close cleans up. */
 hvd_code opening_run(struct mesh *mesh, const struct mesh_config *config, hvd_status *status);

@@ -2,7 +2,7 @@
 #include "transport/path.h"
 
 #include "base/clock.h"
-#include "base/nontemporal.h"
+#include "base/platform.h"
 
 #include <string.h>
 

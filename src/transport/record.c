@@ -1,5 +1,5 @@
-/* record.c - see record.h. */
-#include "transport/record.h"
+/* record.c - see opening.h. */
+#include "transport/opening.h"
 
 #include "base/status.h"
 

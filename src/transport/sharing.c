@@ -1,5 +1,5 @@
-/* sharing.c - see sharing.h. One connection's state, one thread. */
-#include "transport/sharing.h"
+/* sharing.c - see shm.h. One connection's state, one thread. */
+#include "transport/shm.h"
 
 #include "base/platform.h"
 #include "base/socket.h"

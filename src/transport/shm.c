@@ -1,15 +1,13 @@
 /* shm.c - the transport through shared memory: per peer a segment with a ring each way for every link
  * (shm_link.c), and a Unix socket as doorbell and to notice its death. What a dead peer has written stays
- * readable. The memory passes over that socket at set-up, see sharing.h. One socket, that of the hub's mesh,
+ * readable. The memory passes over that socket at set-up, see shm.h. One socket, that of the hub's mesh,
  * wakes a process for all its meshes. */
 #include "transport/shm.h"
 
 #include "base/crypto.h"
-#include "base/log.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/topology.h"
-#include "transport/sharing.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "watch/timeline.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/types.h"

@@ -3,8 +3,8 @@
  * First byte: which of them. */
 #include "base/platform.h"
 #include "rendezvous/connection.h"
-#include "transport/record.h"
-#include "transport/segment.h"
+#include "transport/opening.h"
+#include "transport/shm.h"
 
 #include <stdlib.h>
 #include <string.h>

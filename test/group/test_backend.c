@@ -1,6 +1,6 @@
 /* test_backend.c - back ends that take whole collectives, as MPI and NCCL do: one whose threads finish later
  * and signal a descriptor, one that has to be polled, one that fails, one that hangs until it is aborted. */
-#include "backend/backends.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"

@@ -3,7 +3,7 @@
 #include "engine/context.h"
 #undef member
 #include "base/clock.h"
-#include "engine/drive.h"
+#include "engine/progress.h"
 #include "group.h"
 
 #include <sched.h>

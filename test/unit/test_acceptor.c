@@ -5,7 +5,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "test.h"
-#include "transport/connector.h"
+#include "transport/opening.h"
 
 #include <errno.h>
 #include <poll.h>

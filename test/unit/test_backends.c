@@ -1,7 +1,7 @@
 /* test_backends.c - which row gets a collective, and when: choice, order across rows, refusals, abort. */
 #include "test.h"
 
-#include "backend/backends.h"
+#include "backend/backend.h"
 #include "base/status.h"
 #include "rendezvous/rendezvous.h"
 

@@ -3,8 +3,6 @@
 #include "base/platform.h"
 #include "base/socket.h"
 #include "test.h"
-#include "transport/arena.h"
-#include "transport/sharing.h"
 #include "transport/shm.h"
 
 #include <errno.h>

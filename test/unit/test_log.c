@@ -1,5 +1,5 @@
 /* test_log.c - lines that can't be written do not end the program. */
-#include "base/log.h"
+#include "base/status.h"
 #include "test.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include "random.h"
 #include "rendezvous/handshake.h"
 #include "test.h"
-#include "transport/record.h"
+#include "transport/opening.h"
 
 #include <poll.h>
 #include <pthread.h>

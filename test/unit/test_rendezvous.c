@@ -5,9 +5,7 @@
 
 #include "base/clock.h"
 #include "base/socket.h"
-#include "rendezvous/assignments.h"
 #include "rendezvous/connection.h"
-#include "rendezvous/protocol.h"
 
 #include <netinet/in.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* test_subset.c - a job of some ranks: the place of each in it. */
-#include "engine/subset.h"
+#include "engine/config.h"
 #include "test.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* test_vector.c - spans seen as one vector: every range of vectors with empty and odd spans. */
-#include "coll/vector.h"
+#include "coll/collective.h"
 #include "test.h"
 
 #include <stdint.h>
