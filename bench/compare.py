@@ -255,13 +255,20 @@ def all_peers(folder: Path, original: bool) -> list[Peer]:
     return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *originals]
 
 
-def arguments(description: str | None, seconds: float, more: Sequence[str] = ()) -> argparse.Namespace:
-    """The command line that all benchmarks share, behind `more` paths; the folder of results is made."""
+def arguments(
+    description: str | None, seconds: float, more: Sequence[str] = (), options: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """The command line that all benchmarks share, behind `more` paths; the folder of results is made.
+
+    `options` are those of this benchmark alone, with their defaults.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name in more:
         parser.add_argument(name, type=Path)
+    for name, default in (options or {}).items():
+        parser.add_argument(f"--{name}", default=default, help=f"default {default}")
     text = "tiny: only whether it works; quick: a first look; full (default)"
     parser.add_argument("--effort", choices=EFFORTS, default="full", help=text)
     text = f"rounds go on for about so long (default {seconds:.0f})"

@@ -8,7 +8,7 @@ packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3
           openssh-client iproute2"
 # Tests of several hosts need it, and are skipped without. Where systemd would start it that is the user's choice.
 test -d /run/systemd/system || packages="$packages openssh-server"
-test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev"
+test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev iperf3"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages

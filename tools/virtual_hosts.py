@@ -1,4 +1,4 @@
-"""Hosts on one machine, each with namespaces of its own, an address, and a real sshd.
+"""Hosts on one machine, for tests and benchmarks: namespaces, an address and a real sshd each.
 
 They share the file system, as with NFS, but not /dev/shm. Nothing is connected to the machine's own network,
 and all is gone with the processes that are the hosts.
@@ -10,12 +10,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-from conftest import DEADLINE, wait_until
-
+DEADLINE = 100.0  # of a command inside of a host
 SUBNET = "10.83.0"
 NAMES = ("a", "b", "c")
 
@@ -58,16 +57,30 @@ exec /usr/sbin/sshd -D -e -f "$2/sshd_config" 2>>"$2/$1.log"
 """
 
 
+class UnavailableError(Exception):
+    """Why hosts can't be made here."""
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 class VirtualHosts:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
         self.folder = folder
+        self.names = names
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         for key in ("key", "host_key", "other_key"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)]
             subprocess.run(words, check=True)
-        lines = [f"{SUBNET}.{i} {name}" for i, name in enumerate(NAMES, 1)]
+        lines = [f"{SUBNET}.{i} {name}" for i, name in enumerate(self.names, 1)]
         self.write("hosts", "\n".join(["127.0.0.1 localhost", *lines, ""]))
         self.write("sshd_config", SSHD.format(folder=self.folder))
         self.write("ssh_config", SSH.format(folder=self.folder, subnet=SUBNET))
@@ -76,12 +89,12 @@ class VirtualHosts:
             ["--net"],
             f"ip link add br0 type bridge && ip link set br0 up && touch {self.folder}/switch.up; sleep 1d",
         )
-        for name in NAMES:
+        for name in self.names:
             spaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
             self.processes[name] = self.unshare(spaces, BOOT, name)
-        for i, name in enumerate(NAMES, 1):
+        for i, name in enumerate(self.names, 1):
             self.connect(name, f"{SUBNET}.{i}")
-        for name in NAMES:
+        for name in self.names:
             assert wait_until(lambda name=name: self.inside(name, "ssh", name, "true") == 0, 20), self.log(
                 name
             )  # type: ignore[misc]
@@ -89,11 +102,14 @@ class VirtualHosts:
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
 
-    def know_hosts(self, key: str, names: Sequence[str] = NAMES) -> None:
+    def know_hosts(self, key: str, names: Sequence[str] = ()) -> None:
         """Writes known_hosts: these hosts, with this key."""
         words = (self.folder / f"{key}.pub").read_text().split()[:2]
-        addresses = {name: f"{SUBNET}.{i}" for i, name in enumerate(NAMES, 1)}
-        self.write("known_hosts", "".join(f"{name},{addresses[name]} {' '.join(words)}\n" for name in names))
+        addresses = {name: f"{SUBNET}.{i}" for i, name in enumerate(self.names, 1)}
+        self.write(
+            "known_hosts",
+            "".join(f"{name},{addresses[name]} {' '.join(words)}\n" for name in names or self.names),
+        )
 
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"
@@ -134,6 +150,13 @@ class VirtualHosts:
         ):
             subprocess.run(["nsenter", "-t", pid, "--net", *words.split()], check=True)
 
+    def limit(self, rate: str) -> None:
+        """Shapes both directions of every host's link: "1gbit", as tc has it."""
+        for name in self.names:
+            for process, device in ((self.processes[name], "eth0"), (self.processes["switch"], f"p-{name}")):
+                words = f"tc qdisc replace dev {device} root tbf rate {rate} burst 128k latency 100ms"
+                subprocess.run(["nsenter", "-t", str(process.pid), "--net", *words.split()], check=True)
+
     def enter(self, name: str, folder: Path = Path("/")) -> list[str]:
         """The words that run what follows them inside of the host, in the folder."""
         pid = self.processes[name].pid
@@ -151,18 +174,17 @@ class VirtualHosts:
             process.wait(DEADLINE)
 
 
-def make() -> VirtualHosts:
-    """Skips the test where hosts can't be made."""
+def make(names: Sequence[str] = NAMES) -> VirtualHosts:
+    """Raises UnavailableError where the system has not what it takes."""
     if os.getuid() != 0:
-        pytest.skip("network namespaces need root")
+        raise UnavailableError("network namespaces need root")
     for program in ("/usr/sbin/sshd", "ssh", "ip", "unshare", "nsenter"):
         if not shutil.which(program):
-            pytest.skip(
-                f"there is no {program}: install openssh-server, openssh-client, iproute2 and util-linux"
-            )
+            packages = "openssh-server, openssh-client, iproute2 and util-linux"
+            raise UnavailableError(f"there is no {program}: install {packages}")
     if subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("this system permits no new namespaces")
-    hosts = VirtualHosts(Path(tempfile.mkdtemp(prefix="horovod-hosts-")))
+        raise UnavailableError("this system permits no new namespaces")
+    hosts = VirtualHosts(Path(tempfile.mkdtemp(prefix="horovod-hosts-")), names)
     try:
         hosts.start()
     except BaseException:
