@@ -300,15 +300,15 @@ def run(kind: str) -> Result:
 
 
 def run_all(kinds: list[str]) -> dict[str, Result]:
-    """The launcher's tests wait most of the time: meanwhile what only computes goes on at idle priority."""
+    """The launcher's tests wait most of the time: meanwhile what only computes goes on at low priority."""
 
-    def idle() -> None:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # of this thread and what it starts
+    def lower() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 19)  # of this thread and what it starts
 
     results: dict[str, Result] = {}
     early: dict[str, Future[Result]] = {}
     for kind in kinds:
-        with ThreadPoolExecutor(1, initializer=idle) as background:
+        with ThreadPoolExecutor(1, initializer=lower) as background:
             if kind == "launch":
                 if {"sanitize", "fuzz"}.intersection(kinds):
                     background.submit(build_sanitized)
