@@ -382,7 +382,8 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     process = start_on_a(launcher, hosts, "--grace-seconds", "1", "-H", "b:1,c:1", "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     alive = launcher.alive()
-    agents = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_agent(path)]
+    agents = agents_of(launcher)
+    assert agents
     found = {
         "launcher": [pid for pid in alive if name_of(pid) == "horovodrun"],
         "hvd-job": [pid for pid in alive if name_of(pid) == "hvd-job"],
@@ -395,16 +396,21 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert launcher.none_alive(5)
-    assert wait_until(lambda: not any(map(is_agent, Path("/proc").glob("[0-9]*"))), 5)
+    assert wait_until(lambda: not agents_of(launcher), 5)
     if victim in ("ssh", "agent"):
         assert "horovodrun: lost host " in err
 
 
-def is_agent(path: Path) -> bool:
-    try:
-        return (path / "cmdline").read_bytes().endswith(b"/horovodrun\0--agent\0")
-    except OSError:
-        return False
+def agents_of(launcher: Launcher) -> list[int]:
+    """The agents of this build: another one's tests may run beside these."""
+
+    def is_agent(path: Path) -> bool:
+        try:
+            return (path / "cmdline").read_bytes().endswith(f"{launcher.program}\0--agent\0".encode())
+        except OSError:
+            return False
+
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_agent(path)]
 
 
 def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHosts) -> None:
