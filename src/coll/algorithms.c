@@ -47,7 +47,7 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
         const struct algorithm *row = algorithm_table[i];
         if (!algorithm_does(i, operation, reduction) || !can_run(row, topology->size, settings))
             continue;
-        if (strcmp(row->name, settings->allreduce_algorithm) == 0)
+        if (operation == HVD_ALLREDUCE && strcmp(row->name, settings->allreduce_algorithm) == 0)
             return i;
         if (choice < 0 && (!row->fits || row->fits(bytes, topology, latency_threshold)))
             choice = i;

@@ -1,4 +1,4 @@
-/* allgather_ring.c - blocks of any length: first the lengths go around, then the blocks.
+/* allgather_ring.c - blocks of any length: first the lengths go around, then the blocks; flat or by hosts.
  *
  *   lengths, 4 ranks: round k gives the 2^k latest ones on to the rank 2^k further; a phase for each round
  *              rank 0    rank 1    rank 2    rank 3
@@ -10,10 +10,16 @@
  *
  *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
  *
+ *   hosts A (ranks 0 1 2) and B (ranks 3 4); carriers 0, 1 of A and 3, 4 of B
+ *   within the hosts    2 gives its block to 0: a block is carried by local rank modulo carriers
+ *   between the hosts   0 -> 3 blocks 0 and 2     1 -> 4 block 1     3 -> 0 block 3     4 -> 1 block 4
+ *   within the hosts    each carrier sends what it has to the others of its host
+ *
+ *   cost: log2(n) + h + 1 steps on h hosts; each host receives all blocks but those of its own ranks.
+ *
  * While the lengths go around, the collective's output is the table of lengths. */
 #include "base/status.h"
-#include "coll/collective.h"
-#include "coll/pattern.h"
+#include "coll/hierarchy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,36 +121,64 @@ static struct step block_step(const struct collective *collective, enum step_kin
                          .length = lengths->bytes[entry]};
 }
 
-/* This rank's own blocks go out from the input, so that they need not wait for the copy. */
-static void plan_own(const struct collective *collective, int right, struct schedule *schedule)
+/* A block on its way through this rank. */
+struct passage {
+    int turn, rank; /* of the ring; which gives the block */
+    int carrier;    /* of the block, on every host */
+    int tensor;
+    size_t from; /* of this rank's own block: where in the input */
+};
+
+static int source_of(const struct hierarchy *hierarchy, const struct passage *passage)
 {
-    size_t from = 0;
-    for (int tensor = 0; tensor < collective->tensors; tensor++) {
-        struct step copy = block_step(collective, STEP_COPY, 0, collective->rank, tensor);
-        copy.from = from;
-        schedule_add(schedule, copy);
-        struct step send = block_step(collective, STEP_SEND, right, collective->rank, tensor);
-        send.buffer = BUFFER_INPUT;
-        send.offset = from;
-        if (collective->size > 1)
-            schedule_add(schedule, send);
-        from += copy.length;
+    if (passage->carrier != hierarchy->local_rank)
+        return hierarchy_rank(hierarchy, hierarchy->host, passage->carrier);
+    return passage->turn ? hierarchy_across(hierarchy, -1) : passage->rank;
+}
+
+/* This rank's own block goes out from the input, so that it need not wait for the copy. */
+static void plan_block(const struct collective *collective, const struct hierarchy *hierarchy,
+                       const struct passage *passage, struct schedule *schedule)
+{
+    bool own = passage->rank == collective->rank, carries = passage->carrier == hierarchy->local_rank;
+    struct step step = block_step(collective, own ? STEP_COPY : STEP_RECEIVE, source_of(hierarchy, passage),
+                                  passage->rank, passage->tensor);
+    step.from = passage->from;
+    int here = schedule_add(schedule, step);
+    step.kind = STEP_SEND;
+    step.gate = own ? STEP_NO_GATE : here;
+    step.buffer = own ? BUFFER_INPUT : BUFFER_OUTPUT;
+    step.offset = own ? passage->from : step.offset;
+    if (own && !carries) /* to its carrier */
+        schedule_add(schedule, step);
+    if (!carries)
+        return;
+    step.peer = hierarchy_across(hierarchy, 1);
+    if (passage->turn < hierarchy->hosts - 1)
+        schedule_add(schedule, step);
+    for (int distance = 1; distance < hierarchy->local_size; distance++) {
+        step.peer = hierarchy_neighbour(hierarchy, distance);
+        if (step.peer != passage->rank)
+            schedule_add(schedule, step);
     }
 }
 
 static void plan_blocks(const struct collective *collective, struct schedule *schedule)
 {
-    int left = pattern_ring(collective->topology, collective->rank, -1);
-    int right = pattern_ring(collective->topology, collective->rank, 1);
-    plan_own(collective, right, schedule);
-    for (int turn = 1; turn < collective->size; turn++) {
-        int rank = pattern_ring(collective->topology, collective->rank, -turn);
-        for (int tensor = 0; tensor < collective->tensors; tensor++) {
-            int receive = schedule_add(schedule, block_step(collective, STEP_RECEIVE, left, rank, tensor));
-            struct step send = block_step(collective, STEP_SEND, right, rank, tensor);
-            send.gate = receive;
-            if (rank != right)
-                schedule_add(schedule, send);
+    const struct lengths *lengths = collective->scratch;
+    struct hierarchy hierarchy = hierarchy_of(collective);
+    struct passage passage = {0};
+    for (; passage.turn < hierarchy.hosts; passage.turn++) {
+        int host = pattern_shift(hierarchy.host, -passage.turn, hierarchy.hosts);
+        for (int local_rank = 0; local_rank < hierarchy_host_size(&hierarchy, host); local_rank++) {
+            passage.rank = hierarchy_rank(&hierarchy, host, local_rank);
+            passage.carrier = local_rank % hierarchy.carriers;
+            for (passage.tensor = 0; passage.tensor < collective->tensors; passage.tensor++) {
+                plan_block(collective, &hierarchy, &passage, schedule);
+                if (passage.rank == collective->rank)
+                    passage.from += lengths->bytes[(size_t)passage.rank * (size_t)collective->tensors +
+                                                   (size_t)passage.tensor];
+            }
         }
     }
 }
@@ -171,3 +205,8 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
 }
 
 const struct algorithm allgather_ring = {.name = "ring", .operation = HVD_ALLGATHER, .plan = plan};
+const struct algorithm allgather_hierarchical = {.name = "hierarchical",
+                                                 .operation = HVD_ALLGATHER,
+                                                 .fits = hierarchy_fits,
+                                                 .by_hosts = true,
+                                                 .plan = plan};

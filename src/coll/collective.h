@@ -168,7 +168,7 @@ static inline struct collective *collective_queue_pop(struct collective_queue *q
     return collective;
 }
 
-/* One algorithm: a constant of this type in a file of its own, and a row in algorithms.def. */
+/* One algorithm: a constant of this type, and a row in algorithms.def. */
 struct algorithm {
     const char *name;
     hvd_operation operation;
@@ -181,6 +181,7 @@ struct algorithm {
     /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
     void (*compute)(struct collective *collective, const struct step *step, size_t done, size_t length);
     int ordered_ranks; /* on so many ranks at most it adds up every element in the order of ranks */
+    bool by_hosts;     /* goes host by host, so that a byte crosses each network no more often than it must */
     bool adasum;       /* does this reduction and no other; the others do all but this one */
 };
 

@@ -58,7 +58,8 @@ static void run_samples(struct member *member)
 
 static void run_job(uint64_t seed)
 {
-    static const char *const transports[] = {"shm", "tcp"};
+    static const char *const transports[] = {"shm", "tcp", "auto"};
+    static const char *const names[] = {"a", "b", "c"};
     static const char *const rings[] = {"4096", "65536", "1048576"};
     static const char *const algorithms[] = {"auto", "doubling", "hierarchical", "ring", "chain"};
     static const char *const thresholds[] = {"0", "5000", "134217728"};
@@ -83,7 +84,12 @@ static void run_job(uint64_t seed)
                                     "shm_path",
                                     paths[random_next(&state) % 4],
                                     NULL};
-    struct group_options options = {.transport = transports[random_next(&state) % 2], .settings = settings};
+    uint64_t transport = random_next(&state) % 3;
+    const char *hosts[LARGEST] = {0};
+    for (int rank = 0; transport == 2 && rank < size; rank++)
+        hosts[rank] = names[random_next(&state) % 3];
+    struct group_options options = {
+        .transport = transports[transport], .settings = settings, .hosts = transport == 2 ? hosts : NULL};
     group_run(&options, size, run_samples, &state);
 }
 

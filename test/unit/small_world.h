@@ -147,10 +147,19 @@ static inline void work_done(struct collective *collective, const hvd_status *st
     memcpy(work->text, status->text, sizeof work->text);
 }
 
+/* The row of this name, else the operation's first. */
 static inline const struct algorithm *algorithm_named(hvd_operation operation, const char *name)
 {
-    return algorithm_table[algorithm_choose(operation, HVD_SUM, 1 << 20, &world_topology, 0,
-                                            &(struct settings){.allreduce_algorithm = name})];
+    const struct algorithm *first = NULL;
+    for (int i = 0; i < algorithm_count; i++) {
+        const struct algorithm *row = algorithm_table[i];
+        if (row->operation != operation)
+            continue;
+        if (strcmp(row->name, name) == 0)
+            return row;
+        first = first ? first : row;
+    }
+    return first;
 }
 
 static inline void work_init(struct work *work, hvd_operation operation, const char *algorithm, int rank,
@@ -323,10 +332,10 @@ static inline hvd_code gathered(struct collective *collective, const uint64_t *s
     return HVD_OK;
 }
 
-static inline void gather_init(struct work *work, int tensors, int rank, int size)
+static inline void gather_init(struct work *work, const char *algorithm, int tensors, int rank, int size)
 {
     size_t total = 0, offset = 0;
-    work_init(work, HVD_ALLGATHER, "ring", rank, size);
+    work_init(work, HVD_ALLGATHER, algorithm, rank, size);
     for (int tensor = 0; tensor < tensors; tensor++) {
         size_t choices[] = {0, 1, 17, 600};
         work->own_sizes[tensor] = choices[random_below(4)];
@@ -359,10 +368,10 @@ static inline void gather_check(const struct work *works, int tensors, int size)
     }
 }
 
-static inline void broadcast_init(struct work *work, int root, size_t bytes, bool in_place, int rank,
-                                  int size)
+static inline void broadcast_init(struct work *work, const char *algorithm, int root, size_t bytes,
+                                  bool in_place, int rank, int size)
 {
-    work_init(work, HVD_BROADCAST, "tree", rank, size);
+    work_init(work, HVD_BROADCAST, algorithm, rank, size);
     work->input = vector_make(bytes, 1, 4);
     work->output = in_place ? work->input : vector_like(&work->input);
     for (size_t i = 0; i < bytes; i++)

@@ -181,7 +181,7 @@ TEST(test_reducescatter)
         for (size_t d = 0; d < DTYPES; d++)
             for (int count = 0; count < 4; count++)
                 for (int variant = 0; variant < 6; variant++) {
-                    struct reduce_case c = {.algorithm = "ring",
+                    struct reduce_case c = {.algorithm = (count + variant) % 2 ? "ring" : "hierarchical",
                                             .dtype = dtypes[d],
                                             .reduction = variant & 1 ? HVD_AVERAGE : HVD_SUM,
                                             .elements = counts[count],
@@ -197,12 +197,12 @@ TEST(test_reducescatter)
 TEST(test_allgather)
 {
     for (int size = 1; size <= WORLD_SIZES; size++)
-        for (int turn = 0; turn < 9; turn++) {
+        for (int turn = 0; turn < 18; turn++) {
             int tensors = 1 + turn % 3;
             struct world world = world_open(size);
             struct work works[WORLD_RANKS];
             for (int rank = 0; rank < size; rank++) {
-                gather_init(&works[rank], tensors, rank, size);
+                gather_init(&works[rank], turn % 2 ? "ring" : "hierarchical", tensors, rank, size);
                 executor_start(world.executors[rank], &works[rank].collective);
             }
             assert_true(world_run(&world));
@@ -243,11 +243,12 @@ TEST(test_broadcast)
     size_t sizes[] = {0, 1, 2000};
     for (int size = 1; size <= WORLD_SIZES; size++)
         for (int root = 0; root < size; root++)
-            for (int variant = 0; variant < 6; variant++) {
+            for (int variant = 0; variant < 12; variant++) {
                 struct world world = world_open(size);
                 struct work works[WORLD_RANKS];
                 for (int rank = 0; rank < size; rank++) {
-                    broadcast_init(&works[rank], root, sizes[variant / 2], variant & 1, rank, size);
+                    broadcast_init(&works[rank], variant < 6 ? "tree" : "chain", root, sizes[variant / 2 % 3],
+                                   variant & 1, rank, size);
                     executor_start(world.executors[rank], &works[rank].collective);
                 }
                 assert_true(world_run(&world));

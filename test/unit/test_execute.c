@@ -15,20 +15,20 @@ static void flight_init(struct work *work, int number, int rank, int size)
     switch (number) {
     case 0:
     case 3:
-        gather_init(work, 2, rank, size);
+        gather_init(work, "hierarchical", 2, rank, size);
         break;
     case 1:
     case 4:
         reduce_init(work, &flight_cases[number / 4], rank, size);
         break;
     case 2:
-        broadcast_init(work, size / 2, 500, false, rank, size);
+        broadcast_init(work, "chain", size / 2, 500, false, rank, size);
         break;
     case 5:
         work_init(work, HVD_BARRIER, "auto", rank, size);
         break;
     default:
-        broadcast_init(work, 0, 0, true, rank, size);
+        broadcast_init(work, "tree", 0, 0, true, rank, size);
     }
 }
 

@@ -95,31 +95,6 @@ static struct topology layout_of(int layout, int size)
     return topology;
 }
 
-/* Around the ring of all ranks: how many they are, and how often it goes from host to host. */
-static void check_ring(const struct topology *topology)
-{
-    int rank = 0, crossings = 0, turns = 0;
-    do {
-        int next = pattern_ring(topology, rank, 1);
-        assert_int_equal(pattern_ring(topology, next, -1), rank);
-        crossings += !topology_share_host(topology, rank, next);
-        rank = next;
-        turns++;
-    } while (rank != 0);
-    assert_int_equal(turns, topology->size);
-    assert_int_equal(crossings, topology->hosts > 1 ? topology->hosts : 0);
-}
-
-TEST(a_ring_leaves_each_host_once)
-{
-    for (int size = 1; size <= SIZES; size++)
-        for (int layout = 0; layout < LAYOUTS; layout++) {
-            struct topology topology = layout_of(layout, size);
-            check_ring(&topology);
-            topology_free(&topology);
-        }
-}
-
 /* ---- the plans of all algorithms ---------------------------------------------------------------------- */
 
 /* What goes from one rank to another and what is expected there: a running hash of the lengths in order. */
@@ -259,46 +234,6 @@ static void check_links(const struct topology *topology)
     }
 }
 
-/* What leaves a host while a vector is reduced by the plans of all its ranks. */
-static size_t bytes_leaving(const struct topology *topology, int host, const struct vector *vector)
-{
-    extern const struct algorithm allreduce_hierarchical;
-    size_t bytes = 0;
-    struct schedule schedule = {0};
-    for (int rank = 0; rank < topology->size; rank++) {
-        if (topology->host_of[rank] != host)
-            continue;
-        struct collective collective = collective_of(&allreduce_hierarchical, 0, rank, topology, vector, 1);
-        bool more;
-        schedule_clear(&schedule);
-        assert_int_equal(algorithm_plan(&collective, 0, &schedule, &more, NULL), HVD_OK);
-        for (int i = 0; i < schedule.count; i++)
-            if (schedule.steps[i].kind == STEP_SEND && topology->host_of[schedule.steps[i].peer] != host)
-                bytes += schedule.steps[i].length;
-    }
-    schedule_free(&schedule);
-    return bytes;
-}
-
-/* A host sends 2(h-1)/h of the vector at least: Patarasuk and Yuan, 2009, with its ranks as one. */
-TEST(test_hosts_send_the_least)
-{
-    static char memory[4 * 100003];
-    struct span span = {memory, sizeof memory};
-    size_t start;
-    struct vector vector = {&span, &start, 1, 0};
-    vector_measure(&vector);
-    for (int size = 2; size <= SIZES; size++)
-        for (int layout = 1; layout < LAYOUTS; layout++) {
-            struct topology topology = layout_of(layout, size);
-            double least = 2.0 * (topology.hosts - 1) / topology.hosts * sizeof memory;
-            for (int host = 0; host < topology.hosts; host++)
-                assert_in_range(bytes_leaving(&topology, host, &vector), (size_t)(least * 0.97),
-                                (size_t)(least * 1.03));
-            topology_free(&topology);
-        }
-}
-
 static void check_all_plans(const struct topology *topology)
 {
     memset(talks, 0, sizeof talks);
@@ -353,6 +288,13 @@ TEST(test_choice)
     assert_string_equal(chosen_on(1, 2, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "ring");
     assert_string_equal(chosen(HVD_ALLREDUCE, 100000, "doubling"), "doubling");
     assert_string_equal(chosen(HVD_BROADCAST, 100000, "doubling"), "tree");
+    assert_string_equal(chosen_on(1, 4, HVD_BROADCAST, HVD_SUM, 2000, "auto"), "tree");
+    assert_string_equal(chosen_on(1, 4, HVD_BROADCAST, HVD_SUM, 2002, "auto"), "chain");
+    assert_string_equal(chosen_on(1, 2, HVD_BROADCAST, HVD_SUM, 2002, "auto"), "chain");
+    assert_string_equal(chosen(HVD_ALLGATHER, 1, "auto"), "ring");
+    assert_string_equal(chosen_on(1, 2, HVD_ALLGATHER, HVD_SUM, 1, "auto"), "ring");
+    assert_string_equal(chosen_on(1, 4, HVD_ALLGATHER, HVD_SUM, 1, "ring"), "hierarchical");
+    assert_string_equal(chosen_on(1, 4, HVD_REDUCESCATTER, HVD_SUM, 1, "auto"), "hierarchical");
 #define OPERATION(name, ...)                                                                                 \
     if (operation_table[HVD_##name].absence != ABSENCE_never)                                                \
         chosen(HVD_##name, 0, "auto");
@@ -394,7 +336,7 @@ TEST(test_deterministic_choice)
     int row = algorithm_choose(HVD_ALLREDUCE, HVD_ADASUM, 1, &topology, 1000, &settings);
     assert_string_equal(algorithm_table[row]->name, "adasum");
     row = algorithm_choose(HVD_REDUCESCATTER, HVD_SUM, 1, &topology, 1000, &settings);
-    assert_string_equal(algorithm_table[row]->name, "ring");
+    assert_string_equal(algorithm_table[row]->name, "hierarchical");
     topology_free(&topology);
 }
 
