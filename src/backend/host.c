@@ -28,6 +28,12 @@ static hvd_code host_open(const struct backend_opening *opening, void **state, i
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
     host->settings = opening->settings;
     host->topology = opening->topology;
+    if (opening->set == 0 && host->settings->rank == 0) { /* which chooses for all */
+        char text[1024];
+        algorithm_describe(host->topology, host->settings, text, sizeof text);
+        log_debug(0, "algorithms for %d ranks on %d hosts: %s", host->topology->size, host->topology->hosts,
+                  text);
+    }
     hvd_code code = executor_create(opening->lookup, opening->owner, &host->executor, status);
     if (code)
         free(host);

@@ -38,6 +38,12 @@ static bool can_run(const struct algorithm *row, int size, const struct settings
     return !settings->deterministic || is_ordered(row, size);
 }
 
+static bool may_go_by_hosts(const struct algorithm *row, const struct settings *settings)
+{
+    bool reduces = operation_reduces(row->operation);
+    return reduces ? settings->hierarchical_allreduce : settings->hierarchical_allgather;
+}
+
 int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
                      const struct topology *topology, uint64_t latency_threshold,
                      const struct settings *settings)
@@ -49,10 +55,36 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
             continue;
         if (operation == HVD_ALLREDUCE && strcmp(row->name, settings->allreduce_algorithm) == 0)
             return i;
+        if (row->by_hosts && !may_go_by_hosts(row, settings))
+            continue;
         if (choice < 0 && (!row->fits || row->fits(bytes, topology, latency_threshold)))
             choice = i;
     }
     return choice < 0 ? 0 : choice;
+}
+
+void algorithm_describe(const struct topology *topology, const struct settings *settings, char *text,
+                        size_t capacity)
+{
+    *text = '\0';
+    for (int row = 0; row < algorithm_count; row++) {
+        const struct algorithm *algorithm = algorithm_table[row], *chosen = NULL;
+        hvd_operation operation = algorithm->operation;
+        hvd_reduction reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM;
+        if (row && algorithm_does(row - 1, operation, reduction))
+            continue; /* the operation's first row has said it */
+        append_text(text, capacity, "%s%s%s:", row ? "; " : "", hvd_operation_name(operation),
+                    algorithm->adasum ? " (Adasum)" : "");
+        for (uint64_t bytes = 1; bytes <= (uint64_t)1 << PIECE_EXPONENT_MOST; bytes *= 2) {
+            const struct algorithm *next = algorithm_table[algorithm_choose(
+                operation, reduction, bytes, topology, (uint64_t)settings->latency_threshold, settings)];
+            if (chosen && next != chosen)
+                append_text(text, capacity, ", of %llu bytes", (unsigned long long)bytes);
+            if (next != chosen)
+                append_text(text, capacity, " %s", next->name);
+            chosen = next;
+        }
+    }
 }
 
 /* In a set of one rank the result of a reduction is the scaled input. */

@@ -199,6 +199,10 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
                      const struct topology *topology, uint64_t latency_threshold,
                      const struct settings *settings);
 
+/* Which algorithm runs each operation from which size on, in powers of two, as text for the log. */
+void algorithm_describe(const struct topology *topology, const struct settings *settings, char *text,
+                        size_t capacity);
+
 /* Writes the steps of phase 0, 1, ... A phase starts when all steps of the one before are done. *more tells
  * whether another phase follows. */
 hvd_code algorithm_plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,

@@ -12,14 +12,12 @@ NEEDLESS = [
     ["--tcp"],
     ["--mpi-threads-disable"],
     ["--num-nccl-streams", "4"],
-    ["--hierarchical-allreduce"],
-    ["--hierarchical-allgather"],
     ["--torus-allreduce"],
     ["--autotune-gaussian-process-noise=0.5"],
     ["--mpi-args=--map-by ppr:2:node"],
     ["--binding-args", "--bind-to core"],
 ]
-SILENT = ["--no-hierarchical-allreduce", "--no-torus-allreduce", "--no-mpi-threads-disable"]
+SILENT = ["--no-torus-allreduce", "--no-mpi-threads-disable"]
 
 
 @pytest.mark.parametrize("words", NEEDLESS, ids=lambda words: words[0])
@@ -151,6 +149,8 @@ HOROVOD_AUTOTUNE_WARMUP_SAMPLES=5
 HOROVOD_CACHE_CAPACITY=2048
 HOROVOD_CYCLE_TIME=5
 HOROVOD_FUSION_THRESHOLD=33554432
+HOROVOD_HIERARCHICAL_ALLGATHER=1
+HOROVOD_HIERARCHICAL_ALLREDUCE=1
 HOROVOD_LOG_HIDE_TIME=1
 HOROVOD_LOG_LEVEL=INFO
 HOROVOD_STALL_CHECK_DISABLE=1
@@ -172,7 +172,7 @@ def test_every_key_of_the_config_file(launcher: Launcher) -> None:
     assert set(FOUND.split()) <= found
     assert result.stderr == ""
     told = launcher.run(*words, "--verbose", "true").stderr
-    for name in ["controller", "--hierarchical-allreduce", "--mpi-threads-disable", "--num-nccl-streams",
+    for name in ["controller", "--mpi-threads-disable", "--num-nccl-streams",
                  "--autotune-gaussian-process-noise"]:  # fmt: skip
         assert f"horovodrun: {name}: " in told
     assert "--torus-allreduce" not in told

@@ -256,10 +256,15 @@ TEST(test_plans)
         }
 }
 
+static bool by_hosts = true; /* as both settings say */
+
 static const char *chosen_on(int layout, int size, hvd_operation operation, hvd_reduction reduction,
                              uint64_t bytes, const char *forced)
 {
-    struct settings settings = {.allreduce_algorithm = forced, .latency_threshold = 1000};
+    struct settings settings = {.allreduce_algorithm = forced,
+                                .latency_threshold = 1000,
+                                .hierarchical_allreduce = by_hosts,
+                                .hierarchical_allgather = by_hosts};
     struct topology topology = layout_of(layout, size);
     int row = algorithm_choose(operation, reduction, bytes, &topology, 1000, &settings);
     topology_free(&topology);
@@ -307,6 +312,30 @@ TEST(test_choice)
     assert_false(algorithm_does(-1, HVD_ALLREDUCE, HVD_SUM));
 }
 
+TEST(settings_forbid_ways_by_hosts)
+{
+    by_hosts = false;
+    assert_string_equal(chosen_on(1, 4, HVD_ALLREDUCE, HVD_SUM, 1001, "auto"), "ring");
+    assert_string_equal(chosen_on(1, 4, HVD_ALLREDUCE, HVD_SUM, 1001, "hierarchical"), "hierarchical");
+    assert_string_equal(chosen_on(1, 4, HVD_REDUCESCATTER, HVD_SUM, 1, "auto"), "ring");
+    assert_string_equal(chosen_on(1, 4, HVD_ALLGATHER, HVD_SUM, 1, "auto"), "ring");
+    assert_string_equal(chosen_on(1, 4, HVD_BROADCAST, HVD_SUM, 4000, "auto"), "tree");
+    by_hosts = true;
+}
+
+TEST(the_choice_as_text)
+{
+    struct settings settings = {
+        .allreduce_algorithm = "auto", .latency_threshold = 1000, .hierarchical_allreduce = true};
+    struct topology topology = layout_of(1, 4);
+    char text[1024];
+    algorithm_describe(&topology, &settings, text, sizeof text);
+    topology_free(&topology);
+    assert_string_equal(text, "allreduce: doubling, of 1024 bytes hierarchical; allreduce (Adasum): adasum; "
+                              "allgather: ring; broadcast: tree; barrier: dissemination; "
+                              "reducescatter: hierarchical; alltoall: pairwise");
+}
+
 TEST(test_piece_exponent)
 {
     static const struct {
@@ -320,8 +349,10 @@ TEST(test_piece_exponent)
 /* Two ranks have one order only. */
 TEST(test_deterministic_choice)
 {
-    struct settings settings = {
-        .allreduce_algorithm = "auto", .latency_threshold = 1000, .deterministic = true};
+    struct settings settings = {.allreduce_algorithm = "auto",
+                                .latency_threshold = 1000,
+                                .deterministic = true,
+                                .hierarchical_allreduce = true};
     static const char *const rows[][2] = {{"doubling", "ring"}, {"chain", "chain"}};
     for (int more = 0; more < 2; more++)
         for (int size = more ? 3 : 1; size <= (more ? SIZES : 2); size++)

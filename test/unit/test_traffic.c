@@ -56,7 +56,10 @@ static size_t share_of(const struct topology *topology)
 static struct collective collective_of(hvd_operation operation, hvd_reduction reduction, int root, int rank,
                                        const struct topology *topology, const struct vector *vector)
 {
-    static const struct settings settings = {.allreduce_algorithm = "auto", .latency_threshold = 16384};
+    static const struct settings settings = {.allreduce_algorithm = "auto",
+                                             .latency_threshold = 16384,
+                                             .hierarchical_allreduce = true,
+                                             .hierarchical_allgather = true};
     static size_t blocks[RANKS + 1];
     static uint64_t own_rows[RANKS];
     static const uint64_t row_bytes[] = {1};
