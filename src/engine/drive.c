@@ -50,8 +50,9 @@ enum { UNLOCKED, LOCKED };
 /* How late an idle rank notices a fault or a request of other ranks while it polls periodically, in ns. */
 #define POLL_PERIOD 2000000
 
-/* A caller that sleeps needs a wake-up, and delays other ranks until they sleep, too; so it yields for longer
- * than a wake-up takes, in ns. */
+/* A caller that sleeps needs a wake-up, and delays other ranks of its host until they sleep, too; so on one
+ * host it yields for longer than a wake-up takes, in ns. What comes over a network takes longer than that,
+ * and a thread that yields beside busy programs loses its core for milliseconds. */
 #define CALLER_YIELD 1000000
 #define THREAD_YIELD 5000
 
@@ -82,6 +83,11 @@ struct backoff {
     int *same_core_waits;       /* waits in a row that began so; NULL: this thread stays on its core */
     int64_t *idle_since;        /* as of drive_until */
 };
+
+static int64_t caller_yield(const struct hvd_context *context)
+{
+    return context->world->topology.hosts > 1 ? THREAD_YIELD : CALLER_YIELD;
+}
 
 static void backoff_reset(struct backoff *backoff)
 {
@@ -236,7 +242,7 @@ static void progress_as_caller(struct hvd_context *context, atomic_uint *word, u
 {
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = context->caller_spin,
-                              .yield = CALLER_YIELD,
+                              .yield = caller_yield(context),
                               .same_core_waits = &context->same_core_waits,
                               .idle_since = idle_since};
     backoff_reset(&backoff);
@@ -265,7 +271,8 @@ static void progress_as_caller(struct hvd_context *context, atomic_uint *word, u
 static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t *idle_since)
 {
     /* without polling: the holder may need this core */
-    struct backoff backoff = {.mesh = context->world->mesh, .yield = CALLER_YIELD, .idle_since = idle_since};
+    struct backoff backoff = {
+        .mesh = context->world->mesh, .yield = caller_yield(context), .idle_since = idle_since};
     backoff_reset(&backoff);
     bool mine = false;
     atomic_fetch_add(&context->waiters, 1);

@@ -123,5 +123,39 @@ static void stall_beside_call(struct member *member)
     check_allreduce_works(member, "end");
 }
 
+/* ---- waiting for the network ----------------------------------------------------------------------- */
+
+enum { LATE_TURNS = 20 };
+
+static atomic_long yields;
+
+/* The engine's calls, too; without giving up the core, so that other programs do not change the count. */
+int sched_yield(void)
+{
+    atomic_fetch_add(&yields, 1);
+    return 0;
+}
+
+/* Rank 1 comes late to each operation. Within 5 us a rank can't yield often; in 1 ms it does so thousands
+ * of times. */
+static void wait_for_a_late_host(struct member *member)
+{
+    float value = 1;
+    long before = 0;
+    for (int i = -1; i < LATE_TURNS; i++) {
+        if (member->rank == 1)
+            usleep(5000);
+        hvd_handle *handle = submit(member->context, "late", &value, NULL, true);
+        CHECK_OK(hvd_wait(handle, -1, &check_status));
+        hvd_release(handle);
+        before = i < 0 ? atomic_load(&yields) : before;
+    }
+    long count = atomic_load(&yields) - before;
+    CHECK(count < 2000L * LATE_TURNS, "%ld turns of yielding in %d operations", count, LATE_TURNS);
+}
+
+static const char *const two_hosts[] = {"a", "b"};
+GROUP_TEST(test_callers_sleep_until_the_network_has_news, wait_for_a_late_host, 2, 2, .transport = "auto",
+           .hosts = two_hosts)
 GROUP_TEST(test_leave_beside_arming, leave_beside_arming, 2, 2, .transport = "tcp")
 GROUP_TEST(test_stall_beside_call, stall_beside_call, 2, 2, EVERY_TRANSPORT)
