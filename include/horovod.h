@@ -334,7 +334,10 @@ HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
  * and "secret" to the same text on every rank. It runs in a thread of its own. */
 typedef struct hvd_rendezvous hvd_rendezvous;
 
-/* Listens on `address` ("127.0.0.1", NULL: all interfaces) at a free port. */
+/* Listens on `address`: a numeric one ("127.0.0.1", NULL: all interfaces) at a free port, or with a port or a
+ * range of ports: "10.0.0.7:4000", "[fd00::7]:20000-20099", ":4000" (all interfaces). The first free one of
+ * a range is taken; HVD_SYSTEM: none is. Several addresses, separated by commas, at most 8, share one port:
+ * "10.0.0.7,[fd00::7]:4000". */
 HVD_API hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,
                                       hvd_status *status);
 HVD_API int hvd_rendezvous_port(const hvd_rendezvous *rendezvous);

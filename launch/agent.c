@@ -5,15 +5,13 @@
 #include "job.h"
 #include "messages.h"
 
+#include "base/addresses.h"
 #include "base/clock.h"
-#include "base/socket.h"
 #include "base/status.h"
 #include "base/topology.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +120,7 @@ static void answer_prepared(struct agent *agent, int exit_code, const char *form
 static void prepare(struct agent *agent, struct wire_reader *body)
 {
     struct preparation *preparation = &agent->preparation;
-    char address[SOCKET_TEXT];
+    struct addresses addresses;
     hvd_status status;
     if (preparation->command || !preparation_take(preparation, body) || !take_environment(agent)) {
         answer_prepared(agent, 1, "%s", "what the launcher has sent is malformed, or memory is out");
@@ -136,8 +134,7 @@ static void prepare(struct agent *agent, struct wire_reader *body)
                         "there is no folder %s, in which horovodrun was started; make it, or start from one "
                         "that all hosts have",
                         preparation->folder);
-    } else if (*preparation->interface &&
-               socket_interface_address(preparation->interface, address, &status)) {
+    } else if (addresses_find(agent->settings.network_interface, "", &addresses, &status)) {
         answer_prepared(agent, 1, "%s", status.text);
     } else if (!command_is_found(*preparation->command)) {
         answer_prepared(agent, 127,
@@ -159,46 +156,15 @@ static void take_function(struct agent *agent, const struct wire_reader *body)
     snprintf(job->function, sizeof job->function, "/proc/self/fd/%d", agent->function);
 }
 
-/* The first address that is not the loopback interface's: for starters that do not say how this host is
- * reached.
- */
-static bool first_address(char text[SOCKET_TEXT])
-{
-    struct ifaddrs *list = NULL;
-    bool found = false;
-    if (getifaddrs(&list))
-        return false;
-    for (int family = 0; !found && family < 2; family++) {
-        for (struct ifaddrs *each = list; each && !found; each = each->ifa_next) {
-            int wanted = family == 0 ? AF_INET : AF_INET6;
-            if (each->ifa_addr && each->ifa_addr->sa_family == wanted && (each->ifa_flags & IFF_UP) &&
-                !(each->ifa_flags & IFF_LOOPBACK))
-                found =
-                    getnameinfo(each->ifa_addr,
-                                wanted == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6),
-                                text, SOCKET_TEXT, NULL, 0, NI_NUMERICHOST) == 0;
-        }
-    }
-    freeifaddrs(list);
-    return found;
-}
-
-/* Where ssh has reached this host, if that is an address of its own: behind a translation of addresses it is
- * not.
- */
+/* The hint: where other hosts reach this one, if that is an address of its own: behind a translation of
+ * addresses it is not. Loopback: there are no other hosts. */
 static hvd_code start_rendezvous(struct agent *agent, const char *hint, hvd_status *status)
 {
-    char address[SOCKET_TEXT] = "";
-    const char *interface = agent->preparation.interface;
-    if (*interface && strcmp(hint, "127.0.0.1") != 0) {
-        hvd_code code = socket_interface_address(interface, address, status);
-        return code ? code : job_serve(&agent->job, address, status);
-    }
-    if (*hint && job_serve(&agent->job, hint, status) == HVD_OK)
-        return HVD_OK;
-    return first_address(address)
-               ? job_serve(&agent->job, address, status)
-               : status_set(status, HVD_SYSTEM, "there is no network interface but the loopback");
+    struct addresses found;
+    if (strcmp(hint, addresses_of_loopback.list[0]) == 0)
+        return job_serve(&agent->job, &addresses_of_loopback, status);
+    hvd_code code = addresses_find(agent->settings.network_interface, hint, &found, status);
+    return code ? code : job_serve(&agent->job, &found, status);
 }
 
 static void serve(struct agent *agent, struct wire_reader *body)

@@ -86,6 +86,7 @@ static const char *const of_a_host[] = {"HOME=*",
                                         "HOROVOD_SECRET*",
                                         "HOROVOD_HOSTNAME=*",
                                         "HOROVOD_HOST_ID=*",
+                                        "HOROVOD_ADVERTISED_ADDRESS=*",
                                         NULL};
 static const char *const of_another_starter[] = {"HOROVOD_SECRET_FILE=*", "HOROVOD_SLOT=*", "HOROVOD_EPOCH=*",
                                                  NULL};

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/status.h"
+#include "rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -83,13 +84,24 @@ hvd_code job_open(struct job *job, hvd_status *status)
     return stop_watch_signals(job, status);
 }
 
-hvd_code job_serve(struct job *job, const char *address, hvd_status *status)
+hvd_code job_serve(struct job *job, const struct addresses *addresses, hvd_status *status)
 {
-    hvd_code code = hvd_rendezvous_start(address, job->secret, &job->rendezvous, status);
-    if (!code)
-        snprintf(job->rendezvous_address, sizeof job->rendezvous_address,
-                 strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, hvd_rendezvous_port(job->rendezvous));
-    return code;
+    const char *advertised = job->settings->advertised_address, *unused;
+    char own[ADDRESSES_TEXT] = "", host[SOCKET_TEXT], *text = job->rendezvous_address;
+    for (int i = 0; i < addresses->count; i++)
+        append_text(own, sizeof own, "%s[%s]", i ? "," : "", addresses->list[i]);
+    if (*job->settings->ports)
+        append_text(own, sizeof own, ":%s", job->settings->ports);
+    hvd_code code = hvd_rendezvous_start(own, job->secret, &job->rendezvous, status);
+    if (code)
+        return code;
+    int port = hvd_rendezvous_port(job->rendezvous);
+    addresses_text(addresses, port, own);
+    *text = '\0';
+    if (*advertised && socket_split(advertised, host, sizeof host, &unused))
+        append_text(text, JOB_ADDRESS_LIMIT, strchr(host, ':') ? "[%s]:%d," : "%s:%d,", host, port);
+    append_text(text, JOB_ADDRESS_LIMIT, "%s", own);
+    return HVD_OK;
 }
 
 /* What a failure means: the first one ends the job. It is the cause; later ones follow from it, or from our
@@ -141,7 +153,11 @@ static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal
 
 static hvd_code start_ranks(struct job *job, hvd_status *status)
 {
-    hvd_code code = job_serve(job, "127.0.0.1", status);
+    const char *interfaces = job->settings->network_interface;
+    struct addresses addresses;
+    hvd_code code = *interfaces ? addresses_find(interfaces, "", &addresses, status) : HVD_OK;
+    if (!code)
+        code = job_serve(job, &addresses_of_loopback, status);
     if (code)
         return code;
     if (job->options->task)

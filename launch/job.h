@@ -11,9 +11,11 @@
 #include "options.h"
 #include "output.h"
 
+#include "base/addresses.h"
+
 #define JOB_ID_DIGITS     32
 #define JOB_SECRET_DIGITS 64
-#define JOB_ADDRESS_LIMIT 300
+#define JOB_ADDRESS_LIMIT ADDRESSES_TEXT
 
 struct job;
 struct remotes;
@@ -52,7 +54,7 @@ struct job {
     struct rank *ranks;
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     hvd_rendezvous *rendezvous;
-    char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port */
+    char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
     char function[64 + 4096];                   /* --task: the file that all ranks read on stdin, or "" */
     struct remotes *remotes;                    /* NULL: all ranks are children of this process */
@@ -80,8 +82,8 @@ hvd_code job_open(struct job *job, hvd_status *status);
 hvd_code job_add_ranks(struct job *job, const struct slot *slots, int count, hvd_status *status);
 void job_close(struct job *job); /* kills what is left */
 
-/* Listens at a numeric address, and fills rendezvous_address. */
-hvd_code job_serve(struct job *job, const char *address, hvd_status *status);
+/* Serves the rendezvous at these addresses, and fills rendezvous_address. */
+hvd_code job_serve(struct job *job, const struct addresses *addresses, hvd_status *status);
 
 /* The rank's process has ended. */
 void job_rank_ended(struct rank *rank, int exit_code, int signal);

@@ -45,7 +45,6 @@ void preparation_put(const struct preparation *preparation, struct wire_writer *
 {
     wire_put_u8(body, preparation->setup);
     wire_put_string(body, preparation->folder);
-    wire_put_string(body, preparation->interface);
     put_words(preparation->environment, body);
     put_words(preparation->command, body);
 }
@@ -54,7 +53,6 @@ bool preparation_take(struct preparation *preparation, struct wire_reader *body)
 {
     preparation->setup = wire_get_u8(body);
     return wire_get_string(body, preparation->folder, sizeof preparation->folder) &&
-           wire_get_string(body, preparation->interface, sizeof preparation->interface) &&
            (preparation->environment = take_words(body)) && (preparation->command = take_words(body)) &&
            *preparation->command && wire_done(body);
 }

@@ -9,7 +9,7 @@
 /* FRAME_PREPARE: what the agent checks. */
 struct preparation {
     bool setup; /* there was a --host-setup */
-    char folder[4096], interface[256];
+    char folder[4096];
     char **environment; /* "NAME=value"; ends with NULL */
     char **command;
 };

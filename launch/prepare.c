@@ -28,7 +28,6 @@ static void send_prepare(struct remote *remote)
     preparation.environment = environment.entries;
     if (!getcwd(preparation.folder, sizeof preparation.folder))
         strcpy(preparation.folder, "/");
-    snprintf(preparation.interface, sizeof preparation.interface, "%s", job->settings->network_interface);
     if (preparation.environment) {
         size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
         preparation_put(&preparation, &remote->frames.stream.out);

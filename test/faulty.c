@@ -227,18 +227,18 @@ static int dial_now_and_then(const struct transport *inner, const char *address)
 
 /* Only by name: "auto" has shared memory and TCP already, whose state this shares. */
 static hvd_code listen_if_named(const struct transport *inner, struct mesh *mesh,
-                                const struct mesh_config *config, int *listener, char *address,
+                                const struct mesh_config *config, struct listeners *listeners,
                                 hvd_status *status)
 {
     bool named = strcmp(config->settings->transport, "auto") != 0;
-    return named ? inner->listen(mesh, config, listener, address, status) : HVD_OK;
+    return named ? inner->listen(mesh, config, listeners, status) : HVD_OK;
 }
 
 #define FAULTY(inner)                                                                                        \
-    static hvd_code listen_##inner(struct mesh *mesh, const struct mesh_config *config, int *listener,       \
-                                   char address[TRANSPORT_ADDRESS], hvd_status *status)                      \
+    static hvd_code listen_##inner(struct mesh *mesh, const struct mesh_config *config,                      \
+                                   struct listeners *listeners, hvd_status *status)                          \
     {                                                                                                        \
-        return listen_if_named(&transport_##inner, mesh, config, listener, address, status);                 \
+        return listen_if_named(&transport_##inner, mesh, config, listeners, status);                         \
     }                                                                                                        \
     static int dial_##inner(const char *address)                                                             \
     {                                                                                                        \

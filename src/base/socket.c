@@ -5,9 +5,7 @@
 #include "base/status.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
 #include <limits.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -28,16 +26,38 @@ void socket_close(int *fd)
 
 /* ---- listening --------------------------------------------------------------------------------------- */
 
-/* A descriptor, or -1 with errno. */
-static int listen_on(const struct addrinfo *address)
+static int port_of(const struct sockaddr_storage *address)
 {
-    int off = 0;
+    struct sockaddr_in either; /* the port lies at the same place in both families */
+    memcpy(&either, address, sizeof either);
+    return ntohs(either.sin_port);
+}
+
+static int find_numeric(const char *address, int port, struct addrinfo **found)
+{
+    char service[16];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    snprintf(service, sizeof service, "%d", port);
+    if (getaddrinfo(address, service, &hints, found) == 0)
+        return 0;
+    errno = EADDRNOTAVAIL;
+    return -1;
+}
+
+/* A descriptor, or -1 with errno. */
+static int listen_on(const struct addrinfo *address, bool given_port)
+{
+    int off = 0, on = 1;
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
     /* The system's default may be another: "::" shall take IPv4 as well. */
     if (address->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    /* Connections of an earlier job in TIME_WAIT must not keep its port from the next. */
+    if (given_port)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     int error = errno;
@@ -46,44 +66,19 @@ static int listen_on(const struct addrinfo *address)
     return -1;
 }
 
-static int port_of(const struct sockaddr_storage *address)
+int socket_listen(const char *address, int *port)
 {
-    struct sockaddr_in either; /* the port lies at the same place in both families */
-    memcpy(&either, address, sizeof either);
-    return ntohs(either.sin_port);
-}
-
-static int find_numeric(const char *address, const char *port, struct addrinfo **found)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
-    return getaddrinfo(address, port, &hints, found);
-}
-
-hvd_code socket_listen(const char *address, int *fd, int *port, hvd_status *status)
-{
-    /* "::" takes IPv4 as well; where the kernel has no IPv6, "0.0.0.0" remains. */
-    const char *const everywhere[] = {"::", "0.0.0.0", NULL};
-    const char *const one[] = {address, NULL};
-    int listener = -1, error = 0;
-    for (const char *const *at = address ? one : everywhere; *at && listener < 0; at++) {
-        struct addrinfo *found;
-        int fault = find_numeric(*at, "0", &found);
-        if (fault)
-            return status_set(status, HVD_INVALID_ARGUMENT, "can't listen on '%s': %s", *at,
-                              gai_strerror(fault));
-        listener = listen_on(found);
-        error = errno;
-        freeaddrinfo(found);
-    }
-    if (listener < 0)
-        return status_set_errno(status, error, "can't listen on %s", address ? address : "any interface");
+    struct addrinfo *found;
+    if (find_numeric(address, *port, &found))
+        return -1;
+    int fd = listen_on(found, *port != 0), error = errno;
+    freeaddrinfo(found);
     struct sockaddr_storage bound = {0};
     socklen_t length = sizeof bound;
-    getsockname(listener, (struct sockaddr *)&bound, &length);
-    *port = port_of(&bound);
-    *fd = listener;
-    return HVD_OK;
+    if (fd >= 0 && getsockname(fd, (struct sockaddr *)&bound, &length) == 0)
+        *port = port_of(&bound);
+    errno = error;
+    return fd;
 }
 
 int socket_accept(int listener)
@@ -93,24 +88,21 @@ int socket_accept(int listener)
 
 /* ---- connecting -------------------------------------------------------------------------------------- */
 
-/* Splits at the last colon; brackets around an IPv6 address go. */
-static bool split(const char *address, char *host, size_t capacity, const char **port)
+bool socket_split(const char *address, char *host, size_t capacity, const char **port)
 {
-    const char *colon = strrchr(address, ':');
-    if (!colon || colon == address || !colon[1])
+    bool bracket = *address == '[';
+    const char *first = address + bracket, *end = strchr(first, bracket ? ']' : ':');
+    if (bracket && (!end || (end[1] && end[1] != ':')))
         return false;
-    size_t length = (size_t)(colon - address);
-    if (address[0] == '[') {
-        if (length < 3 || colon[-1] != ']')
-            return false;
-        address++;
-        length -= 2;
-    }
+    if (!end || (!bracket && strchr(end + 1, ':'))) /* no port; the second is an IPv6 address */
+        end = address + strlen(address);
+    size_t length = (size_t)(end - first);
+    *port = end + (*end == ']');
+    *port += **port == ':';
     if (length >= capacity)
         return false;
-    memcpy(host, address, length);
+    memcpy(host, first, length);
     host[length] = '\0';
-    *port = colon + 1;
     return true;
 }
 
@@ -119,13 +111,15 @@ hvd_code socket_resolve(const char *address, struct addrinfo **found, hvd_status
     char host[256];
     const char *port;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    if (!split(address, host, sizeof host, &port))
+    bool whole = socket_split(address, host, sizeof host, &port) && *host && *port;
+    if (!whole || port[strspn(port, "0123456789")])
         return status_set(status, HVD_INVALID_ARGUMENT, "'%s' is no address; write host:port or [::1]:port",
                           address);
     int fault = getaddrinfo(host, port, &hints, found);
+    bool for_now = fault == EAI_NONAME || fault == EAI_AGAIN || fault == EAI_FAIL || fault == EAI_NODATA;
     if (fault)
-        return status_set(status, HVD_INVALID_ARGUMENT, "the address of '%s' can't be found: %s", address,
-                          gai_strerror(fault));
+        return status_set(status, for_now ? HVD_TIMED_OUT : HVD_INVALID_ARGUMENT,
+                          "the address of '%s' can't be found: %s", address, gai_strerror(fault));
     return HVD_OK;
 }
 
@@ -146,13 +140,9 @@ int socket_connect(const struct addrinfo *address)
 
 int socket_connect_numeric(const char *address, int port)
 {
-    char service[16];
     struct addrinfo *found;
-    snprintf(service, sizeof service, "%d", port);
-    if (find_numeric(address, service, &found)) {
-        errno = EADDRNOTAVAIL;
+    if (find_numeric(address, port, &found))
         return -1;
-    }
     int fd = socket_connect(found);
     int error = errno;
     freeaddrinfo(found);
@@ -175,9 +165,12 @@ void socket_send_at_once(int fd)
 
 /* ---- addresses as text -------------------------------------------------------------------------------- */
 
-static bool host_text(const struct sockaddr *address, socklen_t length, char text[SOCKET_TEXT])
+bool socket_host_text(const struct sockaddr *address, char text[SOCKET_TEXT])
 {
-    return getnameinfo(address, length, text, SOCKET_TEXT, NULL, 0, NI_NUMERICHOST) == 0;
+    sa_family_t family = address ? address->sa_family : AF_UNSPEC;
+    socklen_t length = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    return (family == AF_INET || family == AF_INET6) &&
+           getnameinfo(address, length, text, SOCKET_TEXT, NULL, 0, NI_NUMERICHOST) == 0;
 }
 
 const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
@@ -186,8 +179,7 @@ const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
     socklen_t length = sizeof address;
     char host[SOCKET_TEXT];
     if (getpeername(fd, (struct sockaddr *)&address, &length) ||
-        (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
-        !host_text((struct sockaddr *)&address, length, host)) {
+        !socket_host_text((struct sockaddr *)&address, host)) {
         snprintf(text, SOCKET_TEXT, "an unknown address");
         return text;
     }
@@ -201,40 +193,7 @@ bool socket_local_address(int fd, char text[SOCKET_TEXT])
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     return getsockname(fd, (struct sockaddr *)&address, &length) == 0 &&
-           host_text((struct sockaddr *)&address, length, text);
-}
-
-static bool address_of_family(const struct ifaddrs *at, const char *interface, size_t length, int family,
-                              char text[SOCKET_TEXT])
-{
-    socklen_t bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-    for (; at; at = at->ifa_next) {
-        if (at->ifa_addr && at->ifa_addr->sa_family == family &&
-            strncmp(at->ifa_name, interface, length) == 0 && !at->ifa_name[length])
-            return host_text(at->ifa_addr, bytes, text);
-    }
-    return false;
-}
-
-hvd_code socket_interface_address(const char *interfaces, char text[SOCKET_TEXT], hvd_status *status)
-{
-    struct ifaddrs *all;
-    bool found = false;
-    if (getifaddrs(&all))
-        return status_set_errno(status, errno, "can't list the network interfaces");
-    for (const char *name = interfaces; !found && *name; name += *name == ',') {
-        size_t length = strcspn(name, ",");
-        found = address_of_family(all, name, length, AF_INET, text) ||
-                address_of_family(all, name, length, AF_INET6, text);
-        name += length;
-    }
-    freeifaddrs(all);
-    if (!found)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "network interface '%s' does not exist here or has no address; `ip address` lists "
-                          "what there is (HOROVOD_NETWORK_INTERFACE)",
-                          interfaces);
-    return HVD_OK;
+           socket_host_text((struct sockaddr *)&address, text);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */

@@ -11,24 +11,25 @@
 
 #define SOCKET_TEXT 80
 
-/* Listens on a numeric address (NULL: all interfaces) at a free port. */
-hvd_code socket_listen(const char *address, int *fd, int *port, hvd_status *status);
+/* Takes apart "host", "host:port", "fd00::1", "[fd00::1]" or "[fd00::1]:port"; *port points into it, "" when
+ * there is none. False: malformed, or the host is too long. */
+bool socket_split(const char *address, char *host, size_t capacity, const char **port);
 
-/* Finds the addresses of "host:port" or "[::1]:port"; free them with freeaddrinfo. */
+/* Finds the addresses of "host:port" or "[::1]:port"; free them with freeaddrinfo. HVD_TIMED_OUT: the name is
+ * unknown, for now. */
 hvd_code socket_resolve(const char *address, struct addrinfo **found, hvd_status *status);
 
-/* These three return a descriptor, or -1 with errno; a connection may still be on its way. */
+/* These return a descriptor, or -1 with errno; a connection may still be on its way. */
+int socket_listen(const char *address, int *port); /* numeric; port 0 becomes one that is free */
 int socket_connect(const struct addrinfo *address);
 int socket_connect_numeric(const char *address, int port);
 int socket_accept(int listener);
 
 int socket_error(int fd); /* how a connection came about: 0, or an errno value */
 void socket_send_at_once(int fd);
-const char *socket_peer_text(int fd, char text[SOCKET_TEXT]); /* "10.0.0.7:4242" */
-bool socket_local_address(int fd, char text[SOCKET_TEXT]);    /* "10.0.0.7" */
-
-/* The numeric address of a network interface: of the first that has one in a list such as "eth0,ib0". */
-hvd_code socket_interface_address(const char *interfaces, char text[SOCKET_TEXT], hvd_status *status);
+const char *socket_peer_text(int fd, char text[SOCKET_TEXT]);                  /* "10.0.0.7:4242" */
+bool socket_local_address(int fd, char text[SOCKET_TEXT]);                     /* "10.0.0.7" */
+bool socket_host_text(const struct sockaddr *address, char text[SOCKET_TEXT]); /* likewise; NULL is fine */
 
 /* Milliseconds for poll(), rounded up; -1: for ever. */
 int socket_poll_timeout(int64_t deadline);

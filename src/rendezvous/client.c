@@ -13,9 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_INTERVAL (CLOCK_SECOND / 20)
-#define HANDSHAKE_TIME (5 * CLOCK_SECOND) /* one attempt; a busy server may have dropped it */
-#define LOOK_TIME      CLOCK_SECOND       /* for an answer that the server gives at once */
+#define LOOK_TIME CLOCK_SECOND /* for an answer that the server gives at once */
 
 struct rendezvous_client {
     struct stream stream;
@@ -45,84 +43,6 @@ static hvd_code wait_for_socket(const struct rendezvous_client *client, short ev
 
 /* ---- connecting --------------------------------------------------------------------------------------- */
 
-static hvd_code connect_to(struct rendezvous_client *client, const struct addrinfo *address, int64_t deadline,
-                           hvd_status *status)
-{
-    client->stream.fd = socket_connect(address);
-    int error = client->stream.fd < 0 ? errno : 0;
-    if (error == EMFILE || error == ENFILE)
-        return status_set_errno(status, error, "%s can't be reached", client->who);
-    if (!error) {
-        hvd_code code = wait_for_socket(client, POLLOUT, deadline, status);
-        /* Any failure but an interruption is HVD_PEER_LOST here: the server may not listen yet, so try
-         * again. */
-        error = code ? ETIMEDOUT : socket_error(client->stream.fd);
-        if (code == HVD_INTERRUPTED)
-            return code;
-    }
-    if (!error)
-        return HVD_OK;
-    socket_close(&client->stream.fd);
-    status_set_errno(status, error, "%s can't be reached", client->who);
-    return HVD_PEER_LOST;
-}
-
-static hvd_code shake_hands(struct rendezvous_client *client, const char *secret, int64_t deadline,
-                            hvd_status *status)
-{
-    struct handshake handshake;
-    struct handshake_claim claim = {.role = HANDSHAKE_RENDEZVOUS};
-    hvd_code code = handshake_initiate(&handshake, secret, &claim, client->who, status);
-    while (!code) {
-        code = handshake_advance(&handshake, client->stream.fd, status);
-        if (code != HVD_IN_PROGRESS)
-            break;
-        code = wait_for_socket(client, stream_events(&handshake.stream), deadline, status);
-        if (code == HVD_TIMED_OUT)
-            code = status_set(status, HVD_PEER_LOST, "%s did not answer the handshake", client->who);
-    }
-    if (code)
-        socket_close(&client->stream.fd);
-    return code;
-}
-
-/* HVD_PEER_LOST: another attempt may help. */
-static hvd_code attempt(struct rendezvous_client *client, const struct addrinfo *address, const char *secret,
-                        int64_t deadline, hvd_status *status)
-{
-    hvd_code code = HVD_PEER_LOST;
-    int64_t end = clock_earlier(deadline, clock_now() + HANDSHAKE_TIME);
-    for (; address && code == HVD_PEER_LOST; address = address->ai_next) {
-        code = connect_to(client, address, end, status);
-        if (!code)
-            code = shake_hands(client, secret, end, status);
-    }
-    return code;
-}
-
-static hvd_code connect_until(struct rendezvous_client *client, const struct addrinfo *addresses,
-                              const char *secret, int64_t deadline, hvd_status *status)
-{
-    hvd_status last;
-    for (;;) {
-        hvd_code code = attempt(client, addresses, secret, deadline, &last);
-        if (code && code != HVD_PEER_LOST)
-            return status_copy(status, &last);
-        if (!code)
-            return HVD_OK;
-        if (clock_now() >= deadline)
-            return status_set(
-                status, HVD_TIMED_OUT,
-                "%.400s, and the time to start is over (HOROVOD_START_TIMEOUT); is the launcher "
-                "alive, and may this host reach it?",
-                last.text);
-        if (interrupt_is_set(client->interrupt))
-            return status_set(status, HVD_INTERRUPTED, "interrupted: %.400s", last.text);
-        struct timespec pause = {0, RETRY_INTERVAL};
-        nanosleep(&pause, NULL);
-    }
-}
-
 /* The server counts a rank as present while its connection is open. */
 static void close_in_child(void *owner)
 {
@@ -134,7 +54,6 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status)
 {
-    struct addrinfo *found;
     struct rendezvous_client *opened = calloc(1, sizeof *opened);
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
@@ -144,11 +63,8 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
     opened->deadline = deadline;
     opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
-    hvd_code code = socket_resolve(address, &found, status);
-    if (!code) {
-        code = connect_until(opened, found, secret, deadline, status);
-        freeaddrinfo(found);
-    }
+    hvd_code code =
+        handshake_connect(address, secret, opened->who, deadline, interrupt, &opened->stream.fd, status);
     if (!code && !socket_local_address(opened->stream.fd, opened->local))
         code = status_set_errno(status, errno, "the address that reaches %s can't be found", opened->who);
     if (code) {

@@ -66,6 +66,12 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
  * HVD_PEER_LOST: the connection ended. */
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
 
+/* Blocks: connects to the first of "host:port,[::1]:port,..." that completes the handshake as a rendezvous,
+ * and tries again until the deadline; `who`: for texts. HVD_TIMED_OUT, HVD_REFUSED or HVD_INTERRUPTED with
+ * the outcome at each address. */
+hvd_code handshake_connect(const char *addresses, const char *secret, const char *who, int64_t deadline,
+                           const struct interrupt *interrupt, int *fd, hvd_status *status);
+
 /* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
 hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,
                         hvd_status *status);

@@ -1,5 +1,6 @@
 /* server.c - the key-value store's server: one thread, which polls all connections. Unauthenticated ones are
  * bounded in number and time, so a flood or a stalled one costs little. */
+#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/platform.h"
@@ -19,11 +20,12 @@
 #define CONNECTION_LIMIT 16384
 #define PAUSE            (CLOCK_SECOND / 10)
 
-enum { POLL_STOP, POLL_LISTENER, POLL_CONNECTIONS };
+enum { POLL_STOP, POLL_LISTENERS, POLL_CONNECTIONS = POLL_LISTENERS + ADDRESSES_LIMIT };
 
 struct hvd_rendezvous {
     char *secret;
-    int port, listener, stop;
+    int port, stop;
+    int listeners[ADDRESSES_LIMIT]; /* -1: none */
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
@@ -114,9 +116,9 @@ static bool may_accept(struct hvd_rendezvous *server)
 }
 
 /* 0, or an errno value. */
-static int accept_one(struct hvd_rendezvous *server)
+static int accept_one(struct hvd_rendezvous *server, int listener)
 {
-    int fd = socket_accept(server->listener);
+    int fd = socket_accept(listener);
     if (fd < 0)
         return errno;
     struct connection *connection = connection_create(fd, server->secret);
@@ -130,11 +132,11 @@ static int accept_one(struct hvd_rendezvous *server)
     return 0;
 }
 
-static void accept_all(struct hvd_rendezvous *server)
+static void accept_all(struct hvd_rendezvous *server, int listener)
 {
     while (may_accept(server)) {
         atfork_lock();
-        int error = accept_one(server);
+        int error = accept_one(server, listener);
         atfork_unlock();
         if (error == EAGAIN)
             return;
@@ -190,7 +192,9 @@ static void fill_polls(struct hvd_rendezvous *server)
         server->paused_until = 0;
     polls[POLL_STOP] = (struct pollfd){server->stop, POLLIN, 0};
     /* poll passes over a negative descriptor. */
-    polls[POLL_LISTENER] = (struct pollfd){server->paused_until ? -1 : server->listener, POLLIN, 0};
+    for (int i = 0; i < ADDRESSES_LIMIT; i++)
+        polls[POLL_LISTENERS + i] =
+            (struct pollfd){server->paused_until ? -1 : server->listeners[i], POLLIN, 0};
     for (int i = 0; i < server->count; i++)
         polls[POLL_CONNECTIONS + i] =
             (struct pollfd){server->connections[i]->stream.fd, connection_events(server->connections[i]), 0};
@@ -211,8 +215,9 @@ static void *serve(void *argument)
                 advance(server, i);
         }
         drop_late_unauthenticated(server);
-        if (server->polls[POLL_LISTENER].revents)
-            accept_all(server);
+        for (int i = 0; i < ADDRESSES_LIMIT; i++)
+            if (server->polls[POLL_LISTENERS + i].revents)
+                accept_all(server, server->listeners[i]);
     }
 }
 
@@ -222,7 +227,8 @@ static void close_all(struct hvd_rendezvous *server)
 {
     while (server->count)
         drop(server, server->count - 1);
-    socket_close(&server->listener);
+    for (int i = 0; i < ADDRESSES_LIMIT; i++)
+        socket_close(&server->listeners[i]);
     socket_close(&server->stop);
 }
 
@@ -232,7 +238,8 @@ static void close_in_child(void *owner)
     struct hvd_rendezvous *server = owner;
     for (int i = 0; i < server->count; i++)
         close(server->connections[i]->stream.fd);
-    socket_close(&server->listener);
+    for (int i = 0; i < ADDRESSES_LIMIT; i++)
+        socket_close(&server->listeners[i]);
     socket_close(&server->stop);
     server->forked = true;
 }
@@ -255,24 +262,47 @@ static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
     return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
 }
 
+/* "10.0.0.7,[fd00::7]:20000-20099" and the like, which is cut into pieces. */
+static hvd_code parse_where(char *text, struct addresses *where, const char **ports, hvd_status *status)
+{
+    char *rest;
+    *ports = "";
+    for (char *one = strtok_r(text, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
+        const char *own;
+        char *address = where->list[where->count];
+        if (where->count == ADDRESSES_LIMIT || !socket_split(one, address, SOCKET_TEXT, &own))
+            return status_set(status, HVD_INVALID_ARGUMENT, "can't listen on '%s': it is no address", one);
+        where->count += *address != '\0';
+        *ports = *own ? own : *ports;
+    }
+    return HVD_OK;
+}
+
 hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,
                               hvd_status *status)
 {
+    struct addresses where = {0};
+    char text[ADDRESSES_TEXT];
+    const char *ports;
     if (!secret || !*secret)
         return status_set(status, HVD_INVALID_ARGUMENT, "a rendezvous needs a secret");
+    snprintf(text, sizeof text, "%s", address ? address : "");
+    hvd_code code = parse_where(text, &where, &ports, status);
+    if (code)
+        return code;
     struct hvd_rendezvous *server = calloc(1, sizeof *server);
     if (!server)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
-    server->listener = -1;
+    for (int i = 0; i < ADDRESSES_LIMIT; i++)
+        server->listeners[i] = -1;
     server->stop = platform_event_create();
     server->secret = strdup(secret);
-    hvd_code code = HVD_OK;
     if (server->stop < 0)
         code = status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
     else if (!server->secret || !make_room(server))
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
     if (!code)
-        code = socket_listen(address, &server->listener, &server->port, status);
+        code = addresses_listen(&where, ports, server->listeners, &server->port, status);
     if (!code)
         code = start_thread(server, status);
     if (code) {
@@ -289,7 +319,7 @@ hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
                                struct rendezvous_client **client, hvd_status *status)
 {
     char host[SOCKET_TEXT], address[SOCKET_TEXT + 16];
-    if (!socket_local_address(server->listener, host))
+    if (!socket_local_address(server->listeners[0], host))
         return status_set_errno(status, errno, "the address of the rendezvous can't be found");
     snprintf(address, sizeof address, "[%s]:%d", host, server->port);
     return rendezvous_connect(address, server->secret, deadline, NULL, client, status);

@@ -7,7 +7,6 @@
 #include "base/thread.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define PAUSE (CLOCK_SECOND / 20)
 
@@ -16,7 +15,6 @@
 void acceptor_init(struct acceptor *acceptor, struct mesh *hub, int poller)
 {
     *acceptor = (struct acceptor){.hub = hub, .poller = poller};
-    memset(acceptor->listeners, -1, sizeof acceptor->listeners);
     pthread_mutex_init(&acceptor->lock, NULL);
 }
 
@@ -44,8 +42,8 @@ void acceptor_close(struct acceptor *acceptor)
         attempt_free(take(&acceptor->attempts));
     while (acceptor->authenticated)
         attempt_free(take(&acceptor->authenticated));
-    for (int row = 0; row < TRANSPORT_LIMIT; row++)
-        socket_close(&acceptor->listeners[row]);
+    for (int i = 0; i < acceptor->listener_count; i++)
+        socket_close(&acceptor->listeners[i].fd);
     pthread_mutex_destroy(&acceptor->lock);
 }
 
@@ -55,13 +53,14 @@ void acceptor_abandon(struct acceptor *acceptor)
         socket_close(&attempt->fd);
     for (struct attempt *attempt = acceptor->authenticated; attempt; attempt = attempt->next)
         socket_close(&attempt->fd);
-    for (int row = 0; row < TRANSPORT_LIMIT; row++)
-        socket_close(&acceptor->listeners[row]);
+    for (int i = 0; i < acceptor->listener_count; i++)
+        socket_close(&acceptor->listeners[i].fd);
 }
 
 hvd_code acceptor_listen(struct acceptor *acceptor, int row, int listener, hvd_status *status)
 {
-    acceptor->listeners[row] = listener;
+    acceptor->listeners[acceptor->listener_count].fd = listener;
+    acceptor->listeners[acceptor->listener_count++].row = row;
     if (platform_poller_add(acceptor->poller, listener, POLLER_READ, NULL))
         return HVD_OK;
     return status_set_errno(status, errno, "rank %d can't wait for connections", acceptor->hub->rank);
@@ -77,10 +76,8 @@ void acceptor_log(struct acceptor *acceptor, const char *text)
 static void set_paused(struct acceptor *acceptor, bool paused)
 {
     acceptor->paused_until = paused ? clock_now() + PAUSE : 0;
-    for (int row = 0; row < TRANSPORT_LIMIT; row++)
-        if (acceptor->listeners[row] >= 0)
-            platform_poller_change(acceptor->poller, acceptor->listeners[row], paused ? 0 : POLLER_READ,
-                                   NULL);
+    for (int i = 0; i < acceptor->listener_count; i++)
+        platform_poller_change(acceptor->poller, acceptor->listeners[i].fd, paused ? 0 : POLLER_READ, NULL);
 }
 
 /* ---- unauthenticated connections ---------------------------------------------------------------------- */
@@ -146,11 +143,11 @@ static hvd_code lack_descriptors(struct acceptor *acceptor, hvd_status *status)
 }
 
 /* HVD_IN_PROGRESS: the rest has to wait a little. */
-static hvd_code accept_row(struct acceptor *acceptor, int row, hvd_status *status)
+static hvd_code accept_all(struct acceptor *acceptor, int listener, int row, hvd_status *status)
 {
     while (may_accept(acceptor)) {
         char who[SOCKET_TEXT];
-        int fd = transport_at(row)->accept(acceptor->listeners[row], who);
+        int fd = transport_at(row)->accept(listener, who);
         if (fd >= 0) {
             make_room(acceptor);
             add(acceptor, row, fd, who);
@@ -171,10 +168,8 @@ static hvd_code accept_row(struct acceptor *acceptor, int row, hvd_status *statu
 hvd_code acceptor_accept(struct acceptor *acceptor, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    for (int row = 0; row < TRANSPORT_LIMIT && !acceptor->paused_until; row++) {
-        if (acceptor->listeners[row] < 0)
-            continue;
-        code = accept_row(acceptor, row, status);
+    for (int i = 0; i < acceptor->listener_count && !acceptor->paused_until; i++) {
+        code = accept_all(acceptor, acceptor->listeners[i].fd, acceptor->listeners[i].row, status);
         if (code)
             set_paused(acceptor, true);
         if (code && code != HVD_IN_PROGRESS)
@@ -205,7 +200,9 @@ void acceptor_advance(struct acceptor *acceptor, struct attempt *attempt)
         hand_over(acceptor, attempt);
         return;
     }
-    acceptor_log(acceptor, code == HVD_IN_PROGRESS ? "out of memory for a connection" : fault.text);
+    /* Who tries several addresses closes all connections but one. */
+    if (code != HVD_PEER_LOST)
+        acceptor_log(acceptor, code == HVD_IN_PROGRESS ? "out of memory for a connection" : fault.text);
     attempt_free(attempt);
 }
 

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What identifies a connection to this rank. */
 static struct handshake_claim claim_of(const struct mesh *hub, int row)
@@ -45,7 +46,7 @@ struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *wh
     return attempt;
 }
 
-struct attempt *attempt_for_peer(struct peer *peer, int row, int channel)
+struct attempt *attempt_for_peer(struct peer *peer, int row, int channel, int address)
 {
     struct attempt *attempt = allocate(peer->mesh, row, -1);
     if (!attempt)
@@ -53,6 +54,8 @@ struct attempt *attempt_for_peer(struct peer *peer, int row, int channel)
     attempt->initiator = true;
     attempt->peer = peer;
     attempt->channel = channel;
+    attempt->address = address;
+    attempt->next_due = CLOCK_NEVER;
     return attempt;
 }
 
@@ -88,7 +91,41 @@ static hvd_code cannot_connect(const struct attempt *attempt, int error, hvd_sta
     return error == ECONNREFUSED ? HVD_SYSTEM : HVD_PEER_LOST;
 }
 
-hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_status *status)
+const char *attempt_address(const struct attempt *attempt, int index)
+{
+    const struct mesh *hub = attempt->mesh->hub;
+    return record_address(&hub->records[attempt->peer->rank], &hub->records[hub->rank], attempt->row, index);
+}
+
+void attempt_fail(struct attempt *attempt, hvd_code code, const hvd_status *fault)
+{
+    char from[SOCKET_TEXT], *outcome = attempt->outcome;
+    const char *reason = strstr(fault->text, ": ");
+    *outcome = '\0';
+    if (attempt->fd >= 0 && socket_local_address(attempt->fd, from))
+        append_text(outcome, sizeof attempt->outcome, " (from %s)", from);
+    append_text(outcome, sizeof attempt->outcome, ": %s", reason ? reason + 2 : fault->text);
+    attempt->code = code;
+    attempt->stage = ATTEMPT_FAILED;
+    attempt_unwatch(attempt);
+    socket_close(&attempt->fd);
+}
+
+void attempt_append_outcome(const struct attempt *attempt, char *text, size_t capacity)
+{
+    char from[SOCKET_TEXT];
+    const char *address = attempt_address(attempt, attempt->address);
+    append_text(text, capacity, "%.*s", (int)strcspn(address, "\n"), address);
+    if (attempt->code)
+        append_text(text, capacity, "%s", attempt->outcome);
+    else if (attempt->fd >= 0 && socket_local_address(attempt->fd, from))
+        append_text(text, capacity, " (from %s): %s", from,
+                    attempt->stage == ATTEMPT_CONNECTING ? "no answer" : "no end of the handshake");
+    else
+        append_text(text, capacity, ": not tried yet");
+}
+
+hvd_code attempt_connect(struct attempt *attempt, hvd_status *status)
 {
     char who[128];
     struct handshake_claim claim = claim_of(attempt->mesh->hub, attempt->row);
@@ -96,7 +133,7 @@ hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_statu
     claim.to = (uint32_t)attempt->peer->rank;
     claim.channel = (uint32_t)attempt->channel;
     claim.mesh = attempt->mesh->number;
-    attempt->fd = transport_at(attempt->row)->dial(address);
+    attempt->fd = transport_at(attempt->row)->dial(attempt_address(attempt, attempt->address));
     if (attempt->fd < 0)
         return cannot_connect(attempt, errno, status);
     attempt->stage = ATTEMPT_CONNECTING;

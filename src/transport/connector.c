@@ -8,9 +8,15 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RETRY_INTERVAL (CLOCK_SECOND / 20)
 #define NEWS_PER_TURN  64
+
+/* When a peer's next address is tried as well, after the last one's connection was begun (RFC 8305 recommends
+ * this), and after it was made, since a busy peer needs more time for the handshake than its kernel. */
+#define NEXT_ADDRESS_DELAY   (CLOCK_SECOND / 4)
+#define NEXT_HANDSHAKE_DELAY (CLOCK_SECOND / 2)
 
 static hvd_code out_of_memory(hvd_status *status)
 {
@@ -93,19 +99,59 @@ static hvd_code add(struct connector *connector, struct attempt *attempt, hvd_st
 
 /* ---- how attempts end ------------------------------------------------------------------------------- */
 
+/* Of one link there is an attempt for each of the peer's addresses. */
+static bool same_link(const struct attempt *a, const struct attempt *b)
+{
+    return a->initiator && a->peer == b->peer && a->row == b->row && a->channel == b->channel &&
+           a->stage != ATTEMPT_ENDED;
+}
+
+/* In the order of addresses, the one that follows the index; or NULL. */
+static const struct attempt *find_attempt(const struct connector *connector, const struct attempt *like,
+                                          int index)
+{
+    const struct attempt *found = NULL;
+    for (const struct attempt *each = connector->attempts; each; each = each->next)
+        if (same_link(each, like) && each->address > index && (!found || each->address < found->address))
+            found = each;
+    return found;
+}
+
+/* "; rank 3 (host a) tried: 10.0.0.2 port 4242 (from 10.0.0.1): no answer; ..." */
+static void append_outcomes(const struct connector *connector, const struct attempt *like, char *text,
+                            size_t capacity)
+{
+    const struct mesh *hub = connector->mesh->hub;
+    append_text(text, capacity, "; rank %d (host %s) tried", hub->rank, hub->records[hub->rank].host);
+    for (const struct attempt *each = find_attempt(connector, like, -1); each;
+         each = find_attempt(connector, like, each->address)) {
+        append_text(text, capacity, each->address ? "; " : ": ");
+        attempt_append_outcome(each, text, capacity);
+    }
+}
+
 /* Why the peer has no links after all that time. */
-static void report_unconnected(const struct peer *peer, hvd_status *status)
+static void report_unconnected(const struct connector *connector, const struct peer *peer, hvd_status *status)
 {
     char who[128];
     const struct mesh *hub = peer->mesh->hub;
+    const struct record *own = &hub->records[hub->rank];
     int row = 31 - __builtin_clz(peer->reachable); /* the last resort */
-    status_set(
-        status, HVD_TIMED_OUT,
-        "%s has joined, but within %g s (HOROVOD_START_TIMEOUT) it and rank %d were not connected%s%.300s; "
-        "may their hosts reach each other at %s and %s?",
-        peer_text(peer, who, sizeof who), hub->settings->start_timeout_seconds, hub->rank,
-        peer->cause.code ? ": " : "", peer->cause.text, hub->records[peer->rank].addresses[row],
-        hub->records[hub->rank].addresses[row]);
+    status_set(status, HVD_TIMED_OUT,
+               "%s has joined, but within %g s (HOROVOD_START_TIMEOUT) it and rank %d were not connected",
+               peer_text(peer, who, sizeof who), hub->settings->start_timeout_seconds, hub->rank);
+    for (const struct attempt *each = connector->attempts; each; each = each->next)
+        if (each->initiator && each->peer == peer && each->stage != ATTEMPT_ENDED) {
+            append_outcomes(connector, each, status->text, sizeof status->text);
+            return;
+        }
+    if (peer->cause.code)
+        append_text(status->text, sizeof status->text, ": %.300s", peer->cause.text);
+    append_text(status->text, sizeof status->text, "; may its host reach host %s at", own->host);
+    for (const char *at = own->addresses[row]; at; at = record_next(at))
+        append_text(status->text, sizeof status->text, "%s %.*s", at == own->addresses[row] ? "" : " or",
+                    (int)strcspn(at, "\n"), at);
+    append_text(status->text, sizeof status->text, "?");
 }
 
 static void end_attempts(struct connector *connector, const struct peer *peer)
@@ -159,7 +205,7 @@ static hvd_code add_attempts(struct connector *connector, struct peer *peer, int
     hvd_code code = HVD_OK;
     int connections = transport_at(row)->connection_per_channel ? peer->mesh->channels : 1;
     for (int channel = 0; !code && channel < connections; channel++)
-        code = add(connector, attempt_for_peer(peer, row, channel), status);
+        code = add(connector, attempt_for_peer(peer, row, channel, 0), status);
     return code;
 }
 
@@ -180,12 +226,57 @@ static hvd_code fall_back(struct connector *connector, const struct attempt *att
     return attempt->initiator ? add_attempts(connector, peer, next, status) : HVD_OK;
 }
 
-static void pause_attempt(struct attempt *attempt)
+/* Only one of what is tried for a link becomes it. */
+static void end_others(const struct connector *connector, const struct attempt *winner)
 {
-    attempt_unwatch(attempt);
-    socket_close(&attempt->fd);
-    attempt->stage = ATTEMPT_PAUSED;
-    attempt->since = clock_now() + RETRY_INTERVAL;
+    for (struct attempt *each = connector->attempts; each; each = each->next)
+        if (each != winner && same_link(each, winner))
+            each->stage = ATTEMPT_ENDED;
+}
+
+static hvd_code try_next_address(struct connector *connector, struct attempt *attempt, hvd_status *status)
+{
+    attempt->next_due = CLOCK_NEVER;
+    if (!attempt_address(attempt, attempt->address + 1) || find_attempt(connector, attempt, attempt->address))
+        return HVD_OK;
+    return add(connector,
+               attempt_for_peer(attempt->peer, attempt->row, attempt->channel, attempt->address + 1), status);
+}
+
+/* All addresses have failed: all are tried again if that may help. Else what the first one has to say is the
+ * fault: the others may lead anywhere. */
+static hvd_code end_round(struct connector *connector, const struct attempt *last, hvd_status *status)
+{
+    bool again = false;
+    for (const struct attempt *each = connector->attempts; each; each = each->next)
+        again |= same_link(each, last) && each->code == HVD_PEER_LOST;
+    for (struct attempt *each = connector->attempts; again && each; each = each->next) {
+        if (!same_link(each, last))
+            continue;
+        each->stage = ATTEMPT_PAUSED;
+        each->since = clock_now() + RETRY_INTERVAL;
+    }
+    if (again)
+        return HVD_OK;
+    status_copy(status, &last->peer->cause);
+    if (attempt_address(last, 1))
+        append_outcomes(connector, last, status->text, sizeof status->text);
+    return fail(connector, last->peer, status);
+}
+
+/* Of what this rank began: the next address is tried at once. */
+static hvd_code take_failure(struct connector *connector, struct attempt *attempt, hvd_code code,
+                             const hvd_status *fault, hvd_status *status)
+{
+    attempt_fail(attempt, code, fault);
+    if (attempt->address == 0)
+        status_copy(&attempt->peer->cause, fault);
+    if (try_next_address(connector, attempt, status))
+        return fail(connector, attempt->peer, status);
+    for (const struct attempt *each = connector->attempts; each; each = each->next)
+        if (same_link(each, attempt) && each->stage != ATTEMPT_FAILED)
+            return HVD_OK;
+    return end_round(connector, attempt, status);
 }
 
 /* `code` and `fault` are the attempt's. Returns HVD_OK unless the whole mesh fails. */
@@ -199,20 +290,20 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
         status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
         return fail(connector, attempt->peer, status);
     }
+    if (code && code != HVD_UNSUPPORTED && attempt->initiator)
+        return take_failure(connector, attempt, code, fault, status);
     if (code)
         status_copy(&attempt->peer->cause, fault);
-    if (code == HVD_PEER_LOST && attempt->initiator) {
-        pause_attempt(attempt);
-        return HVD_OK;
-    }
-    if (code == HVD_OK)
+    if (code == HVD_OK) {
+        end_others(connector, attempt);
         outcome = make_links(attempt, status);
-    else if (code == HVD_UNSUPPORTED)
+    } else if (code == HVD_UNSUPPORTED) {
         outcome = fall_back(connector, attempt, fault, status);
-    else if (attempt->initiator || code == HVD_SYSTEM) /* a fault of this rank */
+    } else if (code == HVD_SYSTEM) { /* a fault of this rank */
         outcome = status_copy(status, fault);
-    else
+    } else {
         acceptor_log(acceptor_of(connector), fault->text);
+    }
     /* After a failure its peer sees the end of the connection once the cause is published. */
     if (outcome)
         return fail(connector, attempt->peer, status);
@@ -220,22 +311,21 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
     return HVD_OK;
 }
 
-static const char *address_of(const struct attempt *attempt)
-{
-    return attempt->mesh->hub->records[attempt->peer->rank].addresses[attempt->row];
-}
-
 static hvd_code begin(struct connector *connector, struct attempt *attempt, hvd_status *status)
 {
     hvd_status fault;
-    hvd_code code = attempt_connect(attempt, address_of(attempt), &fault);
+    hvd_code code = attempt_connect(attempt, &fault);
+    attempt->next_due = clock_now() + NEXT_ADDRESS_DELAY;
     return settle(connector, attempt, code, &fault, status);
 }
 
 static hvd_code advance(struct connector *connector, struct attempt *attempt, hvd_status *status)
 {
     hvd_status fault;
+    bool connecting = attempt->stage == ATTEMPT_CONNECTING;
     hvd_code code = attempt_advance(attempt, &fault);
+    if (connecting && attempt->next_due != CLOCK_NEVER)
+        attempt->next_due = clock_now() + NEXT_HANDSHAKE_DELAY;
     return settle(connector, attempt, code, &fault, status);
 }
 
@@ -271,6 +361,7 @@ static hvd_code take_authenticated(struct connector *connector, hvd_status *stat
 static int64_t due_at(const struct attempt *attempt)
 {
     int64_t due = attempt->initiator && attempt->mesh->attached ? attempt->peer->deadline : CLOCK_NEVER;
+    due = attempt->initiator ? clock_earlier(due, attempt->next_due) : due;
     return attempt->stage == ATTEMPT_PAUSED ? clock_earlier(due, attempt->since) : due;
 }
 
@@ -281,7 +372,9 @@ static hvd_code keep_time_of(struct connector *connector, struct attempt *attemp
         return HVD_OK;
     if (attempt->stage == ATTEMPT_PAUSED && attempt->since <= now)
         return begin(connector, attempt, status);
-    report_unconnected(attempt->peer, status);
+    if (attempt->next_due <= now)
+        return try_next_address(connector, attempt, status) ? fail(connector, attempt->peer, status) : HVD_OK;
+    report_unconnected(connector, attempt->peer, status);
     return fail(connector, attempt->peer, status);
 }
 
@@ -402,7 +495,7 @@ static hvd_code run(struct connector *connector, hvd_status *status)
         if (!incomplete)
             return code;
         if (clock_now() >= config->deadline) {
-            report_unconnected(incomplete, status);
+            report_unconnected(connector, incomplete, status);
             return HVD_TIMED_OUT;
         }
         if (interrupt_is_set(config->interrupt))

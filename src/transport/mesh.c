@@ -191,6 +191,8 @@ void mesh_close(struct mesh *mesh)
             rows[row]->close_mesh(mesh);
     free(mesh->links);
     free(mesh->linked);
+    for (int rank = 0; mesh->records && rank < (int)mesh->settings->size; rank++)
+        record_free(&mesh->records[rank]);
     free(mesh->records);
     free(mesh->slots);
     socket_close(&mesh->event);

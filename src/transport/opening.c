@@ -29,6 +29,22 @@ static bool uses(const struct settings *settings, const struct transport *transp
     return strcmp(settings->transport, "auto") == 0 || strcmp(settings->transport, transport->name) == 0;
 }
 
+static hvd_code listen_at(struct mesh *hub, const struct mesh_config *config, int row, struct record *mine,
+                          hvd_status *status)
+{
+    struct listeners listeners = {0};
+    hvd_code code = transport_at(row)->listen(hub, config, &listeners, status);
+    for (int i = 0; i < listeners.count; i++) {
+        if (code)
+            socket_close(&listeners.fds[i]);
+        else
+            code = acceptor_listen(hub->acceptor, row, listeners.fds[i], status);
+    }
+    if (!code && listeners.count && !(mine->addresses[row] = strdup(listeners.addresses)))
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    return code;
+}
+
 static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *config, struct record *mine,
                                    hvd_status *status)
 {
@@ -36,13 +52,8 @@ static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *c
     mine->process = getpid();
     gethostname(mine->host, sizeof mine->host - 1);
     for (int row = 0; !code && transport_at(row); row++) {
-        int listener = -1;
         if (uses(config->settings, transport_at(row)))
-            code = transport_at(row)->listen(hub, config, &listener, mine->addresses[row], status);
-        if (listener >= 0 && code)
-            socket_close(&listener);
-        else if (listener >= 0)
-            code = acceptor_listen(hub->acceptor, row, listener, status);
+            code = listen_at(hub, config, row, mine, status);
     }
     return code ? code : record_publish(config, mine, status);
 }
@@ -168,7 +179,7 @@ static unsigned rows_that_reach(const struct record *mine, const struct record *
     unsigned rows = 0;
     for (int row = 0; transport_at(row); row++) {
         const char *here = mine->addresses[row], *there = theirs->addresses[row];
-        if (*here && *there && transport_at(row)->reachable(here, there))
+        if (here && there && transport_at(row)->reachable(here, there))
             rows |= 1U << row;
     }
     return rows;

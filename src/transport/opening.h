@@ -15,10 +15,17 @@
 struct record {
     long process;
     char host[PEER_HOST_LIMIT];
-    char addresses[TRANSPORT_LIMIT][TRANSPORT_ADDRESS]; /* by row; "": it does not use that transport */
+    char *addresses[TRANSPORT_LIMIT]; /* by row, one a line; NULL: it does not use that transport */
 };
 
+void record_free(struct record *record);
+/* The index-th address of a row, in the order in which `mine` tries them: those that both have, which lead
+ * to this host unless both are on it, come last. Up to the end of a line; NULL: there are fewer. */
+const char *record_address(const struct record *theirs, const struct record *mine, int row, int index);
+const char *record_next(const char *address); /* the line behind it, or NULL */
+
 void record_encode(struct wire_writer *writer, const struct record *record);
+/* In place of what the record, zeroed or valid, holds. */
 bool record_decode(struct record *record, const uint8_t *bytes, size_t length);
 
 hvd_code record_publish(const struct mesh_config *config, const struct record *record, hvd_status *status);
@@ -49,6 +56,7 @@ enum attempt_stage {
     ATTEMPT_SHAKING,
     ATTEMPT_PROVEN, /* accepted and authenticated: its mesh takes it with attempt_identify */
     ATTEMPT_NEGOTIATING,
+    ATTEMPT_FAILED, /* at this address; others are tried */
     ATTEMPT_ENDED
 };
 
@@ -63,6 +71,10 @@ struct attempt {
     struct mesh *mesh; /* the hub until the one that it names has taken it */
     struct peer *peer; /* NULL: not known yet */
     int channel;       /* 0 where one connection stands for all */
+    int address;       /* of those of the peer, by record_address */
+    int64_t next_due;  /* when the next address is tried as well; CLOCK_NEVER: it has been */
+    hvd_code code;     /* how it ended last, with this outcome; HVD_OK: it has not */
+    char outcome[160];
     struct handshake handshake;
     void *state; /* of the negotiation */
     struct attempt *next;
@@ -70,11 +82,17 @@ struct attempt {
 
 /* Takes over `fd`, of `who`; NULL when memory is out. */
 struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *who);
-struct attempt *attempt_for_peer(struct peer *peer, int row, int channel);
+struct attempt *attempt_for_peer(struct peer *peer, int row, int channel, int address);
 void attempt_free(struct attempt *attempt);
 
-/* Begins, or begins again. HVD_IN_PROGRESS, or the fault. */
-hvd_code attempt_connect(struct attempt *attempt, const char *address, hvd_status *status);
+/* Begins, or begins again, at its address of the peer. HVD_IN_PROGRESS, or the fault. */
+hvd_code attempt_connect(struct attempt *attempt, hvd_status *status);
+/* NULL: the peer has not so many. */
+const char *attempt_address(const struct attempt *attempt, int index);
+/* Closes its connection and keeps the outcome. */
+void attempt_fail(struct attempt *attempt, hvd_code code, const hvd_status *fault);
+/* "10.0.0.2 port 4242 (from 10.0.0.1): Connection refused" */
+void attempt_append_outcome(const struct attempt *attempt, char *text, size_t capacity);
 
 /* HVD_IN_PROGRESS; HVD_OK: it is proven, or ready to become links; HVD_PEER_LOST: another attempt may help;
  * HVD_UNSUPPORTED: this transport does not work, another may. */
@@ -102,11 +120,16 @@ void attempt_unwatch(struct attempt *attempt);
 
 struct connector;
 
+#define ACCEPTOR_LISTENERS (TRANSPORT_LIMIT * ADDRESSES_LIMIT)
+
 struct acceptor {
     struct mesh *hub;
-    int poller;                     /* its tags: attempts; NULL: a listener */
-    int listeners[TRANSPORT_LIMIT]; /* by row; -1: none */
-    struct attempt *attempts;       /* unauthenticated, the newest first */
+    int poller; /* its tags: attempts; NULL: a listener */
+    struct {
+        int fd, row;
+    } listeners[ACCEPTOR_LISTENERS];
+    int listener_count;
+    struct attempt *attempts; /* unauthenticated, the newest first */
     int count;
     int64_t paused_until; /* no new connections before; 0: not paused */
     struct rate_limit rate_limit;
@@ -119,7 +142,7 @@ void acceptor_init(struct acceptor *acceptor, struct mesh *hub, int poller);
 void acceptor_close(struct acceptor *acceptor);
 void acceptor_abandon(struct acceptor *acceptor); /* as mesh_abandon */
 
-/* Takes over the listener of a row. */
+/* Takes over a listener of a row. */
 hvd_code acceptor_listen(struct acceptor *acceptor, int row, int listener, hvd_status *status);
 
 /* Takes new connections. Without a descriptor for one those who open a mesh fail; where no one does it is

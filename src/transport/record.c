@@ -4,14 +4,51 @@
 #include "base/status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+void record_free(struct record *record)
+{
+    for (int row = 0; row < TRANSPORT_LIMIT; row++)
+        free(record->addresses[row]);
+    *record = (struct record){0};
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------------- */
+
+const char *record_next(const char *address)
+{
+    const char *end = strchr(address, '\n');
+    return end ? end + 1 : NULL;
+}
+
+/* Whatever the port, which follows the first space. */
+static bool has_address(const char *lines, const char *address)
+{
+    size_t length = strcspn(address, " \n");
+    for (; lines; lines = record_next(lines))
+        if (strcspn(lines, " \n") == length && strncmp(lines, address, length) == 0)
+            return true;
+    return false;
+}
+
+const char *record_address(const struct record *theirs, const struct record *mine, int row, int index)
+{
+    for (int shared = 0; shared < 2; shared++)
+        for (const char *line = theirs->addresses[row]; line; line = record_next(line))
+            if (has_address(mine->addresses[row], line) == shared && index-- == 0)
+                return line;
+    return NULL;
+}
+
+/* ---- the encoded form --------------------------------------------------------------------------------- */
 
 void record_encode(struct wire_writer *writer, const struct record *record)
 {
     wire_put_u64(writer, (uint64_t)record->process);
     wire_put_string(writer, record->host);
     for (int row = 0; transport_at(row); row++) {
-        if (!record->addresses[row][0])
+        if (!record->addresses[row])
             continue;
         wire_put_string(writer, transport_at(row)->name);
         wire_put_string(writer, record->addresses[row]);
@@ -30,15 +67,19 @@ static int find_row(const char *name)
 bool record_decode(struct record *record, const uint8_t *bytes, size_t length)
 {
     struct wire_reader reader = wire_reader_of(bytes, length);
-    *record = (struct record){.process = (long)wire_get_u64(&reader)};
+    record_free(record);
+    record->process = (long)wire_get_u64(&reader);
     wire_get_string(&reader, record->host, sizeof record->host);
     while (!reader.failed && !wire_done(&reader)) {
-        char name[32], address[TRANSPORT_ADDRESS];
+        char name[32], addresses[TRANSPORT_ADDRESSES];
         wire_get_string(&reader, name, sizeof name);
-        wire_get_string(&reader, address, sizeof address);
+        wire_get_string(&reader, addresses, sizeof addresses);
         int row = reader.failed ? TRANSPORT_LIMIT : find_row(name);
-        if (row < TRANSPORT_LIMIT && transport_at(row))
-            memcpy(record->addresses[row], address, sizeof address);
+        if (row == TRANSPORT_LIMIT || !transport_at(row))
+            continue;
+        free(record->addresses[row]);
+        record->addresses[row] = strdup(addresses);
+        reader.failed |= !record->addresses[row];
     }
     return wire_done(&reader);
 }

@@ -28,9 +28,10 @@ static struct shm_mesh *state_of(struct mesh *mesh)
 }
 
 /* The address: a socket's name, and the host in which it means something. */
-static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, int *listener,
-                           char address[TRANSPORT_ADDRESS], hvd_status *status)
+static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, struct listeners *listeners,
+                           hvd_status *status)
 {
+    char *address = listeners->addresses;
     struct shm_mesh *state = calloc(1, sizeof *state);
     if (!state)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
@@ -47,10 +48,11 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
     hvd_code code = crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status);
     if (code)
         return code;
-    *listener = platform_local_listen(address);
-    if (*listener < 0)
+    listeners->fds[0] = platform_local_listen(address);
+    if (listeners->fds[0] < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
-    append_text(address, TRANSPORT_ADDRESS, " %s", host);
+    listeners->count = 1;
+    append_text(address, sizeof listeners->addresses, " %s", host);
     return HVD_OK;
 }
 
@@ -71,7 +73,7 @@ static int check_user(int fd)
 
 static int shm_dial(const char *address)
 {
-    char name[TRANSPORT_ADDRESS];
+    char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(address, " "), address);
     return check_user(platform_local_connect(name));
 }

@@ -232,22 +232,55 @@ static const struct link_operations operations = {
 
 /* ---- set-up ------------------------------------------------------------------------------------------- */
 
-static hvd_code tcp_listen(struct mesh *mesh, const struct mesh_config *config, int *listener,
-                           char address[TRANSPORT_ADDRESS], hvd_status *status)
+static void add_address(struct listeners *listeners, const char *numeric, int port)
 {
-    const char *interface = config->settings->network_interface;
-    char numeric[SOCKET_TEXT];
+    append_text(listeners->addresses, sizeof listeners->addresses, "%s%s port %d",
+                *listeners->addresses ? "\n" : "", numeric, port);
+}
+
+/* Of what passes connections on to this rank: "host" or "host:port", by the port that this rank listens at
+ * unless it says another. */
+static hvd_code add_advertised(struct listeners *listeners, const char *advertised, int port,
+                               hvd_status *status)
+{
+    char host[256], address[300], numeric[SOCKET_TEXT];
+    const char *given = "";
+    struct addrinfo *found;
+    hvd_status fault = {.text = "it is not of the form host or host:port"};
+    bool whole = socket_split(advertised, host, sizeof host, &given);
+    port = *given ? atoi(given) : port;
+    snprintf(address, sizeof address, "[%s]:%d", host, port);
+    if (!whole || socket_resolve(address, &found, &fault))
+        return status_set(status, HVD_INVALID_ARGUMENT, "HOROVOD_ADVERTISED_ADDRESS=%s can't be used: %.400s",
+                          advertised, fault.text);
+    for (const struct addrinfo *each = found; each; each = each->ai_next)
+        if (socket_host_text(each->ai_addr, numeric))
+            add_address(listeners, numeric, port);
+    freeaddrinfo(found);
+    return HVD_OK;
+}
+
+static hvd_code tcp_listen(struct mesh *mesh, const struct mesh_config *config, struct listeners *listeners,
+                           hvd_status *status)
+{
+    const struct settings *settings = config->settings;
+    const char *reached = rendezvous_local_address(config->rendezvous);
+    struct addresses own = {.count = 1};
     int port;
     hvd_code code = HVD_OK;
     (void)mesh;
-    if (*interface)
-        code = socket_interface_address(interface, numeric, status);
-    else
-        snprintf(numeric, sizeof numeric, "%s", rendezvous_local_address(config->rendezvous));
+    snprintf(own.list[0], sizeof own.list[0], "%s", reached);
+    if (*settings->network_interface || !addresses_are_loopback(settings->rendezvous))
+        code = addresses_find(settings->network_interface, reached, &own, status);
     if (!code)
-        code = socket_listen(numeric, listener, &port, status);
-    if (!code)
-        snprintf(address, TRANSPORT_ADDRESS, "%s port %d", numeric, port);
+        code = addresses_listen(&own, settings->ports, listeners->fds, &port, status);
+    if (code)
+        return code;
+    listeners->count = own.count;
+    if (*settings->advertised_address)
+        code = add_advertised(listeners, settings->advertised_address, port, status);
+    for (int i = 0; i < own.count; i++)
+        add_address(listeners, own.list[i], port);
     return code;
 }
 

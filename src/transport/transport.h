@@ -10,7 +10,7 @@
 #ifndef HVD_TRANSPORT_TRANSPORT_H
 #define HVD_TRANSPORT_TRANSPORT_H
 
-#include "base/socket.h"
+#include "base/addresses.h"
 #include "horovod.h"
 
 #include <stdbool.h>
@@ -99,17 +99,23 @@ static inline bool link_is_empty(const struct link *link)
 struct mesh_config;
 struct peer;
 
-#define TRANSPORT_LIMIT   8
-#define TRANSPORT_ADDRESS 192 /* bytes of an address, as text */
+#define TRANSPORT_LIMIT     8
+#define TRANSPORT_ADDRESSES 768 /* bytes of a rank's addresses, as text */
+
+/* What a rank listens on, for one transport. */
+struct listeners {
+    int fds[ADDRESSES_LIMIT], count;
+    char addresses[TRANSPORT_ADDRESSES]; /* where peers reach it: one a line, the best first */
+};
 
 /* One transport: a constant table in a file of its own, and a row in transports.def. What is NULL is not
  * needed.
  *
  * Set-up is the same for all (opening.c, connector.c, attempt.c): every rank listens for all its meshes and
- * publishes an address for each transport; of two ranks the higher one dials, by the first row that reaches
- * the other, and the lower one accepts; the handshake authenticates both ends of each connection; the
- * transport negotiates what else it needs, and opens the links. When dialling or negotiating fails, the next
- * row is tried. */
+ * publishes its addresses for each transport; of two ranks the higher one dials, by the first row that
+ * reaches the other, its addresses side by side, and the lower one accepts; the handshake authenticates both
+ * ends of each connection; the first to complete it wins; the transport negotiates what else it needs, and
+ * opens the links. When dialling or negotiating fails, the next row is tried. */
 struct transport {
     const char *name;  /* for HOROVOD_TRANSPORT */
     const char *needs; /* for an error: "both ranks on one host" */
@@ -117,12 +123,13 @@ struct transport {
      * connection stands for all channels. */
     bool connection_per_channel;
 
-    /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. The hub listens. */
-    hvd_code (*listen)(struct mesh *mesh, const struct mesh_config *config, int *listener,
-                       char address[TRANSPORT_ADDRESS], hvd_status *status);
+    /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. The hub listens,
+     * into zeroed listeners; on an error those of fds[0 ... count) are closed. */
+    hvd_code (*listen)(struct mesh *mesh, const struct mesh_config *config, struct listeners *listeners,
+                       hvd_status *status);
     bool (*reachable)(const char *mine, const char *theirs); /* symmetric; both have published */
-    int (*dial)(const char *address);
-    int (*accept)(int listener, char who[SOCKET_TEXT]); /* EPERM: of another user, refused */
+    int (*dial)(const char *address);                        /* the first line */
+    int (*accept)(int listener, char who[SOCKET_TEXT]);      /* EPERM: of another user, refused */
     /* Which peers this row reaches is known by now. After an error no negotiation succeeds, and the next rows
      * are used. */
     hvd_code (*prepare)(struct mesh *mesh, int row, hvd_status *status);

@@ -74,7 +74,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     char *words[] = {"true", NULL}, *nothing = NULL;
     hvd_status status;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
-    struct settings settings = {.network_interface = ""};
+    struct settings settings = {0};
     struct hosts hosts = {0};
     struct remote list[2] = {0}, *of_host[2] = {&list[0], &list[1]};
     struct remotes remotes = {.list = list, .count = 2, .of_host = of_host, .function = -1, .serving = true};

@@ -34,7 +34,7 @@ static void bench_open(struct bench *bench)
     bench->hub.slots = calloc(MESH_SLOTS, sizeof *bench->hub.slots);
     ASSERT_OK(connector_create(&bench->hub, &bench->hub.connector, &check_status));
     acceptor_init(&bench->acceptor, &bench->hub, bench->hub.connector->poller);
-    ASSERT_OK(socket_listen("127.0.0.1", &listener, &bench->port, &check_status));
+    assert_true((listener = socket_listen("127.0.0.1", &bench->port)) >= 0);
     ASSERT_OK(acceptor_listen(&bench->acceptor, TCP, listener, &check_status));
 }
 

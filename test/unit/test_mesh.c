@@ -1024,7 +1024,7 @@ static void knock_wrongly(const struct record *victim)
 static void disturb_then_join(struct member *member)
 {
     hvd_status status;
-    struct record victim;
+    struct record victim = {0};
     struct record mine = {.host = "elsewhere", .addresses[TCP] = "127.0.0.1 port 1"};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     int silent[SILENT], links[CHANNELS];
@@ -1047,6 +1047,7 @@ static void disturb_then_join(struct member *member)
         close(silent[--count]);
     close(links[0]);
     close(links[1]);
+    record_free(&victim);
 }
 
 static void open_among_strangers(struct member *member)
@@ -1073,6 +1074,101 @@ TEST(test_strangers_do_no_harm)
 {
     run_each(
         2, (struct group_options){.transport = "auto", .fn = open_among_strangers, .opens_by_itself = true});
+}
+
+/* ---- several addresses -------------------------------------------------------------------------------- */
+
+/* A port at which connections end up nowhere: refused, accepted by the kernel and never answered, or answered
+ * by another rendezvous, which refuses a rank. */
+enum { REFUSED, SILENT_PORT, FOREIGN, WRONG_ADDRESSES };
+
+struct wrong_addresses {
+    int ports[WRONG_ADDRESSES], fds[2];
+    hvd_rendezvous *foreign;
+};
+
+static void open_wrong_addresses(struct wrong_addresses *wrong)
+{
+    hvd_status status;
+    *wrong = (struct wrong_addresses){0};
+    for (int i = REFUSED; i <= SILENT_PORT; i++)
+        CHECK((wrong->fds[i] = socket_listen("127.0.0.1", &wrong->ports[i])) >= 0, "can't listen");
+    socket_close(&wrong->fds[REFUSED]);
+    CHECK(hvd_rendezvous_start("127.0.0.1", SECRET, &wrong->foreign, &status) == HVD_OK, "%s", status.text);
+    wrong->ports[FOREIGN] = hvd_rendezvous_port(wrong->foreign);
+}
+
+static void close_wrong_addresses(struct wrong_addresses *wrong)
+{
+    socket_close(&wrong->fds[SILENT_PORT]);
+    hvd_rendezvous_stop(wrong->foreign);
+}
+
+/* The first address of every rank is wrong, and the second right. */
+TEST(test_the_next_address_is_tried)
+{
+    struct wrong_addresses wrong;
+    open_wrong_addresses(&wrong);
+    for (int i = 0; i < WRONG_ADDRESSES; i++) {
+        char advertised[32];
+        snprintf(advertised, sizeof advertised, "127.0.0.1:%d", wrong.ports[i]);
+        run_each(3, (struct group_options){.transport = "tcp",
+                                           .settings = {"advertised_address", advertised},
+                                           .fn = exchange_with_all});
+    }
+    close_wrong_addresses(&wrong);
+}
+
+struct two_ranks {
+    struct wrong_addresses wrong;
+    const char *words[4];
+    hvd_code code;
+};
+
+/* Rank 0, by hand, publishes nothing but wrong addresses. */
+static void meet_wrong_addresses(struct member *member)
+{
+    const struct two_ranks *two = member->argument;
+    const int *ports = two->wrong.ports;
+    char addresses[128];
+    hvd_status status;
+    if (member->rank == 1) {
+        hvd_code code = open_mesh(&member->settings, 1, &member->mesh, &member->status);
+        CHECK(code == two->code, "%d %s", code, member->status.text);
+        for (int i = 0; two->words[i]; i++)
+            CHECK(strstr(member->status.text, two->words[i]), "'%s' is not in '%s'", two->words[i],
+                  member->status.text);
+        pthread_barrier_wait(&barrier);
+        mesh_close(member->mesh);
+        return;
+    }
+    snprintf(addresses, sizeof addresses, "127.0.0.1 port %d\n127.0.0.1 port %d", ports[FOREIGN],
+             ports[two->code == HVD_TIMED_OUT ? SILENT_PORT : REFUSED]);
+    struct record records[2] = {{.process = 7, .host = "b", .addresses[TCP] = addresses}};
+    struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
+    CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
+    CHECK(record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s", status.text);
+    CHECK(record_publish_table(&config, 0, records, &status) == HVD_OK, "%s", status.text);
+    pthread_barrier_wait(&barrier);
+    rendezvous_close(config.rendezvous);
+    record_free(&records[1]);
+}
+
+/* Without an end of all attempts the time to start is over; with one, the first address has the word. */
+TEST(test_the_outcome_at_each_address_is_named)
+{
+    struct two_ranks two = {.words = {"rank 0 (pid 7, host b) has joined, but within", "; rank 1 (host ",
+                                      " (from 127.0.0.1): no end of the handshake"},
+                            .code = HVD_TIMED_OUT};
+    open_wrong_addresses(&two.wrong);
+    struct group_options options = {
+        .transport = "tcp", .fn = meet_wrong_addresses, .argument = &two, .opens_by_itself = true};
+    run_each(2, options);
+    two.code = HVD_REFUSED;
+    two.words[0] = "rank 0 (pid 7, host b) refused this connection";
+    two.words[2] = "Connection refused";
+    run_each(2, options);
+    close_wrong_addresses(&two.wrong);
 }
 
 /* ---- nothing leaks ------------------------------------------------------------------------------------ */

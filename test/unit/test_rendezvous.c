@@ -386,6 +386,69 @@ TEST(test_nobody_there_times_out)
                          HVD_INVALID_ARGUMENT);
 }
 
+/* ---- several addresses -------------------------------------------------------------------------------- */
+
+/* One at which nothing listens, one that never answers, and then the right one: each has its own time. */
+TEST(test_addresses_are_tried_side_by_side)
+{
+    const struct place *place = *state;
+    int closed_port = 0, silent_port = 0;
+    int closed = socket_listen("127.0.0.1", &closed_port), silent = socket_listen("127.0.0.1", &silent_port);
+    struct rendezvous_client *client;
+    char list[128];
+    assert_true(closed >= 0 && silent >= 0);
+    socket_close(&closed);
+    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d,%s", closed_port, silent_port, place->address);
+    ASSERT_OK(rendezvous_connect(list, SECRET, clock_after(4), NULL, &client, &check_status));
+    rendezvous_close(client);
+    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d", closed_port, silent_port);
+    hvd_status status;
+    assert_int_equal(rendezvous_connect(list, SECRET, clock_after(1), NULL, &client, &status), HVD_TIMED_OUT);
+    check_text(status.text,
+               "127.0.0.1 (from 127.0.0.1): Connection refused; 127.0.0.1 (from 127.0.0.1): no end of the");
+    check_text(status.text, "the time to start is over (HOROVOD_START_TIMEOUT)");
+    /* A server that refuses is the cause, whatever else leads nowhere. */
+    snprintf(list, sizeof list, "127.0.0.1:%d,%s", closed_port, place->address);
+    ASSERT_FAILS(rendezvous_connect(list, "another", clock_after(4), NULL, &client, &check_status),
+                 HVD_REFUSED, "HOROVOD_SECRET");
+    socket_close(&silent);
+}
+
+/* It may become known later, as the names of pods do. */
+TEST(test_unknown_name_is_looked_up_again)
+{
+    struct rendezvous_client *client;
+    int64_t begin = clock_now();
+    ASSERT_FAILS(
+        rendezvous_connect("name.invalid:4000", SECRET, clock_after(0.5), NULL, &client, &check_status),
+        HVD_TIMED_OUT, "the address of 'name.invalid:4000' can't be found: ");
+    assert_true(clock_now() - begin >= CLOCK_SECOND / 2);
+}
+
+TEST(test_serves_several_addresses_and_ports)
+{
+    hvd_rendezvous *server;
+    struct rendezvous_client *client;
+    char address[64];
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1,[127.0.0.2]", SECRET, &server, &check_status));
+    int port = hvd_rendezvous_port(server);
+    for (int i = 0; i < 2; i++) {
+        snprintf(address, sizeof address, "127.0.0.%d:%d", i + 1, port);
+        ASSERT_OK(rendezvous_connect(address, SECRET, clock_after(DEADLINE), NULL, &client, &check_status));
+        rendezvous_close(client);
+    }
+    hvd_rendezvous *more;
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    ASSERT_FAILS(hvd_rendezvous_start(address, SECRET, &more, &check_status), HVD_SYSTEM,
+                 "are in use on host");
+    hvd_rendezvous_stop(server);
+    ASSERT_OK(hvd_rendezvous_start(address, SECRET, &more, &check_status));
+    assert_int_equal(hvd_rendezvous_port(more), port);
+    hvd_rendezvous_stop(more);
+    ASSERT_FAILS(hvd_rendezvous_start("[::1", SECRET, &more, &check_status), HVD_INVALID_ARGUMENT,
+                 "it is no address");
+}
+
 static int connect_raw(const struct place *place)
 {
     int fd = socket_connect_numeric("127.0.0.1", hvd_rendezvous_port(place->server));
@@ -523,11 +586,11 @@ TEST(test_interrupted_question_is_completed)
     struct store_value value;
     uint32_t generation;
     pthread_t thread;
-    int port, little = 4096, interrupted = 0;
+    int port = 0, little = 4096, interrupted = 0;
     struct interrupt interrupt = {as_set, &interrupted};
     struct rendezvous_client *client;
     char address[32], *large = calloc(1, RENDEZVOUS_VALUE_LIMIT);
-    ASSERT_OK(socket_listen("127.0.0.1", &slow.listener, &port, &check_status));
+    assert_true((slow.listener = socket_listen("127.0.0.1", &port)) >= 0);
     assert_int_equal(setsockopt(slow.listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);

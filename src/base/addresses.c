@@ -1,0 +1,281 @@
+/* addresses.c - see addresses.h. */
+#include "base/addresses.h"
+
+#include "base/status.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ENTRY_LIMIT    128
+#define PORT_LIMIT     65535
+#define ANY_PORT_TRIES 64 /* the system's choice for one address may be taken at another */
+
+/* ---- interfaces --------------------------------------------------------------------------------------- */
+
+/* The bytes of an address; 0 bytes: of another family. */
+static size_t address_bytes(const struct sockaddr *address, uint8_t bytes[16])
+{
+    if (!address || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
+        return 0;
+    if (address->sa_family == AF_INET) {
+        memcpy(bytes, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
+        return 4;
+    }
+    memcpy(bytes, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16);
+    return 16;
+}
+
+/* Link-local IPv6 addresses mean nothing without the name of an interface of the reader's. */
+static bool is_usable(const struct ifaddrs *each)
+{
+    uint8_t bytes[16];
+    size_t size = address_bytes(each->ifa_addr, bytes);
+    bool local = size == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+    return size && !local && (each->ifa_flags & IFF_UP) && (each->ifa_flags & IFF_RUNNING);
+}
+
+/* One element of the list. */
+struct entry {
+    char text[ENTRY_LIMIT];
+    bool excludes;
+    size_t size; /* of the network's address in bytes; 0: a name */
+    uint8_t network[16];
+    int bits;
+};
+
+static hvd_code parse_network(struct entry *entry, hvd_status *status)
+{
+    char address[ENTRY_LIMIT], *end;
+    char *slash = strchr(entry->text, '/');
+    snprintf(address, sizeof address, "%.*s", (int)strcspn(entry->text, "/"), entry->text);
+    entry->size = inet_pton(AF_INET, address, entry->network) == 1    ? 4
+                  : inet_pton(AF_INET6, address, entry->network) == 1 ? 16
+                                                                      : 0;
+    entry->bits = 8 * (int)entry->size;
+    if (!slash)
+        return HVD_OK;
+    long bits = strtol(slash + 1, &end, 10);
+    if (!entry->size || end == slash + 1 || *end || bits < 0 || bits > entry->bits)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "'%s' is no subnet; write one like 10.1.0.0/16 or fd00::/8 "
+                          "(HOROVOD_NETWORK_INTERFACE)",
+                          entry->text);
+    entry->bits = (int)bits;
+    return HVD_OK;
+}
+
+/* The element at *list, which moves on; `all_exclude`: of a list that begins with ^. */
+static hvd_code next_entry(const char **list, bool all_exclude, struct entry *entry, hvd_status *status)
+{
+    size_t length = strcspn(*list, ",");
+    bool marked = **list == '^';
+    *entry = (struct entry){.excludes = all_exclude || marked};
+    snprintf(entry->text, sizeof entry->text, "%.*s", (int)length - marked, *list + marked);
+    *list += length + ((*list)[length] == ',');
+    return parse_network(entry, status);
+}
+
+static bool matches(const struct entry *entry, const struct ifaddrs *each)
+{
+    uint8_t bytes[16];
+    if (!entry->size)
+        return strcmp(entry->text, each->ifa_name) == 0;
+    if (address_bytes(each->ifa_addr, bytes) != entry->size)
+        return false;
+    for (int bit = 0; bit < entry->bits; bit++) {
+        if ((bytes[bit / 8] ^ entry->network[bit / 8]) >> (7 - bit % 8) & 1)
+            return false;
+    }
+    return true;
+}
+
+static bool is_excluded(const char *interfaces, const struct ifaddrs *each)
+{
+    struct entry entry;
+    for (const char *at = interfaces; *at;)
+        if (!next_entry(&at, *interfaces == '^', &entry, NULL) && entry.excludes && matches(&entry, each))
+            return true;
+    return false;
+}
+
+static void add(struct addresses *found, const char *interfaces, const struct ifaddrs *each)
+{
+    char text[SOCKET_TEXT];
+    if (found->count == ADDRESSES_LIMIT || is_excluded(interfaces, each) ||
+        !socket_host_text(each->ifa_addr, text))
+        return;
+    for (int i = 0; i < found->count; i++)
+        if (strcmp(found->list[i], text) == 0)
+            return;
+    memcpy(found->list[found->count++], text, sizeof text);
+}
+
+/* All that an entry (NULL: any) stands for. */
+static void add_matching(struct addresses *found, const struct ifaddrs *all, const char *interfaces,
+                         const struct entry *entry, bool loopback)
+{
+    for (const struct ifaddrs *each = all; each; each = each->ifa_next)
+        if (is_usable(each) && (loopback || !(each->ifa_flags & IFF_LOOPBACK)) &&
+            (!entry || matches(entry, each)))
+            add(found, interfaces, each);
+}
+
+static hvd_code none_left(const struct ifaddrs *all, const char *interfaces, hvd_status *status)
+{
+    char there[512] = "";
+    for (const struct ifaddrs *each = all; each; each = each->ifa_next) {
+        char text[SOCKET_TEXT];
+        if (socket_host_text(each->ifa_addr, text))
+            append_text(there, sizeof there, "%s%s (%s%s)", *there ? ", " : "", each->ifa_name, text,
+                        is_usable(each) ? "" : ", not usable");
+    }
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "no network interface here is up and allowed by '%s' (HOROVOD_NETWORK_INTERFACE); there "
+        "are %s",
+        interfaces, *there ? there : "none");
+}
+
+hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
+                          struct addresses *found, hvd_status *status)
+{
+    struct entry entry;
+    bool takes = false;
+    *found = (struct addresses){0};
+    for (const char *at = interfaces; *at;) {
+        hvd_code code = next_entry(&at, *interfaces == '^', &entry, status);
+        if (code)
+            return code;
+        takes |= !entry.excludes;
+        if (!entry.excludes)
+            add_matching(found, all, interfaces, &entry, true);
+    }
+    if (!takes) {
+        if (!next_entry(&preferred, false, &entry, NULL))
+            add_matching(found, all, interfaces, &entry, false);
+        add_matching(found, all, interfaces, NULL, false);
+    }
+    if (!found->count && !*interfaces)
+        add_matching(found, all, interfaces, NULL, true);
+    return found->count ? HVD_OK : none_left(all, interfaces, status);
+}
+
+hvd_code addresses_find(const char *interfaces, const char *preferred, struct addresses *found,
+                        hvd_status *status)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all))
+        return status_set_errno(status, errno, "can't list the network interfaces");
+    hvd_code code = addresses_select(all, interfaces, preferred, found, status);
+    freeifaddrs(all);
+    return code;
+}
+
+const struct addresses addresses_of_loopback = {.count = 1, .list = {"127.0.0.1"}};
+
+bool addresses_are_loopback(const char *list)
+{
+    bool loopback = true;
+    while (loopback && *list) {
+        char one[ENTRY_LIMIT], host[ENTRY_LIMIT] = "";
+        const char *port;
+        struct in_addr numeric;
+        size_t length = strcspn(list, ",");
+        snprintf(one, sizeof one, "%.*s", (int)length, list);
+        socket_split(one, host, sizeof host, &port);
+        loopback = strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+                   (inet_pton(AF_INET, host, &numeric) == 1 && ntohl(numeric.s_addr) >> 24 == 127);
+        list += length + (list[length] == ',');
+    }
+    return loopback;
+}
+
+void addresses_text(const struct addresses *addresses, int port, char text[ADDRESSES_TEXT])
+{
+    *text = '\0';
+    for (int i = 0; i < addresses->count; i++) {
+        const char *address = addresses->list[i];
+        append_text(text, ADDRESSES_TEXT, strchr(address, ':') ? "%s[%s]:%d" : "%s%s:%d", i ? "," : "",
+                    address, port);
+    }
+}
+
+/* ---- listening ---------------------------------------------------------------------------------------- */
+
+static hvd_code parse_ports(const char *ports, int *first, int *last, hvd_status *status)
+{
+    char *end;
+    long from = strtol(ports, &end, 10), to = from;
+    bool right = end != ports;
+    if (right && *end == '-') {
+        const char *second = end + 1;
+        to = strtol(second, &end, 10);
+        right = end != second;
+    }
+    if (*ports && (!right || *end || from < 1 || to < from || to > PORT_LIMIT))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "HOROVOD_PORTS=%s is no range of ports; write one like 20000-20099", ports);
+    *first = (int)from;
+    *last = (int)to;
+    return HVD_OK;
+}
+
+/* At one port (0: the system's choice) of all addresses. 0, or an errno value, and the address at fault. */
+static int listen_at(const struct addresses *addresses, int fds[ADDRESSES_LIMIT], int *port, int *at_fault)
+{
+    int count = addresses->count ? addresses->count : 1;
+    for (int i = 0; i < count; i++) {
+        /* "::" takes IPv4 as well; where the kernel has no IPv6, "0.0.0.0" remains. */
+        const char *address = addresses->count ? addresses->list[i] : "::";
+        fds[i] = socket_listen(address, port);
+        if (fds[i] < 0 && !addresses->count && errno == EAFNOSUPPORT)
+            fds[i] = socket_listen("0.0.0.0", port);
+        if (fds[i] >= 0)
+            continue;
+        int error = errno;
+        *at_fault = i;
+        while (i > 0)
+            socket_close(&fds[--i]);
+        return error;
+    }
+    return 0;
+}
+
+static hvd_code ports_are_used_up(const char *ports, hvd_status *status)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    return status_set(status, HVD_SYSTEM,
+                      "all ports of HOROVOD_PORTS=%s are in use on host %s; every rank needs one, and the "
+                      "rendezvous: widen the range, or end what else uses it",
+                      ports, host);
+}
+
+hvd_code addresses_listen(const struct addresses *addresses, const char *ports, int fds[ADDRESSES_LIMIT],
+                          int *port, hvd_status *status)
+{
+    int first = 0, last = 0, at_fault = 0;
+    hvd_code code = parse_ports(ports, &first, &last, status);
+    if (code)
+        return code;
+    int tries = *ports ? last - first + 1 : ANY_PORT_TRIES, error = 0;
+    for (int i = 0; i < tries; i++) {
+        *port = *ports ? first + i : 0;
+        error = listen_at(addresses, fds, port, &at_fault);
+        if (!error)
+            return HVD_OK;
+        if (error != EADDRINUSE)
+            break;
+    }
+    if (*ports && error == EADDRINUSE)
+        return ports_are_used_up(ports, status);
+    return status_set_errno(status, error, "can't listen on %s",
+                            addresses->count ? addresses->list[at_fault] : "any interface");
+}

@@ -1,0 +1,43 @@
+/* addresses.h - where this host is reached: which addresses of its network interfaces a process uses, and
+ * listeners at them. No state; any thread. */
+#ifndef HVD_BASE_ADDRESSES_H
+#define HVD_BASE_ADDRESSES_H
+
+#include "base/socket.h"
+
+#define ADDRESSES_LIMIT 8
+#define ADDRESSES_TEXT  (ADDRESSES_LIMIT * (SOCKET_TEXT + 8))
+
+struct ifaddrs;
+
+struct addresses {
+    int count;
+    char list[ADDRESSES_LIMIT][SOCKET_TEXT]; /* numeric, the best first */
+};
+
+/* The addresses of interfaces that are up, have a carrier, and are allowed by `interfaces`: names, subnets
+ * ("10.1.0.0/16", "fd00::/8") and addresses, separated by commas, in the order of preference; what begins
+ * with ^ is left out. A list that begins with ^ only leaves out. Without a list of what to take: all but
+ * loopback, or loopback where there is nothing else. `preferred` (or "") comes first if the list does not
+ * say otherwise. HVD_INVALID_ARGUMENT: none is left; the text lists what there is. */
+hvd_code addresses_find(const char *interfaces, const char *preferred, struct addresses *found,
+                        hvd_status *status);
+/* The same of a list as of getifaddrs. */
+hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
+                          struct addresses *found, hvd_status *status);
+
+/* 127.0.0.1 */
+extern const struct addresses addresses_of_loopback;
+
+/* Whether all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
+bool addresses_are_loopback(const char *list);
+
+/* "10.0.0.7:4242,[fd00::7]:4242" */
+void addresses_text(const struct addresses *addresses, int port, char text[ADDRESSES_TEXT]);
+
+/* Listens at one port of all addresses (none: all interfaces): the first that is free in `ports`, a range
+ * "20000-20099" or one number; "": any. fds[] gets as many descriptors as there are addresses, at least 1. */
+hvd_code addresses_listen(const struct addresses *addresses, const char *ports, int fds[ADDRESSES_LIMIT],
+                          int *port, hvd_status *status);
+
+#endif

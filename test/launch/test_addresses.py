@@ -1,0 +1,291 @@
+"""How ranks on several hosts find each other: interfaces that lead nowhere, names, IPv6, ports."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import virtual_hosts
+from conftest import Launcher
+from virtual_hosts import NAMES, SUBNET, VirtualHosts
+
+LIBRARY = Path(__file__).parents[2] / "build" / "libhorovod.so"
+
+# On every host alike: one address, which is that of all; no carrier; packets to it vanish on the other hosts.
+INTERFACES = """
+set -e
+i=$1
+for name in docker hole dead; do
+    ip link add ${name}0 type veth peer name ${name}1
+    ip link set ${name}0 up
+    [ $name = dead ] || ip link set ${name}1 up
+done
+ip address add 172.17.0.1/16 dev docker0
+ip address add 10.98.0.$i/24 dev dead0
+ip address add 10.99.0.$i/32 dev hole0
+ip route add 10.99.0.0/24 dev eth0
+for other in 1 2 3; do ip neigh replace 10.99.0.$other lladdr 02:00:00:00:00:99 dev eth0; done
+ip neigh replace 10.83.0.66 lladdr 02:00:00:00:00:99 dev eth0
+ip -6 address add fd00:83::$i/64 dev eth0 nodad
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[VirtualHosts]:
+    made = virtual_hosts.make()
+    for i, name in enumerate(NAMES, 1):
+        assert made.inside(name, "bash", "-c", INTERFACES, "-", str(i)) == 0
+    yield made
+    made.end()
+    shutil.rmtree(made.folder)
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
+    """Runs horovodrun on host a."""
+
+    def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        first, *rest = hosts.enter("a", launcher.folder)
+        return launcher.run(*rest, launcher.program, *words, program=first, **options)
+
+    yield run
+    assert launcher.none_alive(5), "something is left"
+
+
+TRAIN = """
+import ipaddress, pathlib, socket, sys, time
+import numpy as np
+import horovod as hvd
+
+def listeners():
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path("/proc/net", name).read_text().splitlines()[1:]:
+            address, port = line.split()[1].split(":")
+            words = [bytes.fromhex(address)[i : i + 4][::-1] for i in range(0, len(address) // 2, 4)]
+            if line.split()[3] == "0A" and int(port, 16) != 22:
+                yield f"{ipaddress.ip_address(b''.join(words))} {int(port, 16)}"
+
+begin = time.monotonic()
+hvd.init()
+print(f"{time.monotonic() - begin:.3f} s", file=sys.stderr)
+assert hvd.allreduce(np.ones(100_000), op=hvd.Sum, name="x")[0] == hvd.size()
+if hvd.local_rank() == 0:
+    print(socket.gethostname(), *listeners())
+hvd.barrier()
+hvd.shutdown()
+"""
+
+
+def listeners(result: subprocess.CompletedProcess[str]) -> dict[str, set[tuple[str, int]]]:
+    """What the ranks have printed: address and port, by host."""
+    assert result.returncode == 0, result.stderr
+    found = {}
+    for line in result.stdout.splitlines():
+        host, *words = line.split(": ")[-1].split()
+        found[host] = {(address, int(port)) for address, port in zip(words[::2], words[1::2], strict=True)}
+    return found
+
+
+def addresses(result: subprocess.CompletedProcess[str]) -> dict[str, set[str]]:
+    return {host: {address for address, _ in found} for host, found in listeners(result).items()}
+
+
+EVERYWHERE = {f"{SUBNET}.%d", "fd00:83::%d", "172.17.0.1", "10.99.0.%d"}
+
+
+def of_hosts(patterns: set[str], *numbers: int) -> dict[str, set[str]]:
+    return {NAMES[i - 1]: {each.replace("%d", str(i)) for each in patterns} for i in numbers}
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "expected"),
+    [
+        ("", EVERYWHERE),  # but loopback, and where there is no carrier
+        ("dead0,docker0,hole0,eth0", EVERYWHERE),  # the wrong ones first
+        ("10.0.0.0/8,^hole0", {f"{SUBNET}.%d"}),
+        ("^docker0,hole0,dead0,10.83.0.0/16", {"fd00:83::%d"}),
+    ],
+)
+def test_interfaces(launcher: Launcher, on_a: Run, interfaces: str, expected: set[str]) -> None:
+    """Ranks find each other however many addresses lead nowhere; nothing else is listened on."""
+    words = ["--network-interface", interfaces] if interfaces else []
+    result = on_a(*words, "--start-timeout", "15", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
+    assert addresses(result) == of_hosts(expected, 1, 2, 3)
+
+
+def test_an_interface_that_some_hosts_lack(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    """Names may differ between hosts; a host without any of them is named before anything starts."""
+    assert hosts.inside("b", "ip", "link", "set", "hole0", "name", "ib0") == 0
+    try:
+        words = ["-H", "b:1,c:1", *launcher.python(TRAIN)]
+        found = addresses(on_a("--network-interface", "ib0,10.83.0.0/24", *words))
+        assert found == {"b": {"10.99.0.2", f"{SUBNET}.2"}, "c": {f"{SUBNET}.3"}}
+        result = on_a("--network-interface", "ib0", *words)
+    finally:
+        assert hosts.inside("b", "ip", "link", "set", "ib0", "name", "hole0") == 0
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        "horovodrun: host c: no network interface here is up and allowed by 'ib0' "
+        "(HOROVOD_NETWORK_INTERFACE); there are lo (127.0.0.1), "
+    )
+
+
+def test_an_interface_that_this_host_lacks(launcher: Launcher) -> None:
+    result = launcher.run("-np", "1", "--network-interface", "eth77", "echo", "started")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "horovodrun: no network interface here is up and allowed by 'eth77'" in result.stderr
+
+
+def test_ports(launcher: Launcher, on_a: Run) -> None:
+    """One for each rank of a host, and one for the rendezvous."""
+    words = ["-H", "b:2,c:1", "--network-interface", "10.83.0.0/24", *launcher.python(TRAIN)]
+    found = listeners(on_a("--ports", "21000-21002", *words))
+    assert found == {
+        "b": {(f"{SUBNET}.2", port) for port in (21000, 21001, 21002)},
+        "c": {(f"{SUBNET}.3", 21000)},
+    }
+    result = on_a("--ports", "21000-21001", *words)
+    assert result.returncode == 1
+    assert (
+        "all ports of HOROVOD_PORTS=21000-21001 are in use on host b; every rank needs one" in result.stderr
+    )
+    result = on_a("--ports", "21000:21001", *words)
+    assert result.returncode != 0
+    assert "HOROVOD_PORTS=21000:21001 is no range of ports; write one like 20000-20099" in result.stderr
+
+
+def test_ipv6_alone(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+    hosts.write(
+        "hosts6", "::1 localhost\n" + "".join(f"fd00:83::{i} {name}\n" for i, name in enumerate(NAMES, 1))
+    )
+    others = "for i in docker0 hole0 dead0; do ip link set $i %s; done"
+    for i, name in enumerate(NAMES, 1):
+        assert hosts.inside(name, "ip", "address", "del", f"{SUBNET}.{i}/24", "dev", "eth0") == 0
+        assert hosts.inside(name, "bash", "-c", others % "down") == 0
+        assert hosts.inside(name, "mount", "--bind", str(hosts.folder / "hosts6"), "/etc/hosts") == 0
+    try:
+        result = on_a("-H", "b:1,c:2", *launcher.python(TRAIN))
+    finally:
+        for i, name in enumerate(NAMES, 1):
+            assert hosts.inside(name, "umount", "/etc/hosts") == 0
+            assert hosts.inside(name, "ip", "address", "add", f"{SUBNET}.{i}/24", "dev", "eth0") == 0
+            assert hosts.inside(name, "bash", "-c", others % "up") == 0
+            assert hosts.inside(name, "bash", "-c", RENEW) == 0
+    assert addresses(result) == of_hosts({"fd00:83::%d"}, 2, 3)
+
+
+RENEW = """
+ip route replace 10.99.0.0/24 dev eth0
+for other in 1 2 3; do ip neigh replace 10.99.0.$other lladdr 02:00:00:00:00:99 dev eth0; done
+ip neigh replace 10.83.0.66 lladdr 02:00:00:00:00:99 dev eth0
+"""
+
+# The rendezvous as rank 0 of another starter might serve it: at all interfaces.
+SERVE = f"""
+import ctypes, time
+library, server, text = ctypes.CDLL("{LIBRARY}"), ctypes.c_void_p(), ctypes.create_string_buffer(2048)
+assert library.hvd_rendezvous_start(b":23000", b"secret", ctypes.byref(server), text) == 0, text.raw
+print("serving", flush=True)
+time.sleep(600)
+"""
+
+
+class Job:
+    """Ranks that are started by hand."""
+
+    def __init__(self, launcher: Launcher, hosts: VirtualHosts, rendezvous: str, size: int) -> None:
+        self.launcher, self.hosts, self.rendezvous, self.size = launcher, hosts, rendezvous, size
+        self.command = launcher.python(TRAIN)
+        server = self.start("a", *launcher.python(SERVE))
+        assert server.stdout and server.stdout.readline() == "serving\n"
+
+    def start(self, host: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+        first, *rest = self.hosts.enter(host, self.launcher.folder)
+        return self.launcher.start(*rest, *words, program=first, env=self.launcher.environment(**variables))
+
+    def start_rank(self, host: str, rank: int, **variables: str) -> subprocess.Popen[str]:
+        given = {"RENDEZVOUS": self.rendezvous, "SECRET": "secret", "RANK": str(rank), "SIZE": str(self.size)}
+        given |= {"START_TIMEOUT": "20"} | variables
+        return self.start(host, *self.command, **{f"HOROVOD_{name}": text for name, text in given.items()})
+
+
+@pytest.fixture
+def by_hand(launcher: Launcher, hosts: VirtualHosts) -> Callable[[str, int], Job]:
+    if not LIBRARY.exists():
+        pytest.skip("make build makes the library that serves the rendezvous")
+    return lambda rendezvous, size: Job(launcher, hosts, rendezvous, size)
+
+
+def ends_well(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_names(hosts: VirtualHosts, by_hand: Callable[[str, int], Job]) -> None:
+    """On its own host the name means loopback, as Debian has it; on the other it is unknown at first, and
+    then has two addresses, of which the first swallows all packets."""
+    names = {"a": "127.0.1.1 head\n", "b": "127.0.0.1 localhost\n"}
+    for name, text in names.items():
+        hosts.write(f"hosts.{name}", text)
+        assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
+    try:
+        job = by_hand("head:23000", 2)
+        late = job.start_rank("b", 1)
+        first = job.start_rank("a", 0)
+        time.sleep(1)
+        hosts.write("hosts.b", f"{SUBNET}.66 head\n{SUBNET}.1 head\n")
+        found = [ends_well(process).split()[1::2] for process in (first, late)]
+    finally:
+        for name in names:
+            assert hosts.inside(name, "umount", "/etc/hosts") == 0
+    assert f"{SUBNET}.1" in found[0]
+    assert f"{SUBNET}.2" in found[1]
+
+
+FORWARD = """
+import socket, threading
+server = socket.create_server(("10.83.0.1", 22001))
+print("forwarding", flush=True)
+def copy(one, other):
+    while data := one.recv(65536):
+        other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+while True:
+    client, _ = server.accept()
+    inner = socket.create_connection(("10.83.0.2", 22000))
+    for pair in ((client, inner), (inner, client)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+
+
+def test_a_published_port(
+    launcher: Launcher, hosts: VirtualHosts, by_hand: Callable[[str, int], Job]
+) -> None:
+    """As of a container on host a: c reaches b only by a port of a."""
+    job = by_hand(f"{SUBNET}.1:23000", 2)
+    forward = job.start("a", *launcher.python(FORWARD))
+    assert forward.stdout and forward.stdout.readline() == "forwarding\n"
+    unreachable = ["ip", "route", "%s", "unreachable", f"{SUBNET}.2/32"]
+    assert hosts.inside("c", *(word.replace("%s", "add") for word in unreachable)) == 0
+    only = {"NETWORK_INTERFACE": "10.83.0.0/24"}
+    try:
+        inner = job.start_rank("b", 0, PORTS="22000", ADVERTISED_ADDRESS=f"{SUBNET}.1:22001", **only)
+        assert f"{SUBNET}.3" in ends_well(job.start_rank("c", 1, **only))
+        assert ends_well(inner) == f"b {SUBNET}.2 22000\n"
+        # Without it: what was tried, from where, and with what outcome.
+        inner = job.start_rank("b", 0, PORTS="22000", START_TIMEOUT="2", **only)
+        outer = job.start_rank("c", 1, START_TIMEOUT="2", **only)
+        error = outer.communicate(timeout=60)[1]
+        inner.communicate(timeout=60)
+    finally:
+        assert hosts.inside("c", *(word.replace("%s", "del") for word in unreachable)) == 0
+    assert f"rank 1 (host c) tried: {SUBNET}.2 port 22000: No route to host" in error
