@@ -193,9 +193,9 @@ static bool is_wrapped(const struct link *link)
 }
 
 static hvd_code open_and_wrap(const struct transport *inner, struct peer *peer, int channel, int connection,
-                              void *state, hvd_status *status)
+                              struct tls *tls, void *state, hvd_status *status)
 {
-    hvd_code code = inner->open(peer, channel, connection, state, status);
+    hvd_code code = inner->open(peer, channel, connection, tls, state, status);
     for (int i = 0; !code && i < peer->mesh->channels; i++)
         if (peer->links[i] && !is_wrapped(peer->links[i]))
             peer->links[i] = wrap(peer, i);
@@ -244,10 +244,10 @@ static hvd_code listen_if_named(const struct transport *inner, struct mesh *mesh
     {                                                                                                        \
         return dial_now_and_then(&transport_##inner, address);                                               \
     }                                                                                                        \
-    static hvd_code open_##inner(struct peer *peer, int channel, int connection, void *state,                \
-                                 hvd_status *status)                                                         \
+    static hvd_code open_##inner(struct peer *peer, int channel, int connection, struct tls *tls,            \
+                                 void *state, hvd_status *status)                                            \
     {                                                                                                        \
-        return open_and_wrap(&transport_##inner, peer, channel, connection, state, status);                  \
+        return open_and_wrap(&transport_##inner, peer, channel, connection, tls, state, status);             \
     }                                                                                                        \
     static void close_##inner(struct peer *peer)                                                             \
     {                                                                                                        \

@@ -224,11 +224,15 @@ bool socket_wait(int fd, short events, int64_t deadline)
 
 static ssize_t socket_read(struct stream *stream, void *bytes, size_t length)
 {
+    if (stream->tls)
+        return tls_read(stream->tls, &(struct iovec){bytes, length}, 1);
     return recv(stream->fd, bytes, length, 0);
 }
 
 static ssize_t socket_write(struct stream *stream, const void *bytes, size_t length)
 {
+    if (stream->tls)
+        return tls_write(stream->tls, &(struct iovec){(void *)bytes, length}, 1);
     return send(stream->fd, bytes, length, MSG_NOSIGNAL);
 }
 
@@ -236,6 +240,7 @@ const struct stream_io stream_socket = {socket_read, socket_write};
 
 void stream_free(struct stream *stream)
 {
+    tls_free(stream->tls);
     wire_writer_free(&stream->in);
     wire_writer_free(&stream->out);
 }

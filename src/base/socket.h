@@ -2,6 +2,7 @@
 #ifndef HVD_BASE_SOCKET_H
 #define HVD_BASE_SOCKET_H
 
+#include "base/tls.h"
 #include "base/wire.h"
 #include "horovod.h"
 
@@ -44,7 +45,7 @@ void socket_close(int *fd); /* -1 is fine, and what it becomes */
 
 struct stream;
 
-/* How bytes move; encryption would wrap another one. Both return what recv and send do: short counts are
+/* How bytes move. Both return what recv and send do: short counts are
  * fine, and -1 comes with errno, EAGAIN while nothing can move. A struct that begins with its stream has
  * more. */
 struct stream_io {
@@ -52,11 +53,12 @@ struct stream_io {
     ssize_t (*write)(struct stream *stream, const void *bytes, size_t length);
 };
 
-extern const struct stream_io stream_socket; /* the non-blocking socket `fd` */
+extern const struct stream_io stream_socket; /* the non-blocking socket `fd`, encrypted where `tls` is set */
 
 struct stream {
     const struct stream_io *io;
-    int fd; /* not closed here */
+    int fd;          /* not closed here */
+    struct tls *tls; /* freed with the stream; NULL: plain */
     struct wire_writer in, out;
     size_t sent;   /* of `out` */
     bool returned; /* `in` is a frame that stream_read has returned */

@@ -68,8 +68,8 @@ static hvd_code connect_to_rendezvous(const struct mesh_config *config, struct r
                                       hvd_status *status)
 {
     const struct settings *settings = config->settings;
-    return rendezvous_connect(settings->rendezvous, settings->secret, config->deadline, config->interrupt,
-                              client, status);
+    return rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, config->deadline,
+                              config->interrupt, client, status);
 }
 
 static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_status *status)

@@ -129,8 +129,8 @@ static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline
     if (!code)
         code = check_secret(settings, status);
     if (!code)
-        code = rendezvous_connect(settings->rendezvous, settings->secret, deadline, &context->interrupt,
-                                  &context->rendezvous, status);
+        code = rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline,
+                                  &context->interrupt, &context->rendezvous, status);
     if (!code)
         code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL,
                                 status);

@@ -50,7 +50,7 @@ static void close_in_child(void *owner)
     socket_close(&client->stream.fd);
 }
 
-hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
+hvd_code rendezvous_connect(const char *address, const char *secret, bool encrypted, int64_t deadline,
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status)
 {
@@ -63,8 +63,8 @@ hvd_code rendezvous_connect(const char *address, const char *secret, int64_t dea
     opened->deadline = deadline;
     opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
-    hvd_code code =
-        handshake_connect(address, secret, opened->who, deadline, interrupt, &opened->stream.fd, status);
+    hvd_code code = handshake_connect(address, secret, encrypted, opened->who, deadline, interrupt,
+                                      &opened->stream, status);
     if (!code && !socket_local_address(opened->stream.fd, opened->local))
         code = status_set_errno(status, errno, "the address that reaches %s can't be found", opened->who);
     if (code) {

@@ -31,6 +31,8 @@ struct candidate {
 
 struct race {
     const char *addresses, *secret, *who; /* who: for texts */
+    bool encrypted;
+    struct stream *stream; /* gets the connection that wins */
     int64_t deadline;
     const struct interrupt *interrupt;
     struct candidate candidates[CANDIDATES];
@@ -79,6 +81,7 @@ static hvd_code fail(struct candidate *candidate, hvd_code code)
     if (candidate->fd >= 0)
         socket_local_address(candidate->fd, candidate->from);
     socket_close(&candidate->fd);
+    handshake_end(&candidate->handshake);
     return candidate->code = code;
 }
 
@@ -91,7 +94,7 @@ static hvd_code cannot_connect(const struct race *race, struct candidate *candid
 
 static hvd_code begin(const struct race *race, struct candidate *candidate)
 {
-    struct handshake_claim claim = {.role = HANDSHAKE_RENDEZVOUS};
+    struct handshake_claim claim = {.role = HANDSHAKE_RENDEZVOUS, .encrypted = race->encrypted};
     const struct addrinfo address = {.ai_family = candidate->address.ss_family,
                                      .ai_addr = (struct sockaddr *)&candidate->address,
                                      .ai_addrlen = candidate->length};
@@ -134,28 +137,30 @@ static int poll_candidates(const struct race *race, struct pollfd polls[CANDIDAT
         const struct candidate *each = &race->candidates[i];
         alive += each->fd >= 0;
         polls[i] =
-            (struct pollfd){each->fd, each->connecting ? POLLOUT : stream_events(&each->handshake.stream), 0};
+            (struct pollfd){each->fd, each->connecting ? POLLOUT : handshake_events(&each->handshake), 0};
     }
     if (alive)
         poll(polls, (nfds_t)race->begun, socket_poll_timeout(interrupt_slice(race->interrupt, due)));
     return alive;
 }
 
-/* The connection that wins, or -1. */
-static int advance_ready(struct race *race, const struct pollfd polls[CANDIDATES])
+/* Whether one has won. */
+static bool advance_ready(struct race *race, const struct pollfd polls[CANDIDATES])
 {
     for (int i = 0; i < race->begun; i++) {
         struct candidate *each = &race->candidates[i];
         hvd_code code = each->fd >= 0 && polls[i].revents ? advance(race, each) : HVD_IN_PROGRESS;
         if (!code) {
-            int winner = each->fd;
+            race->stream->fd = each->fd;
+            race->stream->tls = each->handshake.tls;
             each->fd = -1;
-            return winner;
+            each->handshake.tls = NULL;
+            return true;
         }
         if (code != HVD_IN_PROGRESS)
             race->next_due = 0;
     }
-    return -1;
+    return false;
 }
 
 /* "; 10.0.0.7 (from 10.0.0.1): Connection refused", of all. */
@@ -195,21 +200,23 @@ static hvd_code explain(const struct race *race, hvd_status *status)
     return status->code;
 }
 
-static hvd_code run_round(struct race *race, int *fd, hvd_status *status)
+static hvd_code run_round(struct race *race, hvd_status *status)
 {
     struct pollfd polls[CANDIDATES];
-    bool over = false, interrupted = false;
+    bool won = false, over = false, interrupted = false;
     race->next_due = 0;
-    for (*fd = -1; *fd < 0 && !over && !interrupted;) {
+    while (!won && !over && !interrupted) {
         begin_due(race);
         bool alive = poll_candidates(race, polls) > 0;
-        *fd = alive ? advance_ready(race, polls) : -1;
+        won = alive && advance_ready(race, polls);
         over = race->begun == race->count && (!alive || clock_now() >= race->end);
-        interrupted = *fd < 0 && interrupt_is_set(race->interrupt);
+        interrupted = !won && interrupt_is_set(race->interrupt);
     }
-    hvd_code code = *fd < 0 ? explain(race, status) : HVD_OK;
-    for (int i = 0; i < race->begun; i++)
+    hvd_code code = won ? HVD_OK : explain(race, status);
+    for (int i = 0; i < race->begun; i++) {
         socket_close(&race->candidates[i].fd);
+        handshake_end(&race->candidates[i].handshake);
+    }
     return interrupted ? HVD_INTERRUPTED : code;
 }
 
@@ -226,7 +233,7 @@ static bool wait_until(const struct race *race, int64_t until)
     return true;
 }
 
-static hvd_code run(struct race *race, int *fd, hvd_status *status)
+static hvd_code run(struct race *race, hvd_status *status)
 {
     hvd_status last;
     for (int64_t pause = FIRST_PAUSE;; pause = clock_earlier(2 * pause, LONGEST_PAUSE)) {
@@ -234,7 +241,7 @@ static hvd_code run(struct race *race, int *fd, hvd_status *status)
         if (code == HVD_TIMED_OUT && pause == FIRST_PAUSE)
             log_info(-1, "%s; it is looked up again until the time to start is over", last.text);
         if (!code)
-            code = run_round(race, fd, &last);
+            code = run_round(race, &last);
         if (code == HVD_PEER_LOST || code == HVD_TIMED_OUT) {
             if (clock_now() >= race->deadline)
                 return status_set(
@@ -252,18 +259,21 @@ static hvd_code run(struct race *race, int *fd, hvd_status *status)
     }
 }
 
-hvd_code handshake_connect(const char *addresses, const char *secret, const char *who, int64_t deadline,
-                           const struct interrupt *interrupt, int *fd, hvd_status *status)
+hvd_code handshake_connect(const char *addresses, const char *secret, bool encrypted, const char *who,
+                           int64_t deadline, const struct interrupt *interrupt, struct stream *stream,
+                           hvd_status *status)
 {
     struct race *race = calloc(1, sizeof *race);
     if (!race)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     race->addresses = addresses;
     race->secret = secret;
+    race->encrypted = encrypted;
+    race->stream = stream;
     race->who = who;
     race->deadline = deadline;
     race->interrupt = interrupt;
-    hvd_code code = run(race, fd, status);
+    hvd_code code = run(race, status);
     free(race);
     return code;
 }

@@ -180,6 +180,7 @@ void connection_free(struct connection *connection, struct store *store)
 {
     leave(connection, store);
     socket_close(&connection->stream.fd);
+    handshake_end(&connection->handshake);
     stream_free(&connection->stream);
     free(connection);
 }
@@ -188,7 +189,7 @@ void connection_free(struct connection *connection, struct store *store)
 short connection_events(const struct connection *connection)
 {
     /* Also while a get waits: its client may withdraw it by the next question, or end. */
-    return stream_events(connection->proven ? &connection->stream : &connection->handshake.stream);
+    return connection->proven ? stream_events(&connection->stream) : handshake_events(&connection->handshake);
 }
 
 static void put_answer(struct connection *connection, enum outcome outcome, const void *value,
@@ -309,6 +310,10 @@ hvd_code connection_advance(struct connection *connection, struct store *store, 
     if (!connection->proven) {
         code = handshake_advance(&connection->handshake, connection->stream.fd, status);
         connection->proven = code == HVD_OK;
+        if (connection->proven) {
+            connection->stream.tls = connection->handshake.tls;
+            connection->handshake.tls = NULL;
+        }
     }
     while (!code) {
         code = next_question(connection, status);

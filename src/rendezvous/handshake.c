@@ -4,6 +4,7 @@
 #include "base/crypto.h"
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define NONCE_BYTES     32
 #define LABEL_ACCEPTS   "horovod accepts  "
 #define LABEL_INITIATES "horovod initiates"
+#define LABEL_ENCRYPTS  "horovod encrypts "
 
 enum verdict {
     VERDICT_OK,
@@ -23,6 +25,8 @@ enum verdict {
     VERDICT_GENERATION,
     VERDICT_RANK,
     VERDICT_SECRET,
+    VERDICT_ENCRYPTION,
+    VERDICT_NO_TLS,
     VERDICT_COUNT
 };
 
@@ -34,6 +38,8 @@ static const char *const verdict_texts[VERDICT_COUNT] = {
     "it belongs to an earlier or later start of this job",
     "it has another rank than expected; two processes may share a rank (HOROVOD_RANK)",
     "it has another secret; every rank and the launcher need the same HOROVOD_SECRET",
+    "one end encrypts and the other one does not; set HOROVOD_ENCRYPTION alike for all ranks",
+    "it can't encrypt, since OpenSSL 1.1.1 or later (libssl.so.3) is not installed there",
 };
 
 /* ---- messages ---------------------------------------------------------------------------------------- */
@@ -128,11 +134,14 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
                             const struct handshake_claim *claim, const char *who, hvd_status *status)
 {
     uint8_t nonce[NONCE_BYTES];
-    hvd_code code = crypto_random(nonce, sizeof nonce, status);
+    hvd_code code = claim->encrypted ? tls_load(status) : HVD_OK;
+    if (!code)
+        code = crypto_random(nonce, sizeof nonce, status);
     if (code)
         return code;
     handshake_accept(handshake, secret, claim, who);
     handshake->stage = HANDSHAKE_REPLY;
+    handshake->initiator = true;
     struct wire_writer writer = message_begin(handshake);
     wire_put_u8(&writer, (uint8_t)claim->role);
     wire_put_string(&writer, claim->job);
@@ -141,6 +150,7 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
     wire_put_u32(&writer, claim->to);
     wire_put_u32(&writer, claim->channel);
     wire_put_u32(&writer, claim->mesh);
+    wire_put_u8(&writer, claim->encrypted);
     wire_put_raw(&writer, nonce, sizeof nonce);
     message_end(handshake, &writer, 0);
     remember(handshake, handshake->out, handshake->stream.out.length);
@@ -164,7 +174,11 @@ static enum verdict judge(const struct handshake_claim *expected, const struct h
         return VERDICT_JOB;
     if (claim->generation != expected->generation)
         return VERDICT_GENERATION;
-    return claim->to == expected->to ? VERDICT_OK : VERDICT_RANK;
+    if (claim->to != expected->to)
+        return VERDICT_RANK;
+    if (claim->role != HANDSHAKE_RENDEZVOUS && claim->encrypted != expected->encrypted)
+        return VERDICT_ENCRYPTION;
+    return claim->encrypted && tls_load(NULL) ? VERDICT_NO_TLS : VERDICT_OK;
 }
 
 static hvd_code read_hello(struct handshake *handshake, struct wire_reader *reader, bool same_version,
@@ -181,6 +195,7 @@ static hvd_code read_hello(struct handshake *handshake, struct wire_reader *read
     claim.to = wire_get_u32(reader);
     claim.channel = wire_get_u32(reader);
     claim.mesh = wire_get_u32(reader);
+    claim.encrypted = wire_get_u8(reader) != 0;
     wire_get_raw(reader, NONCE_BYTES);
     if (!wire_done(reader))
         return refused(handshake, "its first message is malformed", status);
@@ -300,12 +315,32 @@ static hvd_code read_message(struct handshake *handshake, hvd_status *status)
     return code_of(handshake, outcome, status);
 }
 
+/* Both ends know the secret by now. */
+static hvd_code exchange_keys(struct handshake *handshake, int fd, hvd_status *status)
+{
+    uint8_t key[CRYPTO_MAC_BYTES];
+    if (!handshake->tls) {
+        compute_mac(handshake, LABEL_ENCRYPTS, key);
+        handshake->tls = tls_create(fd, handshake->initiator, key);
+        crypto_wipe(key, sizeof key);
+        if (!handshake->tls)
+            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for encryption");
+    }
+    hvd_code code = tls_handshake(handshake->tls);
+    if (code == HVD_PEER_LOST)
+        status_set(status, code, "%s: the encrypted connection broke off%s", handshake->who,
+                   errno == EPROTO ? ": what arrived is not what the other end sent" : "");
+    return code;
+}
+
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status)
 {
     struct stream *stream = &handshake->stream;
     stream->fd = fd;
     for (;;) {
         hvd_code code = code_of(handshake, stream_write(stream), status);
+        if (!code && handshake->stage == HANDSHAKE_DONE && handshake->claim.encrypted)
+            code = exchange_keys(handshake, fd, status);
         if (code || handshake->stage == HANDSHAKE_DONE)
             return code;
         code = read_message(handshake, status);
@@ -318,4 +353,15 @@ hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *stat
             return code;
         }
     }
+}
+
+short handshake_events(const struct handshake *handshake)
+{
+    return handshake->tls ? tls_events(handshake->tls) : stream_events(&handshake->stream);
+}
+
+void handshake_end(struct handshake *handshake)
+{
+    tls_free(handshake->tls);
+    handshake->tls = NULL;
 }

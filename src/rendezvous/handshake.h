@@ -6,6 +6,9 @@
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
  *   proof   initiator -> acceptor   verdict, MAC("initiates" + hello + reply)
  *
+ * Where the claim says so both ends then set up TLS, with a key that both derive from the secret and the
+ * nonces, so that nothing unauthenticated reaches the TLS library.
+ *
  * Every message starts with magic, version and length, which no later version may change. A state machine
  * without a clock: the owner of the connection sets the deadline. It never reads past the handshake. */
 #ifndef HVD_RENDEZVOUS_HANDSHAKE_H
@@ -38,13 +41,15 @@ struct handshake_claim {
     uint32_t generation;
     uint32_t from, to; /* ranks */
     uint32_t channel;
-    uint32_t mesh; /* its number among those of the two ranks */
+    uint32_t mesh;  /* its number among those of the two ranks */
+    bool encrypted; /* must be what an acceptor of links expects; the rendezvous takes both */
 };
 
 enum handshake_stage { HANDSHAKE_HELLO, HANDSHAKE_REPLY, HANDSHAKE_PROOF, HANDSHAKE_DONE };
 
 struct handshake {
     enum handshake_stage stage; /* the message that comes next, from either side */
+    bool initiator;
     const char *secret;
     struct handshake_claim claim;
     char who[HANDSHAKE_WHO_LIMIT]; /* the other end, for texts */
@@ -52,6 +57,7 @@ struct handshake {
     uint8_t in[HANDSHAKE_MESSAGE_LIMIT], out[HANDSHAKE_MESSAGE_LIMIT];
     uint8_t transcript[2 * HANDSHAKE_MESSAGE_LIMIT]; /* what both MACs cover */
     size_t transcript_length;
+    struct tls *tls; /* whose caller takes it sets this to NULL; see handshake_end */
 };
 
 /* `secret` is not copied. The acceptor's claim is what it expects; `from`, `channel` and `mesh` are
@@ -62,15 +68,22 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
                       const char *who);
 
 /* Goes on as far as the non-blocking `fd` allows. HVD_OK: both ends are proven. HVD_IN_PROGRESS: call again
- * after stream_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
- * HVD_PEER_LOST: the connection ended. */
+ * after handshake_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
+ * HVD_PEER_LOST: the connection ended. The caller takes `tls` of an encrypted connection. */
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
 
+/* What to poll for. */
+short handshake_events(const struct handshake *handshake);
+
+/* Frees what the handshake still holds; a zeroed one is fine. */
+void handshake_end(struct handshake *handshake);
+
 /* Blocks: connects to the first of "host:port,[::1]:port,..." that completes the handshake as a rendezvous,
- * and tries again until the deadline; `who`: for texts. HVD_TIMED_OUT, HVD_REFUSED or HVD_INTERRUPTED with
- * the outcome at each address. */
-hvd_code handshake_connect(const char *addresses, const char *secret, const char *who, int64_t deadline,
-                           const struct interrupt *interrupt, int *fd, hvd_status *status);
+ * and tries again until the deadline; then descriptor and TLS of the stream are set. `who`: for texts.
+ * HVD_TIMED_OUT, HVD_REFUSED or HVD_INTERRUPTED with the outcome at each address. */
+hvd_code handshake_connect(const char *addresses, const char *secret, bool encrypted, const char *who,
+                           int64_t deadline, const struct interrupt *interrupt, struct stream *stream,
+                           hvd_status *status);
 
 /* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
 hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,

@@ -21,9 +21,10 @@ struct rendezvous_client;
 
 /* `address` is "host:port" (also "[::1]:port"), or several, separated by commas. All addresses that their
  * names stand for are tried side by side, and again, until the first completes the handshake or `deadline`
- * (clock_now's) passes; names that are unknown are looked up again. `interrupt` (NULL: never) ends this and
+ * (clock_now's) passes; names that are unknown are looked up again. The server takes
+ * encrypted and plain connections. `interrupt` (NULL: never) ends this and
  * every later wait; it is not copied. */
-hvd_code rendezvous_connect(const char *address, const char *secret, int64_t deadline,
+hvd_code rendezvous_connect(const char *address, const char *secret, bool encrypted, int64_t deadline,
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status);
 /* The same to a server of this process. */

@@ -322,7 +322,7 @@ hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
     if (!socket_local_address(server->listeners[0], host))
         return status_set_errno(status, errno, "the address of the rendezvous can't be found");
     snprintf(address, sizeof address, "[%s]:%d", host, server->port);
-    return rendezvous_connect(address, server->secret, deadline, NULL, client, status);
+    return rendezvous_connect(address, server->secret, false, deadline, NULL, client, status);
 }
 
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous)

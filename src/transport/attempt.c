@@ -14,8 +14,10 @@
 /* What identifies a connection to this rank. */
 static struct handshake_claim claim_of(const struct mesh *hub, int row)
 {
-    struct handshake_claim claim = {
-        .role = HANDSHAKE_LINK + (unsigned)row, .generation = hub->generation, .to = (uint32_t)hub->rank};
+    struct handshake_claim claim = {.role = HANDSHAKE_LINK + (unsigned)row,
+                                    .generation = hub->generation,
+                                    .to = (uint32_t)hub->rank,
+                                    .encrypted = hub->settings->encryption && transport_at(row)->encrypts};
     snprintf(claim.job, sizeof claim.job, "%s", hub->settings->job);
     return claim;
 }
@@ -65,6 +67,7 @@ void attempt_free(struct attempt *attempt)
         return;
     attempt_unwatch(attempt);
     socket_close(&attempt->fd);
+    handshake_end(&attempt->handshake);
     if (attempt->state)
         transport_at(attempt->row)->discard(attempt->state);
     free(attempt);
@@ -109,6 +112,7 @@ void attempt_fail(struct attempt *attempt, hvd_code code, const hvd_status *faul
     attempt->stage = ATTEMPT_FAILED;
     attempt_unwatch(attempt);
     socket_close(&attempt->fd);
+    handshake_end(&attempt->handshake);
 }
 
 void attempt_append_outcome(const struct attempt *attempt, char *text, size_t capacity)
@@ -213,7 +217,7 @@ static short events_of(const struct attempt *attempt)
     if (attempt->stage == ATTEMPT_CONNECTING)
         return POLLOUT;
     if (attempt->stage == ATTEMPT_SHAKING)
-        return stream_events(&attempt->handshake.stream);
+        return handshake_events(&attempt->handshake);
     return attempt->state ? transport_at(attempt->row)->events(attempt->state) : 0;
 }
 

@@ -177,10 +177,12 @@ static hvd_code make_links(struct attempt *attempt, hvd_status *status)
 {
     struct peer *peer = attempt->peer;
     int fd = attempt->fd;
+    struct tls *tls = attempt->handshake.tls;
     attempt_unwatch(attempt);
     attempt->fd = -1;
+    attempt->handshake.tls = NULL;
     peer->transport = transport_at(attempt->row);
-    hvd_code code = peer->transport->open(peer, attempt->channel, fd, attempt->state, status);
+    hvd_code code = peer->transport->open(peer, attempt->channel, fd, tls, attempt->state, status);
     for (int channel = 0; channel < peer->mesh->channels; channel++)
         if (!peer->links[channel])
             return code;

@@ -186,13 +186,15 @@ static void open_link(struct shm_peer *shm, int channel, const struct ring *in)
 }
 
 /* All links. */
-static hvd_code shm_open(struct peer *peer, int channel, int connection, void *state, hvd_status *status)
+static hvd_code shm_open(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
+                         hvd_status *status)
 {
     struct mesh *mesh = peer->mesh;
     struct shm_mesh *own = state_of(mesh);
     struct sharing *sharing = state;
     struct shm_peer *shm = calloc(1, sizeof *shm + (size_t)mesh->channels * sizeof *shm->links);
     (void)channel;
+    (void)tls;
     if (!shm) {
         socket_close(&connection);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");

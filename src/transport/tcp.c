@@ -21,6 +21,7 @@ struct tcp_link {
     struct link link;
     struct peer *peer;
     int fd;
+    struct tls *tls; /* NULL: not encrypted */
     bool readable, writable;
     bool ending, ended; /* the kernel has reported the end; nothing is left to read before it */
     /* Bytes received ahead of receive() or shown by view(). */
@@ -46,7 +47,7 @@ static ssize_t tcp_send(struct link *link, const struct iovec *parts, int count)
         return -1;
     if (!tcp->writable)
         return 0;
-    ssize_t n = sendmsg(tcp->fd, &message, MSG_NOSIGNAL);
+    ssize_t n = tcp->tls ? tls_write(tcp->tls, parts, count) : sendmsg(tcp->fd, &message, MSG_NOSIGNAL);
     if (n >= 0)
         return n;
     if (errno == EINTR)
@@ -83,7 +84,7 @@ static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
         return tcp->ended && asked ? -1 : 0;
     ssize_t n;
     do
-        n = recvmsg(tcp->fd, &message, 0);
+        n = tcp->tls ? tls_read(tcp->tls, parts, count) : recvmsg(tcp->fd, &message, 0);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         /* Less than asked: that was all, and more will be news; but the end is reported once only. */
@@ -308,7 +309,8 @@ static int tcp_accept(int listener, char who[SOCKET_TEXT])
 }
 
 /* A link at a time. */
-static hvd_code tcp_open(struct peer *peer, int channel, int connection, void *state, hvd_status *status)
+static hvd_code tcp_open(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
+                         hvd_status *status)
 {
     size_t capacity = channel == 0 ? CONTROL_BYTES : BUFFER_BYTES;
     struct tcp_link *tcp = calloc(1, sizeof *tcp);
@@ -321,12 +323,14 @@ static hvd_code tcp_open(struct peer *peer, int channel, int connection, void *s
         free(tcp);
         free(buffer);
         socket_close(&connection);
+        tls_free(tls);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     }
     *tcp = (struct tcp_link){
         .link = {.operations = &operations, .mesh = peer->mesh, .peer = peer->rank, .channel = channel},
         .peer = peer,
         .fd = connection,
+        .tls = tls,
         .readable = true,
         .writable = true,
         .buffer = buffer,
@@ -358,6 +362,7 @@ static void close_link(struct tcp_link *tcp)
     for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
         i++;
     socket_close(&tcp->fd);
+    tls_free(tcp->tls);
     free(tcp->buffer);
     free(tcp);
 }
@@ -383,6 +388,7 @@ const struct transport transport_tcp = {
     .name = "tcp",
     .needs = "a network between their hosts",
     .connection_per_channel = true,
+    .encrypts = true,
     .listen = tcp_listen,
     .reachable = tcp_reachable,
     .dial = tcp_dial,

@@ -122,6 +122,8 @@ struct transport {
     /* Each channel has a connection of its own, and dialling is repeated until it succeeds; else one
      * connection stands for all channels. */
     bool connection_per_channel;
+    /* Its connections may leave the host, and are encrypted where the settings ask for that. */
+    bool encrypts;
 
     /* Set-up, in the thread of mesh_open. Sockets are non-blocking; -1 comes with errno. The hub listens,
      * into zeroed listeners; on an error those of fds[0 ... count) are closed. */
@@ -139,8 +141,10 @@ struct transport {
     hvd_code (*negotiate)(struct peer *peer, int connection, void **state, hvd_status *status);
     short (*events)(const void *state);
     void (*discard)(void *state);
-    /* Fills peer->links, all or that of the channel. Takes over the connection, also on failure. */
-    hvd_code (*open)(struct peer *peer, int channel, int connection, void *state, hvd_status *status);
+    /* Fills peer->links, all or that of the channel. Takes over connection and `tls` (NULL: it is plain),
+     * also on failure. */
+    hvd_code (*open)(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
+                     hvd_status *status);
 
     /* In use, under the progress lock. From `dial` to `attach` may happen at any time then, too. */
     bool (*attach)(struct peer *peer);     /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */

@@ -197,6 +197,7 @@ GROUP_TEST(over_shm_hierarchical_only, all_cases, 2, MOST_RANKS, .transport = "s
            SETTINGS("allreduce_algorithm", "hierarchical", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_faulty_shm, all_cases, 2, 3, .transport = "faulty-shm", SETTINGS("shm_ring_bytes", "16384"))
 GROUP_TEST(over_faulty_tcp, all_cases, 3, 3, .transport = "faulty-tcp")
+GROUP_TEST(over_tcp_encrypted, all_cases, 2, 3, .transport = "tcp", SETTINGS("encryption", "1"))
 GROUP_TEST(over_shm_direct_reads_rings_only_tiny_buffers, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "direct", "allreduce_algorithm", "ring", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",

@@ -393,7 +393,7 @@ TEST(test_random_sequences)
 static void begin_next(const struct member *member)
 {
     struct rendezvous_client *client;
-    CHECK_OK(rendezvous_connect(member->address, "test secret", clock_after(SECONDS), NULL, &client,
+    CHECK_OK(rendezvous_connect(member->address, "test secret", false, clock_after(SECONDS), NULL, &client,
                                 &check_status));
     CHECK_OK(rendezvous_enter(client, "group", 1, -1, 0, NULL, &check_status));
     CHECK_OK(rendezvous_put(client, "key", "", 0, &check_status));

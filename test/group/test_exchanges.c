@@ -223,6 +223,7 @@ GROUP_TEST(over_shm_nontemporal_stores, all_cases, 2, 3, .transport = "shm",
            SETTINGS("shm_path", "nontemporal"))
 GROUP_TEST(over_faulty_shm, all_cases, 3, 3, .transport = "faulty-shm", .seconds = 300)
 GROUP_TEST(over_faulty_tcp, all_cases, 2, 3, .transport = "faulty-tcp", .seconds = 300)
+GROUP_TEST(over_tcp_encrypted, all_cases, 2, 3, .transport = "tcp", SETTINGS("encryption", "1"))
 static const char *const hosts[8] = {"a", "b", "b", "a", "b", "c", "c", "a"};
 GROUP_TEST(over_hosts, all_cases, 2, MOST_RANKS, .transport = "auto", .hosts = hosts)
 VARIANT(over_shm_tiny_buffers_no_cache, "shm", "shm_ring_bytes", "4096", "cache_capacity", "0")

@@ -462,3 +462,49 @@ def test_an_interrupt_while_hosts_are_called(launcher: Launcher, hosts: VirtualH
     _, err = process.communicate(timeout=60)
     assert "horovodrun: got SIGINT; ending the job" in err
     assert launcher.none_alive(5)
+
+
+WATCH = """
+import os, socket, sys
+seen = 0
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+wire.bind(("eth0", 0))
+wire.settimeout(0.2)
+print("ready", flush=True)
+words = [word.encode() for word in sys.argv[2:]]
+found = set()
+while not os.path.exists(sys.argv[1]):
+    try:
+        packet = wire.recv(1 << 16)
+    except TimeoutError:
+        continue
+    found |= {word.decode() for word in words if word in packet}
+    seen += 1
+print(seen > 100, *sorted(found))
+"""
+SHOWN = """
+import numpy as np
+import horovod as hvd
+hvd.init()
+mine = np.frombuffer(b"IN-THE-TENSOR..." * 6250, dtype=np.uint8).copy()
+for i in range(5):
+    hvd.allgather(mine, name=f"name.of.tensor.{i}")
+hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("encryption", [False, True])
+def test_what_the_wire_shows(launcher: Launcher, hosts: VirtualHosts, on_a: Run, encryption: bool) -> None:
+    words = ["IN-THE-TENSOR", "name.of.tensor"]
+    over = launcher.folder / "over"
+    first, *rest = hosts.enter("b")
+    watcher = launcher.start(*rest, sys.executable, "-c", WATCH, str(over), *words, program=first)
+    assert watcher.stdout
+    assert watcher.stdout.readline() == "ready\n"
+    flags = ["--encryption"] if encryption else []
+    result = on_a(*flags, "-H", "a:1,b:1", *launcher.python(SHOWN))
+    over.touch()
+    assert result.returncode == 0, result.stderr
+    out, err = watcher.communicate(timeout=60)
+    assert out.split() == ["True", *([] if encryption else words)], err

@@ -67,7 +67,7 @@ static int make(void **state)
                               .transport = &transport_shm,
                               .watched = -1};
         atomic_fetch_add(&theirs->references, 1);
-        ASSERT_OK(transport_shm.open(peer, 0, doorbells[rank], &sharing, &check_status));
+        ASSERT_OK(transport_shm.open(peer, 0, doorbells[rank], NULL, &sharing, &check_status));
         pair->links[rank]->lends = true;
         pair->links[rank]->batch_bytes = (size_t)1 << 20;
     }

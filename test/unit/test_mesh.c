@@ -79,8 +79,8 @@ static void set_number(struct settings *settings, const char *key, int value)
 static hvd_code meet(struct mesh_config *config, hvd_status *status)
 {
     const struct settings *settings = config->settings;
-    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, config->deadline, NULL,
-                                       &config->rendezvous, status);
+    hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption,
+                                       config->deadline, NULL, &config->rendezvous, status);
     if (!code)
         code = rendezvous_enter(config->rendezvous, settings->job, 0, (int)settings->rank,
                                 (int)settings->size, &config->generation, status);
@@ -423,6 +423,14 @@ TEST(test_all_pairs_over_faulty_links)
                                              .fn = exchange_with_all});
 }
 
+TEST(test_all_pairs_encrypted)
+{
+    const char *const over[] = {"tcp", "faulty-tcp"};
+    for (int i = 0; i < 2; i++)
+        run_group(4, &(struct group_options){
+                         .transport = over[i], .settings = {"encryption", "1"}, .fn = exchange_with_all});
+}
+
 TEST(test_all_pairs_of_processes)
 {
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
@@ -584,6 +592,7 @@ TEST(test_room_wakes_the_writer)
     for (int i = 0; i < 2; i++)
         run_group(2, &(struct group_options){
                          .transport = faulty[i], .settings = {"shm_ring_bytes", "4096"}, .fn = pour});
+    run_group(2, &(struct group_options){.transport = "tcp", .settings = {"encryption", "1"}, .fn = pour});
 }
 
 static void *wake_later(void *argument)
@@ -1008,13 +1017,14 @@ static void knock_wrongly(const struct record *victim)
         const char *word;
     } attempts[] = {
         {"guessed", right, "secret"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0, 0}, "earlier or later start"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0, 0}, "another job"},
-        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0, 0}, "another kind"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0, 0}, "HOROVOD_RANK"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0, 0, false}, "earlier or later start"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0, 0, false}, "another job"},
+        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0, 0, false}, "another kind"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0, 0, false}, "HOROVOD_RANK"},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 0, 0, true}, "HOROVOD_ENCRYPTION"},
         /* Who it is counts only once it is proven; these are dropped then. */
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0, 0}, NULL},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000, 0}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0, 0, false}, NULL},
+        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000, 0, false}, NULL},
     };
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
         close(knock(victim, attempts[i].secret, attempts[i].claim, attempts[i].word));

@@ -60,8 +60,8 @@ static uint32_t enter(struct rendezvous_client *client, const char *job, uint32_
 static struct rendezvous_client *connect_to(const struct place *place)
 {
     struct rendezvous_client *client = NULL;
-    ASSERT_OK(
-        rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), NULL, &client, &check_status));
+    ASSERT_OK(rendezvous_connect(place->address, SECRET, false, clock_after(DEADLINE), NULL, &client,
+                                 &check_status));
     enter(client, "job", 0, -1, 0);
     return client;
 }
@@ -131,8 +131,8 @@ static void *wait_for_key(void *argument)
     struct waiter *waiter = argument;
     struct rendezvous_client *client;
     struct wire_writer got = {0};
-    waiter->code =
-        rendezvous_connect(waiter->place->address, SECRET, clock_after(DEADLINE), NULL, &client, &status);
+    waiter->code = rendezvous_connect(waiter->place->address, SECRET, false, clock_after(DEADLINE), NULL,
+                                      &client, &status);
     if (waiter->code)
         return NULL;
     uint32_t unused;
@@ -197,7 +197,7 @@ TEST(test_interrupt_ends_every_wait)
     int questions = 3; /* never again: connecting may take long */
     struct interrupt interrupt = {ask_thrice, &questions};
     struct rendezvous_client *client;
-    ASSERT_OK(rendezvous_connect(place->address, SECRET, clock_after(DEADLINE), &interrupt, &client,
+    ASSERT_OK(rendezvous_connect(place->address, SECRET, false, clock_after(DEADLINE), &interrupt, &client,
                                  &check_status));
     enter(client, "job", 0, -1, 0);
     questions = 0;
@@ -206,7 +206,7 @@ TEST(test_interrupt_ends_every_wait)
     rendezvous_close(client);
     questions = 0;
     assert_int_equal(
-        rendezvous_connect("127.0.0.1:1", SECRET, clock_after(DEADLINE), &interrupt, &client, &status),
+        rendezvous_connect("127.0.0.1:1", SECRET, false, clock_after(DEADLINE), &interrupt, &client, &status),
         HVD_INTERRUPTED);
 }
 
@@ -358,7 +358,7 @@ TEST(test_wrong_secret_is_refused)
     struct rendezvous_client *client;
     /* More attempts would end in HVD_TIMED_OUT. */
     assert_int_equal(
-        rendezvous_connect(place->address, "guess", clock_after(DEADLINE), NULL, &client, &status),
+        rendezvous_connect(place->address, "guess", false, clock_after(DEADLINE), NULL, &client, &status),
         HVD_REFUSED);
     assert_non_null(strstr(status.text, place->address));
     assert_non_null(strstr(status.text, "HOROVOD_SECRET"));
@@ -377,12 +377,12 @@ TEST(test_nobody_there_times_out)
     assert_int_equal(bind(fd, (struct sockaddr *)&nobody, length), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&nobody, &length), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(nobody.sin_port));
-    ASSERT_FAILS(rendezvous_connect(address, SECRET, clock_after(0.2), NULL, &client, &check_status),
+    ASSERT_FAILS(rendezvous_connect(address, SECRET, false, clock_after(0.2), NULL, &client, &check_status),
                  HVD_TIMED_OUT, address);
     close(fd);
     static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:port", "[::1:80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(rendezvous_connect(bad[i], SECRET, clock_after(1), NULL, &client, &status),
+        assert_int_equal(rendezvous_connect(bad[i], SECRET, false, clock_after(1), NULL, &client, &status),
                          HVD_INVALID_ARGUMENT);
 }
 
@@ -399,17 +399,18 @@ TEST(test_addresses_are_tried_side_by_side)
     assert_true(closed >= 0 && silent >= 0);
     socket_close(&closed);
     snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d,%s", closed_port, silent_port, place->address);
-    ASSERT_OK(rendezvous_connect(list, SECRET, clock_after(4), NULL, &client, &check_status));
+    ASSERT_OK(rendezvous_connect(list, SECRET, false, clock_after(4), NULL, &client, &check_status));
     rendezvous_close(client);
     snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d", closed_port, silent_port);
     hvd_status status;
-    assert_int_equal(rendezvous_connect(list, SECRET, clock_after(1), NULL, &client, &status), HVD_TIMED_OUT);
+    assert_int_equal(rendezvous_connect(list, SECRET, false, clock_after(1), NULL, &client, &status),
+                     HVD_TIMED_OUT);
     check_text(status.text,
                "127.0.0.1 (from 127.0.0.1): Connection refused; 127.0.0.1 (from 127.0.0.1): no end of the");
     check_text(status.text, "the time to start is over (HOROVOD_START_TIMEOUT)");
     /* A server that refuses is the cause, whatever else leads nowhere. */
     snprintf(list, sizeof list, "127.0.0.1:%d,%s", closed_port, place->address);
-    ASSERT_FAILS(rendezvous_connect(list, "another", clock_after(4), NULL, &client, &check_status),
+    ASSERT_FAILS(rendezvous_connect(list, "another", false, clock_after(4), NULL, &client, &check_status),
                  HVD_REFUSED, "HOROVOD_SECRET");
     socket_close(&silent);
 }
@@ -419,9 +420,9 @@ TEST(test_unknown_name_is_looked_up_again)
 {
     struct rendezvous_client *client;
     int64_t begin = clock_now();
-    ASSERT_FAILS(
-        rendezvous_connect("name.invalid:4000", SECRET, clock_after(0.5), NULL, &client, &check_status),
-        HVD_TIMED_OUT, "the address of 'name.invalid:4000' can't be found: ");
+    ASSERT_FAILS(rendezvous_connect("name.invalid:4000", SECRET, false, clock_after(0.5), NULL, &client,
+                                    &check_status),
+                 HVD_TIMED_OUT, "the address of 'name.invalid:4000' can't be found: ");
     assert_true(clock_now() - begin >= CLOCK_SECOND / 2);
 }
 
@@ -434,7 +435,8 @@ TEST(test_serves_several_addresses_and_ports)
     int port = hvd_rendezvous_port(server);
     for (int i = 0; i < 2; i++) {
         snprintf(address, sizeof address, "127.0.0.%d:%d", i + 1, port);
-        ASSERT_OK(rendezvous_connect(address, SECRET, clock_after(DEADLINE), NULL, &client, &check_status));
+        ASSERT_OK(
+            rendezvous_connect(address, SECRET, false, clock_after(DEADLINE), NULL, &client, &check_status));
         rendezvous_close(client);
     }
     hvd_rendezvous *more;
@@ -594,7 +596,8 @@ TEST(test_interrupted_question_is_completed)
     assert_int_equal(setsockopt(slow.listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
-    ASSERT_OK(rendezvous_connect(address, SECRET, clock_after(DEADLINE), &interrupt, &client, &check_status));
+    ASSERT_OK(rendezvous_connect(address, SECRET, false, clock_after(DEADLINE), &interrupt, &client,
+                                 &check_status));
     ASSERT_OK(rendezvous_enter(client, "job", 0, 0, 1, &generation, &check_status));
     pthread_join(thread, NULL);
     shorten_send_buffer(port);
