@@ -86,22 +86,14 @@ hvd_code job_open(struct job *job, hvd_status *status)
 
 hvd_code job_serve(struct job *job, const struct addresses *addresses, hvd_status *status)
 {
-    const char *advertised = job->settings->advertised_address, *unused;
-    char own[ADDRESSES_TEXT] = "", host[SOCKET_TEXT], *text = job->rendezvous_address;
-    for (int i = 0; i < addresses->count; i++)
-        append_text(own, sizeof own, "%s[%s]", i ? "," : "", addresses->list[i]);
-    if (*job->settings->ports)
-        append_text(own, sizeof own, ":%s", job->settings->ports);
+    char own[ADDRESSES_TEXT];
+    addresses_to_listen(addresses, job->settings->ports, own);
     hvd_code code = hvd_rendezvous_start(own, job->secret, &job->rendezvous, status);
-    if (code)
-        return code;
-    int port = hvd_rendezvous_port(job->rendezvous);
-    addresses_text(addresses, port, own);
-    *text = '\0';
-    if (*advertised && socket_split(advertised, host, sizeof host, &unused))
-        append_text(text, JOB_ADDRESS_LIMIT, strchr(host, ':') ? "[%s]:%d," : "%s:%d,", host, port);
-    append_text(text, JOB_ADDRESS_LIMIT, "%s", own);
-    return HVD_OK;
+    if (!code)
+        addresses_to_connect(addresses, job->settings->advertised_address,
+                             hvd_rendezvous_port(job->rendezvous), job->rendezvous_address,
+                             JOB_ADDRESS_LIMIT);
+    return code;
 }
 
 /* What a failure means: the first one ends the job. It is the cause; later ones follow from it, or from our

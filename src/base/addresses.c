@@ -207,6 +207,27 @@ void addresses_text(const struct addresses *addresses, int port, char text[ADDRE
     }
 }
 
+void addresses_to_listen(const struct addresses *addresses, const char *ports, char text[ADDRESSES_TEXT])
+{
+    *text = '\0';
+    for (int i = 0; i < addresses->count; i++)
+        append_text(text, ADDRESSES_TEXT, "%s[%s]", i ? "," : "", addresses->list[i]);
+    if (*ports)
+        append_text(text, ADDRESSES_TEXT, ":%s", ports);
+}
+
+void addresses_to_connect(const struct addresses *addresses, const char *advertised, int port, char *text,
+                          size_t capacity)
+{
+    char host[SOCKET_TEXT], own[ADDRESSES_TEXT];
+    const char *unused;
+    *text = '\0';
+    if (*advertised && socket_split(advertised, host, sizeof host, &unused))
+        append_text(text, capacity, strchr(host, ':') ? "[%s]:%d," : "%s:%d,", host, port);
+    addresses_text(addresses, port, own);
+    append_text(text, capacity, "%s", own);
+}
+
 /* ---- listening ---------------------------------------------------------------------------------------- */
 
 static hvd_code parse_ports(const char *ports, int *first, int *last, hvd_status *status)

@@ -32,6 +32,13 @@ extern const struct addresses addresses_of_loopback;
 /* Whether all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
 bool addresses_are_loopback(const char *list);
 
+/* What to listen at, for hvd_rendezvous_start: "[10.0.0.7],[fd00::7]:20000-20099"; ports may be "". */
+void addresses_to_listen(const struct addresses *addresses, const char *ports, char text[ADDRESSES_TEXT]);
+
+/* Where others reach that, as for rendezvous_connect: first the host of `advertised`, unless that is "". */
+void addresses_to_connect(const struct addresses *addresses, const char *advertised, int port, char *text,
+                          size_t capacity);
+
 /* "10.0.0.7:4242,[fd00::7]:4242" */
 void addresses_text(const struct addresses *addresses, int port, char text[ADDRESSES_TEXT]);
 

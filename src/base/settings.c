@@ -177,6 +177,7 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
 
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status)
 {
+    settings->from_environment = true;
     for (int i = 0; i < setting_count; i++) {
         const char *value = getenv(setting_table[i].environment);
         if (!value || !*value)

@@ -37,6 +37,7 @@ enum {
 /* The values. Text fields are never NULL and belong to the struct: see settings_free. */
 struct settings {
     bool given[SETTINGS_COUNT]; /* somebody has set it; else it is the default */
+    bool from_environment;      /* settings_load_environment was called */
 #define SETTING(field, kind, initial, minimum, maximum, environment, flag, unit, config_key, help)           \
     SETTINGS_TYPE_##kind field;
 #include "base/settings.def"
@@ -79,7 +80,7 @@ static inline bool setting_is_given(const struct settings *settings, const struc
     return settings->given[setting - setting_table];
 }
 
-/* Takes every variable that is set and not empty. The only reader of the environment. */
+/* Takes every variable that is set and not empty. Variables of others are read by starters.c only. */
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status);
 
 /* Checks a flag's or config file's value, and turns it into the environment's: multiplied by the unit. */

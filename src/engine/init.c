@@ -8,6 +8,7 @@
 #include "engine/config.h"
 #include "engine/context.h"
 #include "engine/progress.h"
+#include "rendezvous/meeting.h"
 #include "rendezvous/rendezvous.h"
 
 #include <errno.h>
@@ -69,39 +70,9 @@ static hvd_code check_placement(const struct settings *settings, hvd_status *sta
     return HVD_OK;
 }
 
-static hvd_code read_secret_file(struct settings *settings, hvd_status *status)
-{
-    char secret[4096];
-    FILE *file = fopen(settings->secret_file, "re");
-    struct stat info;
-    if (!file || fstat(fileno(file), &info)) {
-        int error = errno;
-        if (file)
-            fclose(file);
-        return status_set_errno(status, error, "can't read HOROVOD_SECRET_FILE=%s", settings->secret_file);
-    }
-    size_t length = fread(secret, 1, sizeof secret - 1, file);
-    fclose(file);
-    if (info.st_mode & (S_IRWXG | S_IRWXO))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "HOROVOD_SECRET_FILE=%s can be read by others; run: chmod 600 %s",
-                          settings->secret_file, settings->secret_file);
-    secret[length] = '\0';
-    secret[strcspn(secret, "\r\n")] = '\0';
-    return settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
-}
-
 static hvd_code check_secret(struct settings *settings, hvd_status *status)
 {
-    if ((settings->size == 1 && !*settings->slot) || *settings->secret)
-        return HVD_OK;
-    hvd_code code = *settings->secret_file ? read_secret_file(settings, status) : HVD_OK;
-    if (!code && !*settings->secret)
-        code = status_set(
-            status, HVD_INVALID_ARGUMENT,
-            "a job of several ranks needs a secret: start it with horovodrun, or set HOROVOD_SECRET or "
-            "HOROVOD_SECRET_FILE to the same secret on every rank");
-    return code;
+    return settings->size == 1 && !*settings->slot ? HVD_OK : meeting_take_secret(settings, status);
 }
 
 static void settle_stall_check(struct settings *settings)
@@ -153,12 +124,34 @@ static hvd_code load_settings(struct settings *settings, const hvd_config *confi
     return code ? code : log_configure(settings, status);
 }
 
+/* What has started this process says which rank it is, unless the program does. */
+static hvd_code ask_starter(struct hvd_context *context, int64_t deadline, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    struct starter starter;
+    if (!settings->from_environment)
+        return HVD_OK;
+    hvd_code code = starter_read(&starter, &variables_of_process, status);
+    if (!code && starter.name)
+        log_debug((int)starter.rank, "rank %lld of %lld, as %s says", (long long)starter.rank,
+                  (long long)starter.size, starter.name);
+    if (code || !starter.name || starter.launched)
+        return code;
+    if (setting_is_given(settings, setting_by_key("rank")) && !starter.by_hand)
+        return HVD_OK;
+    settings->rank = starter.rank;
+    settings->size = starter.size;
+    return starter.size > 1 ? meeting_arrange(&starter, settings, deadline, &context->interrupt, status)
+                            : HVD_OK;
+}
+
 /* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
  * need of a secret are then the subset's. */
 static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    hvd_code code = *settings->slot ? look_up_assignment(context, deadline, status) : HVD_OK;
+    hvd_code code = *settings->slot ? look_up_assignment(context, deadline, status)
+                                    : ask_starter(context, deadline, status);
     if (!code)
         code = check_placement(settings, status);
     if (!code)

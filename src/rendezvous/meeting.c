@@ -1,0 +1,329 @@
+/* meeting.c - see meeting.h. What this process has arranged is process-wide: process sets and later lives of
+ * the job use it again, after any context. */
+#include "rendezvous/meeting.h"
+
+#include "base/addresses.h"
+#include "base/crypto.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "rendezvous/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECRET_DIGITS  64
+#define LOOK_INTERVAL  (CLOCK_SECOND / 20)
+#define ATTEMPT_TIME   (3 * CLOCK_SECOND) /* to reach what may be an earlier job's */
+#define EVERYBODY_ELSE (S_IRWXG | S_IRWXO)
+
+static struct {
+    pthread_mutex_t lock;
+    bool done;
+    char address[PMI_VALUE_LIMIT], secret[PMI_VALUE_LIMIT];
+    hvd_rendezvous *server; /* rank 0 */
+    char file[PATH_MAX];    /* rank 0's, removed at the end of the process; or "" */
+    int pmi;                /* to be finalized then, or -1 */
+    struct atfork_handler watch;
+} arranged = {.lock = PTHREAD_MUTEX_INITIALIZER, .pmi = -1};
+
+/* What is needed for that. */
+struct meeting {
+    const struct starter *starter;
+    struct settings *settings;
+    int64_t deadline;
+    const struct interrupt *interrupt;
+};
+
+/* ---- files that only this user can read ---------------------------------------------------------------- */
+
+/* All of it, as a text. */
+static hvd_code read_private(int folder, const char *name, const char *what, char *text, size_t capacity,
+                             hvd_status *status)
+{
+    struct stat info;
+    int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 || fstat(file, &info) ? -1 : read(file, text, capacity - 1);
+    int error = errno;
+    socket_close(&file);
+    if (length < 0)
+        return status_set_errno(status, error, "can't read %s", what);
+    if (info.st_mode & EVERYBODY_ELSE)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s can be read by others; run: chmod 600 %s", what,
+                          name);
+    text[length] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    return HVD_OK;
+}
+
+hvd_code meeting_take_secret(struct settings *settings, hvd_status *status)
+{
+    char what[PATH_MAX + 32], secret[4096];
+    if (*settings->secret)
+        return HVD_OK;
+    if (!*settings->secret_file)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "a job of several ranks needs a secret: start it with horovodrun, or set "
+                          "HOROVOD_SECRET_FILE or HOROVOD_SECRET to the same secret on every rank");
+    snprintf(what, sizeof what, "HOROVOD_SECRET_FILE=%s", settings->secret_file);
+    hvd_code code = read_private(AT_FDCWD, settings->secret_file, what, secret, sizeof secret, status);
+    return code ? code
+                : settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
+}
+
+/* ---- rank 0 serves ------------------------------------------------------------------------------------- */
+
+/* At the port that all ranks know: at all interfaces, since its name may mean any, loopback too. port: "" is
+ * any allowed one. `where`: as rendezvous_connect takes it. */
+static hvd_code serve(const struct meeting *meeting, const char *secret, const char *port, bool loopback,
+                      char *where, size_t capacity, hvd_status *status)
+{
+    const struct settings *settings = meeting->settings;
+    struct addresses own = addresses_of_loopback;
+    char text[ADDRESSES_TEXT];
+    hvd_code code = loopback ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
+    if (code)
+        return code;
+    addresses_to_listen(&own, *port ? port : settings->ports, text);
+    if (*port && !loopback && !*settings->network_interface)
+        snprintf(text, sizeof text, ":%s", port);
+    if (!arranged.server)
+        code = hvd_rendezvous_start(text, secret, &arranged.server, status);
+    if (!code)
+        addresses_to_connect(&own, loopback ? "" : settings->advertised_address,
+                             hvd_rendezvous_port(arranged.server), where, capacity);
+    return code;
+}
+
+/* "secret,address,address..." */
+static hvd_code offer(const struct meeting *meeting, char text[PMI_VALUE_LIMIT], hvd_status *status)
+{
+    hvd_code code = crypto_random_hex(text, SECRET_DIGITS, status);
+    if (code)
+        return code;
+    char secret[SECRET_DIGITS + 1];
+    memcpy(secret, text, sizeof secret);
+    text[SECRET_DIGITS] = ',';
+    return serve(meeting, secret, "", meeting->starter->one_host, text + SECRET_DIGITS + 1,
+                 PMI_VALUE_LIMIT - SECRET_DIGITS - 1, status);
+}
+
+/* ---- the others look ----------------------------------------------------------------------------------- */
+
+static hvd_code try_offer(const struct meeting *meeting, const char *text, hvd_status *status)
+{
+    const char *comma = strchr(text, ',');
+    struct rendezvous_client *client = NULL;
+    if (!comma)
+        return status_set(status, HVD_REFUSED, "rank 0 has published no address of the rendezvous");
+    snprintf(arranged.secret, sizeof arranged.secret, "%.*s", (int)(comma - text), text);
+    snprintf(arranged.address, sizeof arranged.address, "%s", comma + 1);
+    int64_t end = clock_earlier(meeting->deadline, clock_now() + ATTEMPT_TIME);
+    hvd_code code =
+        rendezvous_connect(arranged.address, arranged.secret, end, meeting->interrupt, &client, status);
+    rendezvous_close(client);
+    return code;
+}
+
+/* ---- by PMI -------------------------------------------------------------------------------------------- */
+
+static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
+{
+    char text[PMI_VALUE_LIMIT] = "";
+    const struct starter *starter = meeting->starter;
+    hvd_code code = starter->rank == 0 ? offer(meeting, text, status) : HVD_OK;
+    if (code)
+        return code;
+    arranged.pmi = starter->pmi;
+    code =
+        pmi_broadcast(starter->pmi, starter->rank == 0, text, meeting->deadline, meeting->interrupt, status);
+    return code ? code : try_offer(meeting, text, status);
+}
+
+/* ---- by a file ----------------------------------------------------------------------------------------- */
+
+static hvd_code open_folder(const char *path, int *folder, hvd_status *status)
+{
+    struct stat info;
+    if (mkdir(path, S_IRWXU) && errno != EEXIST)
+        return status_set_errno(status, errno, "can't make the folder %s for the secret of the job", path);
+    *folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (*folder < 0 || fstat(*folder, &info))
+        return status_set_errno(status, errno, "can't open the folder %s", path);
+    if (info.st_uid == geteuid() && !(info.st_mode & (S_IWGRP | S_IWOTH)))
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "the folder %s can be written by others; it must be yours: chmod 700 %s", path, path);
+}
+
+/* Under its name it is always whole. */
+static hvd_code write_private(int folder, const char *path, const char *name, const char *text,
+                              hvd_status *status)
+{
+    char fresh[NAME_MAX + 1];
+    snprintf(fresh, sizeof fresh, ".%.200s-%d", name, (int)getpid());
+    struct held_signals held = signals_hold();
+    unlinkat(folder, fresh, 0);
+    int file = openat(folder, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    bool written = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) &&
+                   renameat(folder, fresh, folder, name) == 0;
+    int error = errno;
+    signals_release(&held);
+    socket_close(&file);
+    return written ? HVD_OK : status_set_errno(status, error, "can't write %s", path);
+}
+
+/* Again and again: an earlier job of this name may have left one behind when it was killed. */
+static hvd_code look_for_file(const struct meeting *meeting, const char *folder_path, int *folder,
+                              const char *name, hvd_status *status)
+{
+    char path[PATH_MAX], text[PMI_VALUE_LIMIT];
+    const struct starter *starter = meeting->starter;
+    hvd_status problem;
+    snprintf(path, sizeof path, "%.2000s/%s", folder_path, name);
+    for (;;) {
+        hvd_code code = read_private(*folder, name, path, text, sizeof text, &problem);
+        if (!code)
+            code = try_offer(meeting, text, &problem);
+        if (!code)
+            return HVD_OK;
+        if (code == HVD_INTERRUPTED || interrupt_is_set(meeting->interrupt))
+            return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %s", path);
+        if (clock_now() >= meeting->deadline)
+            return status_set(
+                status, HVD_TIMED_OUT,
+                "rank %lld of %lld (%s) has not met rank 0 within the time to start "
+                "(HOROVOD_START_TIMEOUT) by %s, which rank 0 writes: %.200s. If the hosts have no home "
+                "folder in common, set on all ranks HOROVOD_SECRET_FILE and HOROVOD_RENDEZVOUS=host:port, "
+                "with rank 0's host",
+                (long long)starter->rank, (long long)starter->size, starter->name, path, problem.text);
+        nanosleep(&(struct timespec){0, LOOK_INTERVAL}, NULL);
+        /* Opened anew, a network file system looks at the server, too. */
+        socket_close(folder);
+        code = open_folder(folder_path, folder, status);
+        if (code)
+            return code;
+    }
+}
+
+static hvd_code meet_by_file(const struct meeting *meeting, hvd_status *status)
+{
+    char path[PATH_MAX], name[STARTER_TEXT], text[PMI_VALUE_LIMIT];
+    const struct starter *starter = meeting->starter;
+    const char *home = getenv("HOME");
+    int folder = -1;
+    snprintf(path, sizeof path, "%.2000s/.horovod", home && *home ? home : ".");
+    snprintf(name, sizeof name, "%.200s", starter->job);
+    for (char *at = name; (at = strchr(at, '/'));)
+        *at = '-';
+    hvd_code code = open_folder(path, &folder, status);
+    if (!code && starter->rank > 0)
+        code = look_for_file(meeting, path, &folder, name, status);
+    if (!code && starter->rank == 0)
+        code = offer(meeting, text, status);
+    if (!code && starter->rank == 0) {
+        append_text(path, sizeof path, "/%s", name);
+        code = write_private(folder, path, name, text, status);
+    }
+    if (!code && starter->rank == 0) {
+        memcpy(arranged.file, path, sizeof path);
+        code = try_offer(meeting, text, status);
+    }
+    socket_close(&folder);
+    return code;
+}
+
+/* ---- at an address that all know ----------------------------------------------------------------------- */
+
+static hvd_code meet_at(const struct meeting *meeting, const char *address, hvd_status *status)
+{
+    const struct starter *starter = meeting->starter;
+    const char *colon = strrchr(address, ':');
+    char own[ADDRESSES_TEXT];
+    hvd_status problem;
+    hvd_code code = meeting_take_secret(meeting->settings, status);
+    if (code)
+        return code;
+    snprintf(arranged.secret, sizeof arranged.secret, "%s", meeting->settings->secret);
+    snprintf(arranged.address, sizeof arranged.address, "%s", address);
+    if (starter->rank > 0 || !colon ||
+        !serve(meeting, arranged.secret, colon + 1, starter->one_host || addresses_are_loopback(address), own,
+               sizeof own, &problem))
+        return HVD_OK;
+    return status_set(status, problem.code,
+                      "rank 0 serves the rendezvous at %s, but %.300s; set HOROVOD_RENDEZVOUS=host:port to a "
+                      "free port of this host on every rank (or HOROVOD_JOB, if something else serves there)",
+                      address, problem.text);
+}
+
+/* ---- the choice ---------------------------------------------------------------------------------------- */
+
+static void leave(void)
+{
+    if (*arranged.file)
+        unlink(arranged.file);
+    if (arranged.pmi >= 0)
+        pmi_finalize(arranged.pmi);
+}
+
+/* In a child of fork() the server and the file are the parent's. */
+static void forget(void *owner)
+{
+    (void)owner;
+    memset(&arranged, 0, sizeof arranged);
+    pthread_mutex_init(&arranged.lock, NULL);
+    arranged.pmi = -1;
+}
+
+static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
+{
+    const struct starter *starter = meeting->starter;
+    char address[STARTER_TEXT + 16];
+    if (!arranged.watch.in_child) {
+        arranged.watch.in_child = forget;
+        atfork_add(&arranged.watch);
+        atexit(leave);
+    }
+    if (*meeting->settings->rendezvous)
+        return meet_at(meeting, meeting->settings->rendezvous, status);
+    if (starter->pmi >= 0)
+        return meet_by_pmi(meeting, status);
+    if (*meeting->settings->secret && *starter->host && !starter->one_host) {
+        snprintf(address, sizeof address, strchr(starter->host, ':') ? "[%s]:%d" : "%s:%d", starter->host,
+                 starter->port);
+        return meet_at(meeting, address, status);
+    }
+    if (*starter->job)
+        return meet_by_file(meeting, status);
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "rank %lld of %lld (%s) knows no rendezvous; start the job with horovodrun, or set "
+        "HOROVOD_RENDEZVOUS=host:port, with rank 0's host, and HOROVOD_SECRET_FILE on all ranks",
+        (long long)starter->rank, (long long)starter->size, starter->name);
+}
+
+hvd_code meeting_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
+                         const struct interrupt *interrupt, hvd_status *status)
+{
+    struct meeting meeting = {starter, settings, deadline, interrupt};
+    bool given = *settings->secret || *settings->secret_file;
+    hvd_code code = given ? meeting_take_secret(settings, status) : HVD_OK;
+    if (code)
+        return code;
+    pthread_mutex_lock(&arranged.lock);
+    if (!arranged.done)
+        code = arrange(&meeting, status);
+    arranged.done = arranged.done || !code;
+    if (!code)
+        code = settings_set(settings, setting_by_key("rendezvous"), arranged.address, starter->name, status);
+    if (!code)
+        code = settings_set(settings, setting_by_key("secret"), arranged.secret, starter->name, status);
+    pthread_mutex_unlock(&arranged.lock);
+    return code;
+}

@@ -1,0 +1,34 @@
+/* meeting.h - how ranks that something else than horovodrun has started learn where the rendezvous is, and
+ * the secret. Rank 0 serves the rendezvous itself, as long as its process lives.
+ *
+ * In this order: HOROVOD_RENDEZVOUS says where, and HOROVOD_SECRET or HOROVOD_SECRET_FILE give the secret;
+ * rank 0 publishes a secret of its own and its addresses through the process manager (PMI); the starter names
+ * rank 0's host, all derive the port, and the secret is given; rank 0 writes a secret and its addresses into
+ * ~/.horovod/<job>, which only this user can read. */
+#ifndef HVD_RENDEZVOUS_MEETING_H
+#define HVD_RENDEZVOUS_MEETING_H
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "base/starters.h"
+
+/* Takes the secret from HOROVOD_SECRET_FILE, unless it is there already; it is an error to have neither. */
+hvd_code meeting_take_secret(struct settings *settings, hvd_status *status);
+
+/* Puts rendezvous and secret into the settings of a job of several ranks. What has been published stays so
+ * for the life of the process. Any thread. */
+hvd_code meeting_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
+                         const struct interrupt *interrupt, hvd_status *status);
+
+/* ---- pmi.c: PMI-1, the text protocol between a process manager and its processes --------------------------
+ * The connection is also that of the MPI library in this process, which may use it before and after. */
+
+#define PMI_VALUE_LIMIT 1024 /* with the NUL; no blanks or newlines */
+
+/* Hands the value of rank 0 (`text` there) to all ranks: each has to call this once. */
+hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t deadline,
+                       const struct interrupt *interrupt, hvd_status *status);
+/* Before the process ends: without it the process manager takes the end for a crash. Fine twice. */
+void pmi_finalize(int fd);
+
+#endif

@@ -1,0 +1,224 @@
+"""Ranks that something else than horovodrun starts. jsrun and Kubernetes are stand-ins: their variables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import virtual_hosts
+from conftest import DEADLINE, Launcher
+from virtual_hosts import VirtualHosts
+
+# Two lives of a job: rank, size, local and cross rank and size, and the sum of 1 ... size.
+MEET = """
+import numpy as np, sys
+import horovod as hvd
+for life in range(2):
+    hvd.init()
+    total = hvd.allreduce(np.full(4, hvd.rank() + 1.0), op=hvd.Sum, name="x")
+    place = [hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
+    rank = hvd.rank(), hvd.size()
+    hvd.shutdown()
+sys.stdout.write(" ".join(map(str, [*rank, *place, int(total[0])])) + "\\n")
+"""
+
+
+class Starter:
+    """Runs starters with a home folder of the test's own."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+        self.folder = launcher.folder
+        self.home = launcher.folder / "home"
+        self.home.mkdir()
+        self.program = launcher.python(MEET)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return self.launcher.environment(HOME=str(self.home), PATH=path, **more)
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        if not shutil.which(words[0]):
+            pytest.skip(f"there is no {words[0]}")
+        first, *rest = words
+        return self.launcher.run(*rest, program=first, env=self.environment(**more))
+
+    def start(self, words: list[str], *program: str, **more: str) -> subprocess.Popen[str]:
+        """One rank, inside of what `words` enter."""
+        first, *rest = [*words, *(program or self.program)]
+        return self.launcher.start(*rest, program=first, env=self.environment(**more))
+
+    def secret_file(self) -> dict[str, str]:
+        path = self.folder / "secret"
+        path.write_text("0123456789abcdef0123456789abcdef\n")
+        path.chmod(0o600)
+        return {"HOROVOD_SECRET_FILE": str(path)}
+
+
+@pytest.fixture
+def starter(launcher: Launcher) -> Starter:
+    return Starter(launcher)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[VirtualHosts]:
+    made = virtual_hosts.make()
+    yield made
+    made.end()
+    shutil.rmtree(made.folder)
+
+
+def on_one_host(size: int) -> list[str]:
+    total = size * (size + 1) // 2
+    return [f"{rank} {size} {rank} {size} 0 1 {total}" for rank in range(size)]
+
+
+OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"]
+
+
+@pytest.mark.parametrize("words", [OPEN_MPI, ["mpirun.mpich"], ["torchrun", "--no-python", "--standalone"]])
+def test_on_one_host(starter: Starter, words: list[str]) -> None:
+    count = "--nproc-per-node" if words[0] == "torchrun" else "-np"
+    result = starter.run(*words, count, "3", *starter.program)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == on_one_host(3), result.stderr
+    left = starter.home / ".horovod"
+    assert not left.exists() or not list(left.iterdir()), "the secret is removed"
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
+    lines = []
+    for process in processes:
+        out, err = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, err
+        lines += out.splitlines()
+    return lines
+
+
+VARIABLES: dict[str, dict[str, Any]] = {
+    "by hand": {"HOROVOD_RANK": "{}", "HOROVOD_SIZE": "2", "HOROVOD_RENDEZVOUS": "a:29600"},
+    "indexed Job": {"JOB_COMPLETION_INDEX": "{}", "HOROVOD_SIZE": "2", "HOROVOD_RENDEZVOUS": "a:29600"},
+    "torch": {"RANK": "{}", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29600"},
+}
+
+
+@pytest.mark.parametrize("kind", VARIABLES)
+def test_one_command_on_each_host(starter: Starter, hosts: VirtualHosts, kind: str) -> None:
+    """Ranks come in any order; the secret is in a file."""
+    given = VARIABLES[kind] | starter.secret_file()
+    processes = [
+        starter.start(hosts.enter(name), **{key: text.format(rank) for key, text in given.items()})
+        for rank, name in ((1, "b"), (0, "a"))
+    ]
+    assert sorted(finish(processes)) == ["0 2 0 1 0 2 3", "1 2 0 1 1 2 3"]
+
+
+def test_jsrun_by_a_stand_in(starter: Starter, hosts: VirtualHosts) -> None:
+    """Its variables, on hosts with a home folder in common; ranks of a host are not side by side."""
+    processes = []
+    for rank, name in ((2, "b"), (0, "b"), (1, "a")):
+        given = {"JSM_NAMESPACE_RANK": str(rank), "JSM_NAMESPACE_SIZE": "3", "LSB_JOBID": "17"}
+        given["JSM_NAMESPACE_LOCAL_SIZE"] = "2" if name == "b" else "1"
+        processes.append(starter.start(hosts.enter(name), **given))
+    assert sorted(finish(processes)) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
+
+
+@pytest.mark.parametrize("words", [OPEN_MPI, ["mpirun.mpich"]])
+def test_mpirun_on_two_hosts(starter: Starter, hosts: VirtualHosts, words: list[str]) -> None:
+    """By node: the ranks of a host are not side by side."""
+    if not shutil.which(words[0]):
+        pytest.skip(f"there is no {words[0]}")
+    hosts.know_hosts("host_key")
+    if words is OPEN_MPI:
+        where = ["-H", "a:2,b:1", "--map-by", "node", "-x", "HOME", "-x", "PATH"]
+    else:
+        where = ["-hosts", "a,b", "-ppn", "1", "-genvall"]
+    process = starter.start(hosts.enter("a", starter.folder), *words, *where, "-np", "3", *starter.program)
+    assert sorted(finish([process])) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
+
+
+def test_without_a_starter(starter: Starter) -> None:
+    result = starter.run(*starter.program, RANK="1", SLURM_PROCID="0", SLURM_NTASKS="2", SLURM_JOB_ID="1")
+    assert (result.stdout, result.stderr) == ("0 1 0 1 0 1 1\n", "")
+
+
+def test_which_starter_was_read(starter: Starter) -> None:
+    result = starter.run(*OPEN_MPI, "-np", "1", *starter.program, HOROVOD_LOG_LEVEL="DEBUG")
+    assert "rank 0 of 1, as Open MPI says" in result.stderr
+
+
+def test_horovodrun_below_a_starter(starter: Starter) -> None:
+    """The ranks are those of the inner job, with its secret."""
+    words = [*OPEN_MPI, "-np", "1", starter.launcher.program, "-np", "2"]
+    result = starter.run(*words, *starter.program, NO_COLOR="1")
+    lines = [line.split(": ")[-1] for line in result.stdout.splitlines()]
+    assert sorted(lines) == on_one_host(2), result.stderr
+
+
+FAULTS = [
+    (
+        {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
+        "rank 0 of 2 (HOROVOD_ variables) knows no rendezvous; start the job with horovodrun, or set "
+        "HOROVOD_RENDEZVOUS=host:port",
+    ),
+    (
+        {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_RENDEZVOUS": "localhost:29600"},
+        "a job of several ranks needs a secret",
+    ),
+    (
+        {
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "a",
+            "MASTER_PORT": "1",
+            "HOROVOD_START_TIMEOUT": "1",
+        },
+        "rank 1 of 2 (torchrun) has not met rank 0 within the time to start",
+    ),
+    ({"PMI_RANK": "2", "PMI_SIZE": "2", "PMI_FD": "9"}, "rank 2 is outside a job of size 2 (PMI_RANK"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), FAULTS)
+def test_what_is_missing_is_said(starter: Starter, given: dict[str, str], words: str) -> None:
+    result = starter.run(*starter.program, **given)
+    assert result.returncode == 1
+    assert words in result.stderr.splitlines()[-1]
+
+
+def test_a_port_that_is_taken(starter: Starter, hosts: VirtualHosts) -> None:
+    given = VARIABLES["by hand"] | starter.secret_file() | {"HOROVOD_RANK": "0"}
+    take = "import socket; s = socket.create_server(('', 29600)); print('up', flush=True); input()"
+    first, *rest = [*hosts.enter("c"), sys.executable, "-c", take]
+    other = starter.launcher.start(*rest, program=first, stdin=subprocess.PIPE)
+    assert other.stdout and other.stdout.readline() == "up\n"
+    process = starter.start(hosts.enter("c"), **given)
+    _, err = process.communicate(timeout=DEADLINE)
+    other.communicate("\n", timeout=DEADLINE)
+    assert "rank 0 serves the rendezvous at a:29600, but can't listen on any interface, port 29600: " in err
+
+
+def test_a_file_that_an_earlier_job_has_left(starter: Starter) -> None:
+    """It names another secret and address, until rank 0 writes its own."""
+    folder = starter.home / ".horovod"
+    folder.mkdir(mode=0o700)
+    stale = folder / "jsrun-17--"
+    stale.write_text("0" * 64 + ",127.0.0.1:1")
+    stale.chmod(0o600)
+    given = {"JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_JOBID": "17"}
+    one = starter.start([], JSM_NAMESPACE_RANK="1", **given)
+    zero = starter.start([], JSM_NAMESPACE_RANK="0", **given)
+    assert sorted(finish([one, zero])) == on_one_host(2)
+
+
+def test_a_folder_that_others_may_write(starter: Starter) -> None:
+    (starter.home / ".horovod").mkdir()
+    (starter.home / ".horovod").chmod(0o777)
+    result = starter.run(*starter.program, JSM_NAMESPACE_RANK="0", JSM_NAMESPACE_SIZE="2", LSB_JOBID="3")
+    assert "can be written by others; it must be yours: chmod 700 " in result.stderr
