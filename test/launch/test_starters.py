@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import virtual_hosts
-from conftest import DEADLINE, Launcher
+from conftest import DEADLINE, Launcher, wait_until
+from slurm import Slurm
 from virtual_hosts import VirtualHosts
 
 # Two lives of a job: rank, size, local and cross rank and size, and the sum of 1 ... size.
@@ -41,7 +42,7 @@ class Starter:
 
     def environment(self, **more: str) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return self.launcher.environment(HOME=str(self.home), PATH=path, **more)
+        return self.launcher.environment(**({"HOME": str(self.home), "PATH": path} | more))
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         if not shutil.which(words[0]):
@@ -72,6 +73,13 @@ def hosts() -> Iterator[VirtualHosts]:
     yield made
     made.end()
     shutil.rmtree(made.folder)
+
+
+@pytest.fixture(scope="module")
+def slurm(hosts: VirtualHosts) -> Iterator[Slurm]:
+    made = Slurm(hosts)
+    yield made
+    made.end()
 
 
 def on_one_host(size: int) -> list[str]:
@@ -141,6 +149,30 @@ def test_mpirun_on_two_hosts(starter: Starter, hosts: VirtualHosts, words: list[
         where = ["-hosts", "a,b", "-ppn", "1", "-genvall"]
     process = starter.start(hosts.enter("a", starter.folder), *words, *where, "-np", "3", *starter.program)
     assert sorted(finish([process])) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
+
+
+CYCLIC = ["0 5 0 2 0 3 15", "1 5 0 2 1 3 15", "2 5 0 1 2 3 15", "3 5 1 2 0 2 15", "4 5 1 2 1 2 15"]
+
+
+@pytest.mark.parametrize("how", ["home", "secret", "pmi2"])
+def test_srun(starter: Starter, slurm: Slurm, how: str) -> None:
+    """On three hosts, dealt out in turn; by the home folder, by a secret on the first node, by PMI."""
+    words = ["srun", "-N3", "-n5", "-m", "cyclic", *(["--mpi=pmi2"] if how == "pmi2" else [])]
+    given = starter.secret_file() if how == "secret" else {}
+    if how != "home":
+        given["HOME"] = "/proc"  # where no folder can be made
+    process = starter.start(slurm.enter(starter.folder), *words, *starter.program, **given)
+    assert sorted(finish([process])) == CYCLIC
+
+
+def test_a_batch_script_is_no_rank(starter: Starter, slurm: Slurm) -> None:
+    script = starter.folder / "job.sh"
+    script.write_text(f"#!/bin/bash\n{' '.join(starter.program)} >result; mv result done\n")
+    words = ["sbatch", "-N2", "-n4", str(script)]
+    finish([starter.start(slurm.enter(starter.folder), *words)])
+    done = starter.folder / "done"
+    assert wait_until(done.exists), slurm.log()
+    assert done.read_text() == "0 1 0 1 0 1 1\n"
 
 
 def test_without_a_starter(starter: Starter) -> None:
