@@ -116,6 +116,17 @@ static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *sta
     return HVD_OK;
 }
 
+hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,
+                   hvd_status *status)
+{
+    struct host host = {.slots = slots};
+    hvd_code code = take_name(&host, name, source, status);
+    if (!code && (slots < 1 || slots > (int64_t)setting_by_key("size")->maximum))
+        code = status_set(status, HVD_INVALID_ARGUMENT, "%s: %" PRId64 " is not a number of slots for %s",
+                          source, slots, name);
+    return code ? code : add_host(hosts, &host, status);
+}
+
 /* "name:slots"; changes the text. */
 static hvd_code take_entry(struct host *host, char *entry, const char *source, hvd_status *status)
 {
@@ -226,6 +237,11 @@ static hvd_code count_ranks(struct hosts *hosts, int64_t wanted, hvd_status *sta
     int64_t slots = 0;
     for (int i = 0; i < hosts->count; i++)
         slots += hosts->list[i].slots;
+    if (wanted > slots && *hosts->source)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "-np %" PRId64 " asks for more ranks than %s has slots (%" PRId64
+                          "); ask for a larger allocation, or name the hosts and their slots by -H",
+                          wanted, hosts->source, slots);
     if (wanted > slots)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "-np %" PRId64 " asks for more ranks than the hosts have slots (%" PRId64 ")",

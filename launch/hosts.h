@@ -2,6 +2,7 @@
 #ifndef HVD_LAUNCH_HOSTS_H
 #define HVD_LAUNCH_HOSTS_H
 
+#include "base/starters.h"
 #include "horovod.h"
 
 #include <stdbool.h>
@@ -26,10 +27,17 @@ struct hosts { /* zeroed memory is a valid empty one */
     int count;
     struct slot *slots; /* [size] by rank */
     int size;
+    char source[128]; /* "Slurm job 17": the allocation that they are from; or "" */
+    bool by_srun;     /* they are reached by Slurm's srun */
 };
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */
 hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status); /* "a slots=2" */
+/* Those of the batch system's allocation in which this runs, if there is one (allocation.c). */
+hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *variables, hvd_status *status);
+/* One more; `source` is for texts. */
+hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,
+                   hvd_status *status);
 void hosts_free(struct hosts *hosts);
 
 /* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order; without

@@ -35,6 +35,8 @@ static hvd_code take_hosts(const struct options *options, struct hosts *hosts, h
         code = hosts_parse(hosts, options->hosts, status);
     if (options->hostfile)
         code = hosts_read_file(hosts, options->hostfile, status);
+    if (!options->hosts && !options->hostfile)
+        code = hosts_read_allocation(hosts, &variables_of_process, status);
     return code ? code : hosts_layout(hosts, options->num_proc, status);
 }
 

@@ -1,4 +1,5 @@
-/* ssh.c - the command that starts the agent of a host, and what its failures mean to the user. */
+/* ssh.c - the command (ssh, or srun) that starts the agent of a host, and what its failures mean to the user.
+ */
 #include "job.h"
 #include "messages.h"
 
@@ -83,14 +84,30 @@ static const char *destination_of(const struct host *host, char text[DESTINATION
     return text;
 }
 
+static const char *rsh_agent(const struct options *options)
+{
+    const char *agent = options->rsh_agent ? options->rsh_agent : getenv("OMPI_MCA_plm_rsh_agent");
+    return agent && *agent ? agent : NULL;
+}
+
+/* Beside other steps, with all that the job has there. Unbuffered: frames have no lines. SSH_CONNECTION would
+ * be that of the login node. */
+static void add_srun(struct words *words, const struct host *host)
+{
+    add_split(words, "srun --quiet --nodes=1 --ntasks=1 --overlap --unbuffered --cpu-bind=none --mpi=none");
+    add(words, "--nodelist");
+    add(words, host->name);
+    add_split(words, "env -u SSH_CONNECTION sh -c");
+}
+
 static void add_host(struct words *words, const struct job *job, const struct host *host)
 {
     const struct options *options = job->options;
-    const char *agent = options->rsh_agent ? options->rsh_agent : getenv("OMPI_MCA_plm_rsh_agent");
+    const char *agent = rsh_agent(options);
     const char *arguments = getenv("OMPI_MCA_plm_rsh_args");
     int64_t port = host->port ? host->port : options->ssh_port;
     char destination[DESTINATION_LIMIT];
-    if (agent && *agent) {
+    if (agent) {
         add_split(words, agent);
     } else {
         add(words, "ssh");
@@ -122,7 +139,10 @@ char **ssh_words(const struct job *job, const struct host *host)
             add(&words, "-c");
             add(&words, script);
         } else {
-            add_host(&words, job, host);
+            if (job->hosts->by_srun && !rsh_agent(job->options))
+                add_srun(&words, host);
+            else
+                add_host(&words, job, host);
             append_text(command, capacity, "exec %s -c ", shell);
             quote(command, capacity, script);
             add(&words, command);

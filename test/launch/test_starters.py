@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -173,6 +175,48 @@ def test_a_batch_script_is_no_rank(starter: Starter, slurm: Slurm) -> None:
     done = starter.folder / "done"
     assert wait_until(done.exists), slurm.log()
     assert done.read_text() == "0 1 0 1 0 1 1\n"
+
+
+def test_horovodrun_in_an_allocation(starter: Starter, slurm: Slurm) -> None:
+    """The hosts are Slurm's, and so is the way to them: sshd on b and c would want another name."""
+    words = ["salloc", "--quiet", "-N3", "-n5", starter.launcher.program]
+    given = {"OMPI_MCA_plm_rsh_args": "-p 1", "SSH_CONNECTION": "10.9.9.9 1 10.9.9.8 22"}
+    process = starter.start(slurm.enter(starter.folder), *words, *starter.program, **given)
+    lines = [line.split(": ")[-1] for line in finish([process])]
+    assert sorted(lines) == BLOCK
+    process = starter.start(slurm.enter(starter.folder), *words, "-np", "6", "true")
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 2
+    assert "-np 6 asks for more ranks than Slurm job " in err
+    assert " has slots (5); ask for a larger allocation, or name the hosts" in err
+
+
+BLOCK = ["0 5 0 2 0 3 15", "1 5 1 2 0 2 15", "2 5 0 2 1 3 15", "3 5 1 2 1 2 15", "4 5 0 1 2 3 15"]
+
+
+@pytest.mark.parametrize("victim", ["hvd-job", "srun", "rank"])
+def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slurm, victim: str) -> None:
+    """The allocation itself stays."""
+    rank = "touch $HOROVOD_RANK.ready; exec sleep 300"
+    script = f'{starter.launcher.program} --grace-seconds 1 -np 3 bash -c "$1"; touch ended; exec sleep 301'
+    words = ["salloc", "--quiet", "-N3", "-n3", "bash", "-c", script, "", rank]
+    process = starter.start(slurm.enter(starter.folder), *words)
+    assert wait_until(lambda: len(list(starter.folder.glob("*.ready"))) == 3), slurm.log()
+
+    def running(words: str) -> list[int]:
+        found = []
+        for pid in starter.launcher.alive():
+            with contextlib.suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                found += [pid] if words in (name, line.strip()) else []
+        return found
+
+    os.kill(running("sleep 300" if victim == "rank" else victim)[0], signal.SIGKILL)
+    assert wait_until((starter.folder / "ended").exists, 20)
+    assert wait_until(lambda: not running("sleep 300"), 5), "ranks are left"
+    os.kill(running("sleep 301")[0], signal.SIGKILL)
+    process.communicate(timeout=DEADLINE)
 
 
 def test_without_a_starter(starter: Starter) -> None:
