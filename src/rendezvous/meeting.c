@@ -125,8 +125,8 @@ static hvd_code try_offer(const struct meeting *meeting, const char *text, hvd_s
     snprintf(arranged.secret, sizeof arranged.secret, "%.*s", (int)(comma - text), text);
     snprintf(arranged.address, sizeof arranged.address, "%s", comma + 1);
     int64_t end = clock_earlier(meeting->deadline, clock_now() + ATTEMPT_TIME);
-    hvd_code code =
-        rendezvous_connect(arranged.address, arranged.secret, end, meeting->interrupt, &client, status);
+    hvd_code code = rendezvous_connect(arranged.address, arranged.secret, meeting->settings->encryption, end,
+                                       meeting->interrupt, &client, status);
     rendezvous_close(client);
     return code;
 }
