@@ -59,14 +59,14 @@ static void work_products(const struct arrays *arrays, hvd_dtype dtype, hvd_redu
     (void)reduction;
     struct products sum = {0};
     size_t elements = arrays->bytes / hvd_dtype_size(dtype);
-    adasum_kernels(dtype)->multiply(arrays->a, arrays->b, elements, &sum);
+    adasum_multiply(dtype, arrays->a, arrays->b, elements, &sum);
 }
 
 static void work_adasum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
 {
     (void)reduction;
     size_t elements = arrays->bytes / hvd_dtype_size(dtype);
-    adasum_kernels(dtype)->add(arrays->a, arrays->a, arrays->b, elements, 0.5, 0.75);
+    adasum_add(dtype, arrays->a, arrays->a, arrays->b, elements, 0.5, 0.75);
 }
 
 /* ---- bounds ------------------------------------------------------------------------------------------ */
@@ -161,7 +161,7 @@ static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
     }
     if (reduce_scaled_sum(dtype, HVD_SUM))
         print_row(arrays, dtype, "sum and average", work_scaled_sum, NULL, HVD_SUM, IN_PLACE_OF_TWO);
-    if (adasum_kernels(dtype)) {
+    if (reduction_takes(HVD_ADASUM, dtype)) {
         print_row(arrays, dtype, "Adasum's products", work_products, NULL, HVD_SUM, READS_TWO);
         print_row(arrays, dtype, "Adasum's sum", work_adasum, NULL, HVD_SUM, IN_PLACE_OF_TWO);
     }

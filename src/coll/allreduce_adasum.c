@@ -29,7 +29,7 @@
  * the partner's.
  */
 struct adasum {
-    const struct adasum_kernels *kernels;
+    hvd_dtype dtype;
     struct vector tensors; /* the collective's output as it was: a span for each */
     struct range kept;     /* of the tensors: where this rank computes */
     char *room;            /* what the partner has there */
@@ -94,7 +94,7 @@ static hvd_code begin(struct collective *collective, hvd_status *status)
     struct products *products = (struct products *)(spans + count + 3);
     struct factors *factors = (struct factors *)(products + 2 * count);
     size_t *starts = (size_t *)(factors + count);
-    *a = (struct adasum){.kernels = adasum_kernels(collective->dtype),
+    *a = (struct adasum){.dtype = collective->dtype,
                          .tensors = collective->output,
                          .kept = {0, collective->output.length},
                          .distance = folds ? power : 1,
@@ -122,9 +122,9 @@ static void compute_piece(struct adasum *a, bool multiplies, int tensor, size_t 
     const char *theirs = a->room + (offset - a->kept.offset);
     const char *lower = a->upper ? theirs : own, *upper = a->upper ? own : theirs;
     if (multiplies)
-        a->kernels->multiply(lower, upper, elements, &a->own[tensor]);
+        adasum_multiply(a->dtype, lower, upper, elements, &a->own[tensor]);
     else
-        a->kernels->add(own, lower, upper, elements, a->factors[tensor].lower, a->factors[tensor].upper);
+        adasum_add(a->dtype, own, lower, upper, elements, a->factors[tensor].lower, a->factors[tensor].upper);
 }
 
 /* A step in the room multiplies, one among the tensors adds. */

@@ -1,8 +1,7 @@
-/* adasum.c - see reduce.h: plain loops that the compiler vectorises, expanded from dtypes.def. Half types are
- * made float32 a block at a time, which stays in the innermost cache. */
+/* adasum.c - see reduce.h: plain loops that the compiler vectorises. Half types are made float32 a block at a
+ * time, which stays in the innermost cache. */
 #include "device/kernel.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #define BLOCK 1024 /* elements of a half type */
@@ -91,24 +90,26 @@ static void add_halves(hvd_dtype dtype, uint16_t *to, const uint16_t *a, const u
     }
 }
 
-#define HALVES(name)                                                                                         \
-    static void multiply_##name(const void *a, const void *b, size_t elements, struct products *sum)         \
-    {                                                                                                        \
-        multiply_halves(HVD_##name, a, b, elements, sum);                                                    \
-    }                                                                                                        \
-    static void add_##name(void *to, const void *a, const void *b, size_t elements, double p, double q)      \
-    {                                                                                                        \
-        add_halves(HVD_##name, to, a, b, elements, p, q);                                                    \
-    }
+/* ---- any type of floats ----------------------------------------------------------------------------- */
 
-HALVES(FLOAT16)
-HALVES(BFLOAT16)
-
-#define ROW(name) [HVD_##name] = {multiply_##name, add_##name}
-static const struct adasum_kernels rows[] = {ROW(FLOAT16), ROW(BFLOAT16), ROW(FLOAT32), ROW(FLOAT64)};
-
-const struct adasum_kernels *adasum_kernels(hvd_dtype dtype)
+void adasum_multiply(hvd_dtype dtype, const void *lower, const void *upper, size_t elements,
+                     struct products *sum)
 {
-    bool listed = (size_t)dtype < sizeof rows / sizeof *rows && rows[dtype].add;
-    return listed ? &rows[dtype] : NULL;
+    if (dtype == HVD_FLOAT32)
+        multiply_FLOAT32(lower, upper, elements, sum);
+    else if (dtype == HVD_FLOAT64)
+        multiply_FLOAT64(lower, upper, elements, sum);
+    else
+        multiply_halves(dtype, lower, upper, elements, sum);
+}
+
+void adasum_add(hvd_dtype dtype, void *result, const void *lower, const void *upper, size_t elements,
+                double factor_of_lower, double factor_of_upper)
+{
+    if (dtype == HVD_FLOAT32)
+        add_FLOAT32(result, lower, upper, elements, factor_of_lower, factor_of_upper);
+    else if (dtype == HVD_FLOAT64)
+        add_FLOAT64(result, lower, upper, elements, factor_of_lower, factor_of_upper);
+    else
+        add_halves(dtype, result, lower, upper, elements, factor_of_lower, factor_of_upper);
 }

@@ -43,16 +43,11 @@ struct products {
     double lower, upper, mixed;
 };
 
-struct adasum_kernels {
-    /* Adds the products of these elements to *sum, in float64. The same elements give the same bits. */
-    void (*multiply)(const void *lower, const void *upper, size_t elements, struct products *sum);
-    /* result[i] = lower[i] * factor_of_lower + upper[i] * factor_of_upper, in float64 for float64, else
-     * float32 */
-    void (*add)(void *result, const void *lower, const void *upper, size_t elements, double factor_of_lower,
-                double factor_of_upper);
-};
-
-/* NULL: not a type of floats. */
-const struct adasum_kernels *adasum_kernels(hvd_dtype dtype);
+/* Adds the products of these elements to *sum, in float64. The same elements give the same bits. */
+void adasum_multiply(hvd_dtype dtype, const void *lower, const void *upper, size_t elements,
+                     struct products *sum);
+/* result[i] = lower[i] * factor_of_lower + upper[i] * factor_of_upper, of 64-bit types in float64. */
+void adasum_add(hvd_dtype dtype, void *result, const void *lower, const void *upper, size_t elements,
+                double factor_of_lower, double factor_of_upper);
 
 #endif
