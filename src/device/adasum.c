@@ -63,12 +63,13 @@ ADD(FLOAT64, double)
 
 /* ---- half types ------------------------------------------------------------------------------------- */
 
-static void multiply_halves(hvd_dtype dtype, const uint16_t *a, const uint16_t *b, size_t elements,
+static void multiply_halves(hvd_dtype dtype, const char *a, const char *b, size_t elements,
                             struct products *sum)
 {
-    widen_fn widen = kernels_of(dtype)->widen;
+    convert_fn widen = kernels_of(dtype)->widen;
     float x[BLOCK], y[BLOCK];
-    for (size_t n; elements; elements -= n, a += n, b += n) {
+    size_t size = hvd_dtype_size(dtype);
+    for (size_t n; elements; elements -= n, a += n * size, b += n * size) {
         n = elements < BLOCK ? elements : BLOCK;
         widen(x, a, n);
         widen(y, b, n);
@@ -76,12 +77,13 @@ static void multiply_halves(hvd_dtype dtype, const uint16_t *a, const uint16_t *
     }
 }
 
-static void add_halves(hvd_dtype dtype, uint16_t *to, const uint16_t *a, const uint16_t *b, size_t elements,
-                       double p, double q)
+static void add_halves(hvd_dtype dtype, char *to, const char *a, const char *b, size_t elements, double p,
+                       double q)
 {
     const struct kernels *kernels = kernels_of(dtype);
     float x[BLOCK], y[BLOCK];
-    for (size_t n; elements; elements -= n, a += n, b += n, to += n) {
+    size_t size = hvd_dtype_size(dtype);
+    for (size_t n; elements; elements -= n, a += n * size, b += n * size, to += n * size) {
         n = elements < BLOCK ? elements : BLOCK;
         kernels->widen(x, a, n);
         kernels->widen(y, b, n);

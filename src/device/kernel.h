@@ -28,16 +28,15 @@
  * NaN that is computed becomes this one. */
 #define ONE_NAN(value) ((value) == (value) ? (value) : NAN)
 
-typedef void (*widen_fn)(float *result, const uint16_t *halves, size_t elements);
-typedef void (*narrow_fn)(uint16_t *result, const float *values, size_t elements);
+/* Between a half type and float32. */
+typedef void (*convert_fn)(void *result, const void *source, size_t elements);
 
 /* NULL: the type has no such thing, see types_check_reduction. */
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
     scaled_sum_fn scaled_sum;
-    widen_fn widen;   /* of the half types */
-    narrow_fn narrow; /* a NaN in it is ONE_NAN */
+    convert_fn widen, narrow; /* of half types; a NaN that is narrowed is ONE_NAN */
 };
 
 /* Those that this processor does best. */
@@ -52,6 +51,6 @@ const struct kernels *kernels_of(hvd_dtype dtype);
  * the last. */
 const struct kernels *kernels_native(hvd_dtype dtype, int place);
 
-void narrow_bfloat16(uint16_t *result, const float *values, size_t elements);
+void narrow_bfloat16(void *result, const void *source, size_t elements);
 
 #endif

@@ -56,28 +56,23 @@ scale_fn reduce_scale(hvd_dtype dtype)
     type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
                  : reduction == HVD_MAX     ? (type)(least)                                                  \
                  : reduction == HVD_PRODUCT ? (type)1                                                        \
-                                            : (type) - (type)0;                                              \
+                                            : (type) - (type)0
+
+#define ELEMENT(type, least, greatest)                                                                       \
+    VALUE(type, least, greatest);                                                                            \
     memcpy(element, &value, sizeof value)
 
 #define ALL_ONES(type) ((type) ~(type)0)
 #define HIGHEST(type)                                                                                        \
     (ALL_ONES(type) > 0 ? ALL_ONES(type) : (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1))
 #define LOWEST(type)                ((type)~HIGHEST(type))
-#define ELEMENT_integer(name, type) VALUE(type, LOWEST(type), HIGHEST(type))
-#define ELEMENT_logical(name, type) VALUE(type, 0, 1)
-#define ELEMENT_real(name, type)    VALUE(type, -INFINITY, INFINITY)
-#define ELEMENT_complex(name, type) VALUE(type, 0, 0) /* has neither minimum nor maximum */
-
-/* The bits of infinity and of one. */
-#define INFINITY_FLOAT16  0x7C00
-#define INFINITY_BFLOAT16 0x7F80
-#define ONE_FLOAT16       0x3C00
-#define ONE_BFLOAT16      0x3F80
-#define SIGN              0x8000
+#define ELEMENT_integer(name, type) ELEMENT(type, LOWEST(type), HIGHEST(type))
+#define ELEMENT_logical(name, type) ELEMENT(type, 0, 1)
+#define ELEMENT_real(name, type)    ELEMENT(type, -INFINITY, INFINITY)
+#define ELEMENT_complex(name, type) ELEMENT(type, 0, 0) /* has neither minimum nor maximum */
 #define ELEMENT_half(name, type)                                                                             \
-    VALUE(type, SIGN | INFINITY_##name, INFINITY_##name);                                                    \
-    if (reduction != HVD_MIN && reduction != HVD_MAX)                                                        \
-    memcpy(element, &(type){reduction == HVD_PRODUCT ? ONE_##name : SIGN}, sizeof(type))
+    VALUE(float, -INFINITY, INFINITY);                                                                       \
+    kernels_##name.narrow(element, &value, 1)
 
 void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element)
 {

@@ -26,8 +26,8 @@ typedef void (*scaled_sum_fn)(void *result, const void *a, const void *b, size_t
 /* NULL where the type knows no such thing (types_check_reduction). */
 combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
 scale_fn reduce_scale(hvd_dtype dtype);
-/* For sums and averages of the 16-bit floats, whose conversions are slow; else NULL: two passes over the
- * cache are as fast. */
+/* For sums and averages of half types, whose conversions are slow; else NULL: two passes over the cache are
+ * as fast. */
 scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction);
 
 #define IDENTITY_BYTES 16 /* at most */

@@ -119,19 +119,21 @@ typedef float (*operation_fn)(float a, float b, float factor);
     }
 
 #define CONVERSION(linkage, function, to, from, value)                                                       \
-    KERNEL linkage void function(to *result, const from *source, size_t elements)                            \
+    KERNEL linkage void function(void *results, const void *sources, size_t elements)                        \
     {                                                                                                        \
+        to *result = results;                                                                                \
+        const from *source = sources;                                                                        \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++)                                                                \
             result[i] = value;                                                                               \
     }
 
-#define CONVERSIONS(linkage, name)                                                                           \
-    CONVERSION(static, widen_##name, float, uint16_t, name##_value(source[i]))                               \
-    CONVERSION(linkage, narrow_##name, uint16_t, float, name##_of(source[i]))
+#define CONVERSIONS(linkage, name, type)                                                                     \
+    CONVERSION(static, widen_##name, float, type, name##_value(source[i]))                                   \
+    CONVERSION(linkage, narrow_##name, type, float, name##_of(source[i]))
 
-CONVERSIONS(, bfloat16)
-CONVERSIONS(static, float16)
+CONVERSIONS(, bfloat16, uint16_t)
+CONVERSIONS(static, float16, uint16_t)
 
 /* ---- bfloat16 -------------------------------------------------------------------------------------- */
 

@@ -51,9 +51,11 @@
 
 /* Both are exact, so the last few may go through the portable loops. */
 #define CONVERSION(isa, set, conversion, portable, lanes, to, from, ...)                                     \
-    __attribute__((target(isa))) static void conversion##_##set(to *result, const from *source,              \
+    __attribute__((target(isa))) static void conversion##_##set(void *results, const void *sources,          \
                                                                 size_t elements)                             \
     {                                                                                                        \
+        to *result = results;                                                                                \
+        const from *source = sources;                                                                        \
         size_t whole = elements - elements % (lanes);                                                        \
         for (size_t i = 0; i < whole; i += (lanes)) {                                                        \
             __VA_ARGS__                                                                                      \

@@ -12,7 +12,7 @@ enum { ELEMENTS = 37 };
 
 #define MINUS_ZERO_logical(storage) 0
 #define MINUS_ZERO_integer(storage) 0
-#define MINUS_ZERO_half(storage)    0x8000
+#define MINUS_ZERO_half(storage)    ((storage)(1 << (8 * sizeof(storage) - 1)))
 #define MINUS_ZERO_real(storage)    (-(storage)0)
 #define MINUS_ZERO_complex(storage) (-(storage)0)
 
