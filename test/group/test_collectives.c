@@ -182,8 +182,7 @@ static void all_cases(struct member *member)
 
 #define VARIANT(name, over, ...)                                                                             \
     GROUP_TEST(name, all_cases, 1, MOST_RANKS, .transport = over, SETTINGS(__VA_ARGS__))
-VARIANT(over_shm, "shm", "cache_capacity", "1024")
-VARIANT(over_tcp, "tcp", "cache_capacity", "1024")
+VARIANT(over_each_transport, NULL, "cache_capacity", "1024")
 VARIANT(over_shm_rings_only_tiny_buffers_no_cache, "shm", "allreduce_algorithm", "ring", "shm_ring_bytes",
         "4096", "cache_capacity", "0")
 VARIANT(over_tcp_doubling_only_tiny_cache, "tcp", "allreduce_algorithm", "doubling", "cache_capacity", "8")

@@ -2,6 +2,7 @@
  * every rank submits the same random operations in an order of its own, many at once.
  *
  * HOROVOD_TEST_SEED repeats a run; HOROVOD_TEST_SAMPLES says how many jobs (`make soak`: many). */
+#include "coll/collective.h"
 #include "values.h"
 
 #include <stdio.h>
@@ -35,6 +36,15 @@ static struct trial draw(uint64_t *state, int index, int size)
     return sample;
 }
 
+static const char *draw_algorithm(uint64_t *state)
+{
+    int row;
+    do
+        row = (int)(random_next(state) % (uint64_t)(algorithm_count + 1));
+    while (row < algorithm_count && !algorithm_does(row, HVD_ALLREDUCE, HVD_SUM));
+    return row < algorithm_count ? algorithm_table[row]->name : "auto";
+}
+
 static void run_samples(struct member *member)
 {
     uint64_t state = *(const uint64_t *)member->argument, own = state + (uint64_t)member->rank * 977;
@@ -61,7 +71,6 @@ static void run_job(uint64_t seed)
     static const char *const transports[] = {"shm", "tcp", "auto"};
     static const char *const names[] = {"a", "b", "c"};
     static const char *const rings[] = {"4096", "65536", "1048576"};
-    static const char *const algorithms[] = {"auto", "doubling", "hierarchical", "ring", "chain"};
     static const char *const thresholds[] = {"0", "5000", "134217728"};
     static const char *const caches[] = {"0", "5", "1024"};
     static const char *const pieces[] = {"4096", "524288"};
@@ -72,7 +81,7 @@ static void run_job(uint64_t seed)
     const char *const settings[] = {"shm_ring_bytes",
                                     rings[random_next(&state) % 3],
                                     "allreduce_algorithm",
-                                    algorithms[random_next(&state) % 5],
+                                    draw_algorithm(&state),
                                     "ring_piece_bytes",
                                     pieces[random_next(&state) % 2],
                                     "fusion_threshold",

@@ -963,7 +963,12 @@ TEST(test_rings_stay_bounded)
 
 #define SILENT 40
 
-enum { SHM, TCP }; /* rows */
+enum {
+#define TRANSPORT(name) ROW_##name,
+#include "transport/transports.def"
+#undef TRANSPORT
+    ROWS
+};
 
 /* Garbage, half a hello, nothing at all; returns the connections that stay open. */
 static int disturb(const struct record *victim, int silent[SILENT])
@@ -976,7 +981,7 @@ static int disturb(const struct record *victim, int silent[SILENT])
                  {"HHVD\1\0\2\0\2\1", 10},       {"\0\0\0\0\0\0\0\0\0\0", 10}};
     int count = 0;
     for (int i = 0; i < 2 * SILENT; i++) {
-        int row = i % 4 < 2;
+        int row = i / 2 % ROWS;
         int fd = transport_at(row)->dial(victim->addresses[row]);
         CHECK(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(5)), "can't connect");
         ssize_t ignored = send(fd, texts[i % 6].bytes, texts[i % 6].length, MSG_NOSIGNAL);
@@ -996,7 +1001,7 @@ static int knock(const struct record *victim, const char *secret, struct handsha
     hvd_status status;
     struct handshake handshake;
     int64_t deadline = clock_after(DEADLINE);
-    int fd = transport_tcp.dial(victim->addresses[TCP]);
+    int fd = transport_tcp.dial(victim->addresses[ROW_tcp]);
     CHECK(fd >= 0 && socket_wait(fd, POLLOUT, deadline), "can't connect");
     CHECK(handshake_initiate(&handshake, secret, &claim, "rank 0", &status) == HVD_OK, "%s", status.text);
     hvd_code code;
@@ -1007,7 +1012,8 @@ static int knock(const struct record *victim, const char *secret, struct handsha
     return fd;
 }
 
-static const struct handshake_claim right = {.role = HANDSHAKE_LINK + TCP, .job = "mesh", .from = 1, .to = 0};
+static const struct handshake_claim right = {
+    .role = HANDSHAKE_LINK + ROW_tcp, .job = "mesh", .from = 1, .to = 0};
 
 static void knock_wrongly(const struct record *victim)
 {
@@ -1017,14 +1023,14 @@ static void knock_wrongly(const struct record *victim)
         const char *word;
     } attempts[] = {
         {"guessed", right, "secret"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 1, 1, 0, 0, 0, false}, "earlier or later start"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "other", 0, 1, 0, 0, 0, false}, "another job"},
-        {SECRET, {HANDSHAKE_LINK + SHM, "mesh", 0, 1, 0, 0, 0, false}, "another kind"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 7, 0, 0, false}, "HOROVOD_RANK"},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 0, 0, true}, "HOROVOD_ENCRYPTION"},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "mesh", 1, 1, 0, 0, 0, false}, "earlier or later start"},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "other", 0, 1, 0, 0, 0, false}, "another job"},
+        {SECRET, {HANDSHAKE_LINK + ROW_shm, "mesh", 0, 1, 0, 0, 0, false}, "another kind"},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "mesh", 0, 1, 7, 0, 0, false}, "HOROVOD_RANK"},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "mesh", 0, 1, 0, 0, 0, true}, "HOROVOD_ENCRYPTION"},
         /* Who it is counts only once it is proven; these are dropped then. */
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 5, 0, 0, 0, false}, NULL},
-        {SECRET, {HANDSHAKE_LINK + TCP, "mesh", 0, 1, 0, 1000, 0, false}, NULL},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "mesh", 0, 5, 0, 0, 0, false}, NULL},
+        {SECRET, {HANDSHAKE_LINK + ROW_tcp, "mesh", 0, 1, 0, 1000, 0, false}, NULL},
     };
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
         close(knock(victim, attempts[i].secret, attempts[i].claim, attempts[i].word));
@@ -1035,7 +1041,7 @@ static void disturb_then_join(struct member *member)
 {
     hvd_status status;
     struct record victim = {0};
-    struct record mine = {.host = "elsewhere", .addresses[TCP] = "127.0.0.1 port 1"};
+    struct record mine = {.host = "elsewhere", .addresses[ROW_tcp] = "127.0.0.1 port 1"};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     int silent[SILENT], links[CHANNELS];
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
@@ -1154,7 +1160,7 @@ static void meet_wrong_addresses(struct member *member)
     }
     snprintf(addresses, sizeof addresses, "127.0.0.1 port %d\n127.0.0.1 port %d", ports[FOREIGN],
              ports[two->code == HVD_TIMED_OUT ? SILENT_PORT : REFUSED]);
-    struct record records[2] = {{.process = 7, .host = "b", .addresses[TCP] = addresses}};
+    struct record records[2] = {{.process = 7, .host = "b", .addresses[ROW_tcp] = addresses}};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
     CHECK(record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s", status.text);
