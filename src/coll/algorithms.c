@@ -4,7 +4,6 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/collective.h"
-#include "coll/pattern.h"
 
 #include <string.h>
 
@@ -92,7 +91,10 @@ static void plan_alone(const struct collective *collective, struct schedule *sch
 {
     bool scales = collective->prescale != 1 || collective->postscale != 1;
     if (scales || !vector_same(&collective->input, &collective->output))
-        copy_add((struct range){0, collective->output.length}, true, schedule);
+        schedule_add(schedule, (struct step){.kind = STEP_COPY,
+                                             .gate = STEP_NO_GATE,
+                                             .last = true,
+                                             .length = collective->output.length});
 }
 
 hvd_code algorithm_plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
