@@ -6,10 +6,11 @@
 #ifndef HVD_BASE_STATUS_H
 #define HVD_BASE_STATUS_H
 
-#include "base/settings.h"
 #include "horovod.h"
 
 #include <stddef.h>
+
+struct settings;
 
 /* Writes code and text, and returns the code. */
 hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
