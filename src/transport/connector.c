@@ -292,7 +292,9 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
         status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
         return fail(connector, attempt->peer, status);
     }
-    if (code && code != HVD_UNSUPPORTED && attempt->initiator)
+    /* Once the peer is authenticated only a lost connection speaks for another one. */
+    bool proven = attempt->stage == ATTEMPT_NEGOTIATING;
+    if (code && code != HVD_UNSUPPORTED && attempt->initiator && (!proven || code == HVD_PEER_LOST))
         return take_failure(connector, attempt, code, fault, status);
     if (code)
         status_copy(&attempt->peer->cause, fault);
@@ -301,7 +303,7 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
         outcome = make_links(attempt, status);
     } else if (code == HVD_UNSUPPORTED) {
         outcome = fall_back(connector, attempt, fault, status);
-    } else if (code == HVD_SYSTEM) { /* a fault of this rank */
+    } else if (attempt->initiator || code == HVD_SYSTEM) { /* a fault of this rank */
         outcome = status_copy(status, fault);
     } else {
         acceptor_log(acceptor_of(connector), fault->text);
