@@ -6,7 +6,7 @@
 #include "base/socket.h"
 
 #define ADDRESSES_LIMIT 8
-#define ADDRESSES_TEXT  (ADDRESSES_LIMIT * (SOCKET_TEXT + 8))
+#define ADDRESSES_TEXT  704 /* bytes of so many, each with a port, as text */
 
 struct ifaddrs;
 
