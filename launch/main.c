@@ -23,6 +23,9 @@ static hvd_code take_settings(struct options *options, struct settings *settings
             code = settings_set(settings, &setting_table[i], options->values[i], setting_table[i].environment,
                                 status);
     }
+    int first, last;
+    if (!code)
+        code = ports_parse(settings->ports, &first, &last, status);
     return code ? code : log_configure(settings, status);
 }
 

@@ -192,10 +192,7 @@ void prepare_take_serving(struct remote *remote, struct wire_reader *body)
     char fault[FAULT_LIMIT] = "malformed answer";
     if (!wire_get_string(body, job->rendezvous_address, sizeof job->rendezvous_address) ||
         !wire_get_string(body, fault, sizeof fault) || *fault) {
-        job_say(job,
-                "host %s: can't serve the rendezvous there: %s; --network-interface can name another "
-                "interface",
-                remote->host->name, fault);
+        job_say(job, "host %s: can't serve the rendezvous there: %s", remote->host->name, fault);
         job_decide(job, 1);
         return;
     }

@@ -230,7 +230,7 @@ void addresses_to_connect(const struct addresses *addresses, const char *adverti
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
 
-static hvd_code parse_ports(const char *ports, int *first, int *last, hvd_status *status)
+hvd_code ports_parse(const char *ports, int *first, int *last, hvd_status *status)
 {
     char *end;
     long from = strtol(ports, &end, 10), to = from;
@@ -283,7 +283,7 @@ hvd_code addresses_listen(const struct addresses *addresses, const char *ports, 
                           int *port, hvd_status *status)
 {
     int first = 0, last = 0, at_fault = 0;
-    hvd_code code = parse_ports(ports, &first, &last, status);
+    hvd_code code = ports_parse(ports, &first, &last, status);
     if (code)
         return code;
     int tries = *ports ? last - first + 1 : ANY_PORT_TRIES, error = 0;

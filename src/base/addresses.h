@@ -42,8 +42,11 @@ void addresses_to_connect(const struct addresses *addresses, const char *adverti
 /* "10.0.0.7:4242,[fd00::7]:4242" */
 void addresses_text(const struct addresses *addresses, int port, char text[ADDRESSES_TEXT]);
 
-/* Listens at one port of all addresses (none: all interfaces): the first that is free in `ports`, a range
- * "20000-20099" or one number; "": any. fds[] gets as many descriptors as there are addresses, at least 1. */
+/* A range "20000-20099", or one number; "": any, 0 to 0. */
+hvd_code ports_parse(const char *ports, int *first, int *last, hvd_status *status);
+
+/* Listens at one port of all addresses (none: all interfaces): the first that is free in `ports`. fds[] gets
+ * as many descriptors as there are addresses, at least 1. */
 hvd_code addresses_listen(const struct addresses *addresses, const char *ports, int fds[ADDRESSES_LIMIT],
                           int *port, hvd_status *status);
 

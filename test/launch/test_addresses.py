@@ -157,9 +157,14 @@ def test_ports(launcher: Launcher, on_a: Run) -> None:
     assert (
         "all ports of HOROVOD_PORTS=21000-21001 are in use on host b; every rank needs one" in result.stderr
     )
-    result = on_a("--ports", "21000:21001", *words)
-    assert result.returncode != 0
-    assert "HOROVOD_PORTS=21000:21001 is no range of ports; write one like 20000-20099" in result.stderr
+
+
+def test_malformed_ports(launcher: Launcher) -> None:
+    result = launcher.run("-np", "1", "--ports", "21000:21001", "echo", "started")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(
+        "horovodrun: HOROVOD_PORTS=21000:21001 is no range of ports; write one like 20000-20099\n"
+    )
 
 
 def test_ipv6_alone(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
