@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/status.h"
-#include "rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <signal.h>
