@@ -6,15 +6,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import virtual_hosts
 from conftest import Launcher
 from virtual_hosts import NAMES, SUBNET, VirtualHosts
-
-LIBRARY = Path(__file__).parents[2] / "build" / "libhorovod.so"
 
 # On every host alike: one address, which is that of all; no carrier; packets to it vanish on the other hosts.
 INTERFACES = """
@@ -193,40 +190,22 @@ for other in 1 2 3; do ip neigh replace 10.99.0.$other lladdr 02:00:00:00:00:99 
 ip neigh replace 10.83.0.66 lladdr 02:00:00:00:00:99 dev eth0
 """
 
-# The rendezvous as rank 0 of another starter might serve it: at all interfaces.
-SERVE = f"""
-import ctypes, time
-library, server, text = ctypes.CDLL("{LIBRARY}"), ctypes.c_void_p(), ctypes.create_string_buffer(2048)
-assert library.hvd_rendezvous_start(b":23000", b"secret", ctypes.byref(server), text) == 0, text.raw
-print("serving", flush=True)
-time.sleep(600)
-"""
-
 
 class Job:
-    """Ranks that are started by hand."""
+    """Ranks that are started by hand; rank 0 serves the rendezvous."""
 
-    def __init__(self, launcher: Launcher, hosts: VirtualHosts, rendezvous: str, size: int) -> None:
-        self.launcher, self.hosts, self.rendezvous, self.size = launcher, hosts, rendezvous, size
+    def __init__(self, launcher: Launcher, hosts: VirtualHosts, rendezvous: str) -> None:
+        self.launcher, self.hosts, self.rendezvous = launcher, hosts, rendezvous
         self.command = launcher.python(TRAIN)
-        server = self.start("a", *launcher.python(SERVE))
-        assert server.stdout and server.stdout.readline() == "serving\n"
 
     def start(self, host: str, *words: str, **variables: str) -> subprocess.Popen[str]:
         first, *rest = self.hosts.enter(host, self.launcher.folder)
         return self.launcher.start(*rest, *words, program=first, env=self.launcher.environment(**variables))
 
     def start_rank(self, host: str, rank: int, **variables: str) -> subprocess.Popen[str]:
-        given = {"RENDEZVOUS": self.rendezvous, "SECRET": "secret", "RANK": str(rank), "SIZE": str(self.size)}
+        given = {"RENDEZVOUS": self.rendezvous, "SECRET": "secret", "RANK": str(rank), "SIZE": "2"}
         given |= {"START_TIMEOUT": "20"} | variables
         return self.start(host, *self.command, **{f"HOROVOD_{name}": text for name, text in given.items()})
-
-
-@pytest.fixture
-def by_hand(launcher: Launcher, hosts: VirtualHosts) -> Callable[[str, int], Job]:
-    if not LIBRARY.exists():
-        pytest.skip("make build makes the library that serves the rendezvous")
-    return lambda rendezvous, size: Job(launcher, hosts, rendezvous, size)
 
 
 def ends_well(process: subprocess.Popen[str]) -> str:
@@ -235,7 +214,7 @@ def ends_well(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_names(hosts: VirtualHosts, by_hand: Callable[[str, int], Job]) -> None:
+def test_names(launcher: Launcher, hosts: VirtualHosts) -> None:
     """On its own host the name means loopback, as Debian has it; on the other it is unknown at first, and
     then has two addresses, of which the first swallows all packets."""
     names = {"a": "127.0.1.1 head\n", "b": "127.0.0.1 localhost\n"}
@@ -243,7 +222,7 @@ def test_names(hosts: VirtualHosts, by_hand: Callable[[str, int], Job]) -> None:
         hosts.write(f"hosts.{name}", text)
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
     try:
-        job = by_hand("head:23000", 2)
+        job = Job(launcher, hosts, "head:23000")
         late = job.start_rank("b", 1)
         first = job.start_rank("a", 0)
         time.sleep(1)
@@ -256,27 +235,29 @@ def test_names(hosts: VirtualHosts, by_hand: Callable[[str, int], Job]) -> None:
     assert f"{SUBNET}.2" in found[1]
 
 
+# As a container's ports are published by its host.
 FORWARD = """
 import socket, threading
-server = socket.create_server(("10.83.0.1", 22001))
-print("forwarding", flush=True)
 def copy(one, other):
     while data := one.recv(65536):
         other.sendall(data)
     other.shutdown(socket.SHUT_WR)
-while True:
-    client, _ = server.accept()
-    inner = socket.create_connection(("10.83.0.2", 22000))
-    for pair in ((client, inner), (inner, client)):
-        threading.Thread(target=copy, args=pair, daemon=True).start()
+def serve(server, port):
+    while True:
+        client, _ = server.accept()
+        inner = socket.create_connection(("10.83.0.2", port))
+        for pair in ((client, inner), (inner, client)):
+            threading.Thread(target=copy, args=pair, daemon=True).start()
+for outer, inner in ((22001, 22000), (23000, 23000)):
+    server = socket.create_server(("10.83.0.1", outer))
+    threading.Thread(target=serve, args=(server, inner)).start()
+print("forwarding", flush=True)
 """
 
 
-def test_a_published_port(
-    launcher: Launcher, hosts: VirtualHosts, by_hand: Callable[[str, int], Job]
-) -> None:
-    """As of a container on host a: c reaches b only by a port of a."""
-    job = by_hand(f"{SUBNET}.1:23000", 2)
+def test_a_published_port(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """c reaches b only by ports of a."""
+    job = Job(launcher, hosts, f"{SUBNET}.1:23000")
     forward = job.start("a", *launcher.python(FORWARD))
     assert forward.stdout and forward.stdout.readline() == "forwarding\n"
     unreachable = ["ip", "route", "%s", "unreachable", f"{SUBNET}.2/32"]
@@ -285,10 +266,10 @@ def test_a_published_port(
     try:
         inner = job.start_rank("b", 0, PORTS="22000", ADVERTISED_ADDRESS=f"{SUBNET}.1:22001", **only)
         assert f"{SUBNET}.3" in ends_well(job.start_rank("c", 1, **only))
-        assert ends_well(inner) == f"b {SUBNET}.2 22000\n"
+        assert f"{SUBNET}.2 22000" in ends_well(inner)
         # Without it: what was tried, from where, and with what outcome.
-        inner = job.start_rank("b", 0, PORTS="22000", START_TIMEOUT="2", **only)
-        outer = job.start_rank("c", 1, START_TIMEOUT="2", **only)
+        inner = job.start_rank("b", 0, PORTS="22000", START_TIMEOUT="3", **only)
+        outer = job.start_rank("c", 1, START_TIMEOUT="3", **only)
         error = outer.communicate(timeout=60)[1]
         inner.communicate(timeout=60)
     finally:
