@@ -140,9 +140,11 @@ static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
     hvd_code code = starter->rank == 0 ? offer(meeting, text, status) : HVD_OK;
     if (code)
         return code;
-    arranged.pmi = starter->pmi;
+    /* A descriptor of our own: the MPI library may close the other one. */
+    socket_close(&arranged.pmi);
+    arranged.pmi = fcntl(starter->pmi, F_DUPFD_CLOEXEC, 0);
     code =
-        pmi_broadcast(starter->pmi, starter->rank == 0, text, meeting->deadline, meeting->interrupt, status);
+        pmi_broadcast(arranged.pmi, starter->rank == 0, text, meeting->deadline, meeting->interrupt, status);
     return code ? code : try_offer(meeting, text, status);
 }
 
@@ -276,6 +278,7 @@ static void leave(void)
 static void forget(void *owner)
 {
     (void)owner;
+    socket_close(&arranged.pmi);
     memset(&arranged, 0, sizeof arranged);
     pthread_mutex_init(&arranged.lock, NULL);
     arranged.pmi = -1;

@@ -28,7 +28,8 @@ hvd_code meeting_arrange(const struct starter *starter, struct settings *setting
 /* Hands the value of rank 0 (`text` there) to all ranks: each has to call this once. */
 hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t deadline,
                        const struct interrupt *interrupt, hvd_status *status);
-/* Before the process ends: without it the process manager takes the end for a crash. Fine twice. */
+/* Before the process ends: without it, or before its answer, the process manager takes the end for a crash.
+ * Fine when the MPI library has done so. */
 void pmi_finalize(int fd);
 
 #endif

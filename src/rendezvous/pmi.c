@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LINE_LIMIT (PMI_VALUE_LIMIT + 512)
-#define KEY        "horovod-rendezvous"
+#define LINE_LIMIT    (PMI_VALUE_LIMIT + 512)
+#define KEY           "horovod-rendezvous"
+#define FINALIZE_TIME CLOCK_SECOND
 
 struct exchange {
     int fd;
@@ -108,6 +109,7 @@ hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t dea
 
 void pmi_finalize(int fd)
 {
-    static const char request[] = "cmd=finalize\n";
-    send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
+    struct exchange exchange = {.fd = fd, .deadline = clock_now() + FINALIZE_TIME};
+    hvd_status unused;
+    ask(&exchange, "cmd=finalize_ack", &unused, "cmd=finalize\n");
 }

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,20 +18,28 @@ struct manager {
     int ends[2];
     char requests[2048];
     pthread_t thread;
+    atomic_bool finalized; /* the answer is on its way */
 };
 
 static void *serve(void *argument)
 {
     struct manager *manager = argument;
-    size_t length = 0;
-    ssize_t got;
-    while ((got = read(manager->ends[1], manager->requests + length, 1)) > 0) {
-        if (manager->requests[length++] != '\n' || !*manager->answers)
+    char *request = manager->requests, *next = request;
+    while (read(manager->ends[1], next, 1) > 0) {
+        if (*next++ != '\n')
             continue;
-        const char *answer = *manager->answers++;
+        bool finalize = strcmp(request, "cmd=finalize\n") == 0;
+        const char *answer = finalize ? "cmd=finalize_ack\n" : *manager->answers;
+        request = next;
+        if (!answer)
+            continue;
         if (!*answer)
             break;
-        assert_int_equal(write(manager->ends[1], answer, strlen(answer)), strlen(answer));
+        manager->answers += !finalize;
+        if (finalize) /* a rank that had ended meanwhile would be a broken pipe */
+            usleep(20000);
+        atomic_store(&manager->finalized, finalize);
+        send(manager->ends[1], answer, strlen(answer), MSG_NOSIGNAL);
     }
     close(manager->ends[1]);
     return NULL;
@@ -44,6 +53,8 @@ static hvd_code run(struct manager *manager, bool own, char text[PMI_VALUE_LIMIT
     assert_int_equal(pthread_create(&manager->thread, NULL, serve, manager), 0);
     hvd_code code = pmi_broadcast(manager->ends[0], own, text, clock_after(seconds), interrupt, status);
     pmi_finalize(manager->ends[0]);
+    if (!code)
+        assert_true(atomic_load(&manager->finalized));
     close(manager->ends[0]);
     pthread_join(manager->thread, NULL);
     return code;
