@@ -273,6 +273,8 @@ static hvd_code ports_are_used_up(const char *ports, hvd_status *status)
 {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
+    if (!strchr(ports, '-'))
+        return status_set(status, HVD_SYSTEM, "port %s is in use on host %s", ports, host);
     return status_set(status, HVD_SYSTEM,
                       "all ports of HOROVOD_PORTS=%s are in use on host %s; every rank needs one, and the "
                       "rendezvous: widen the range, or end what else uses it",

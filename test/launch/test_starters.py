@@ -277,7 +277,7 @@ def test_a_port_that_is_taken(starter: Starter, hosts: VirtualHosts) -> None:
     process = starter.start(hosts.enter("c"), **given)
     _, err = process.communicate(timeout=DEADLINE)
     other.communicate("\n", timeout=DEADLINE)
-    assert "rank 0 serves the rendezvous at a:29600, but can't listen on any interface, port 29600: " in err
+    assert "rank 0 serves the rendezvous at a:29600, but port 29600 is in use on host c; set" in err
 
 
 def test_a_file_that_an_earlier_job_has_left(starter: Starter) -> None:

@@ -442,7 +442,7 @@ TEST(test_serves_several_addresses_and_ports)
     hvd_rendezvous *more;
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     ASSERT_FAILS(hvd_rendezvous_start(address, SECRET, &more, &check_status), HVD_SYSTEM,
-                 "are in use on host");
+                 "is in use on host");
     hvd_rendezvous_stop(server);
     ASSERT_OK(hvd_rendezvous_start(address, SECRET, &more, &check_status));
     assert_int_equal(hvd_rendezvous_port(more), port);
