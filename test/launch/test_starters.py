@@ -215,6 +215,7 @@ def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slu
     os.kill(running("sleep 300" if victim == "rank" else victim)[0], signal.SIGKILL)
     assert wait_until((starter.folder / "ended").exists, 20)
     assert wait_until(lambda: not running("sleep 300"), 5), "ranks are left"
+    assert wait_until(lambda: bool(running("sleep 301")), 20)
     os.kill(running("sleep 301")[0], signal.SIGKILL)
     process.communicate(timeout=DEADLINE)
 
