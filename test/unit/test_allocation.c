@@ -57,9 +57,9 @@ TEST(slurm)
     check("n1:1 n2:8", LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n1,n2", "SLURM_TASKS_PER_NODE=1,8"));
     check("n1:4 n2:4", LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_JOB_CPUS_PER_NODE=4(x2)"));
     check_fails("SLURM_TASKS_PER_NODE=2 has no number of tasks for node n2",
-         LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2"));
+                LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2"));
     check_fails("SLURM_JOB_NODELIST=n[1- is malformed",
-         LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n[1-", "SLURM_TASKS_PER_NODE=2"));
+                LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n[1-", "SLURM_TASKS_PER_NODE=2"));
 }
 
 /* "NAME=path" of a file with this text; free it. */
@@ -88,7 +88,8 @@ TEST(lsf)
     char *ranks = file_of("LSB_DJOB_RANKFILE", "batch1\nh1\nh1\nh2\nh2\nh1\n");
     check("h1:3 h2:2", LIST("LSB_JOBID=9", "LSB_MCPU_HOSTS=other 1", ranks));
     remove_file(ranks);
-    check_fails("LSB_MCPU_HOSTS: 0 is not a number of slots for h1", LIST("LSB_JOBID=9", "LSB_MCPU_HOSTS=h1"));
+    check_fails("LSB_MCPU_HOSTS: 0 is not a number of slots for h1",
+                LIST("LSB_JOBID=9", "LSB_MCPU_HOSTS=h1"));
 }
 
 TEST(pbs)
