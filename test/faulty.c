@@ -262,6 +262,7 @@ static hvd_code listen_if_named(const struct transport *inner, struct mesh *mesh
         faulty_##inner.dial = dial_##inner;                                                                  \
         faulty_##inner.open = open_##inner;                                                                  \
         faulty_##inner.close_peer = close_##inner;                                                           \
+        faulty_##inner.is_drained = NULL; /* the peer of a lost link lives, and sends no cause */            \
         transport_add(&faulty_##inner);                                                                      \
     }
 FAULTY(shm)

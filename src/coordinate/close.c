@@ -102,7 +102,7 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
     wire_put_string(&message, cause->text);
     if (!message.failed)
         output->flood(output->owner, except < 0 ? -1 : rank_at(&c->config, except), message.bytes,
-                      message.length);
+                      message.length, !leaves);
     wire_writer_free(&message);
     end_requests(c);
     if (c->state == STATE_CLOSED)

@@ -51,8 +51,9 @@ struct coordinator_output {
     /* Sends one message to the parent or a child; messages of one edge arrive in order. */
     void (*send)(void *owner, int rank, const uint8_t *bytes, size_t length);
     /* Sends one message to every rank that this one has a connection to, neighbours in the tree and others,
-     * but not to `except` (-1: to all): the last one, with the cause of the abort. */
-    void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length);
+     * but not to `except` (-1: to all). `fatal`: it has the cause that ends the job; afterwards the requests
+     * are finished, and this process may end at once. */
+    void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
     void (*run)(void *owner, const struct batch *batch);
     /* The request ends without being run. It leaves the coordinator. */

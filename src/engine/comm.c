@@ -10,8 +10,12 @@
 #include "engine/progress.h"
 #include "engine/sets.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* How long a failing rank waits until the peers' hosts have the cause. */
+#define DELIVERY_TIME (CLOCK_SECOND / 10)
 
 /* ---- the coordinator's output ----------------------------------------------------------------- */
 
@@ -31,13 +35,51 @@ static void send_message(void *owner, int rank, const uint8_t *bytes, size_t len
     edge_put(find_edge(owner, rank), bytes, length);
 }
 
-static void flood_message(void *owner, int except, const uint8_t *bytes, size_t length)
+static void put_on_edges(struct comm *comm, int except, const uint8_t *bytes, size_t length)
 {
-    struct comm *comm = owner;
+    comm_resume(comm);
     for (int i = 0; i < comm->edge_count; i++) {
         if (comm->edges[i].peer != except)
             edge_put(&comm->edges[i], bytes, length);
     }
+    comm_flush(comm);
+}
+
+static bool is_delivered(struct comm *comm)
+{
+    bool delivered = true;
+    comm_flush(comm);
+    for (int i = 0; i < comm->edge_count; i++)
+        delivered &= edge_is_delivered(&comm->edges[i]);
+    return delivered;
+}
+
+/* The cause goes out in all sets at once, and has arrived at the peers' hosts when this rank's callers get
+ * it: a process that ends with unread bytes resets its connections, and what it has sent may be lost. Peers
+ * that see such an end find the cause first, in whichever set they notice it. */
+static void flood_cause(struct comm *comm, int except, const uint8_t *bytes, size_t length)
+{
+    struct hvd_context *context = comm->context;
+    int64_t deadline = clock_now() + DELIVERY_TIME;
+    bool delivered = context->cause_sent;
+    for (struct comm *each = context->world; !context->cause_sent && each; each = each->next)
+        put_on_edges(each, each == comm ? except : -1, bytes, length);
+    context->cause_sent = true;
+    while (!delivered && clock_now() < deadline) {
+        delivered = true;
+        for (struct comm *each = context->world; each; each = each->next)
+            delivered &= is_delivered(each);
+        if (!delivered)
+            sched_yield();
+    }
+}
+
+static void flood_message(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
+{
+    if (fatal)
+        flood_cause(owner, except, bytes, length);
+    else
+        put_on_edges(owner, except, bytes, length);
 }
 
 static void run_batch(void *owner, const struct batch *batch)

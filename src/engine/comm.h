@@ -21,6 +21,8 @@
 
 #define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; more is taken for garbage */
 
+#define EDGE_SILENT 4 /* heartbeats missed: the peer was asked and has not answered */
+
 struct edge {
     struct stream stream; /* over the link; first, see read_link */
     int peer;
@@ -42,6 +44,9 @@ void edge_put(struct edge *edge, const uint8_t *bytes, size_t length);
 
 /* Makes the engine of a living peer answer. */
 void edge_ping(struct edge *edge);
+
+/* Whether the peer's host has all messages, or will never have them: what is silent takes nothing. */
+bool edge_is_delivered(const struct edge *edge);
 
 /* Gives the links as much as they take; true when any byte moved. An edge stays in the list while bytes are
  * left, or until edge_starved has returned that memory was out. */

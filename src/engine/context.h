@@ -99,6 +99,7 @@ struct hvd_context {
     atomic_bool leaving; /* hvd_shutdown was called */
     bool leave_said;     /* to the coordinator; under the lock */
     atomic_uint closed;  /* no rank needs this one any more; a futex word */
+    bool cause_sent;     /* to all peers; under the lock */
     hvd_status fault;    /* code not HVD_OK: what a callback found; under the lock */
     atomic_bool failed;  /* `failure` is valid */
     hvd_status failure;  /* why nothing runs any more; written once, before `failed` */

@@ -107,6 +107,13 @@ bool edges_flush(struct edge **unsent)
     return any;
 }
 
+bool edge_is_delivered(const struct edge *edge)
+{
+    bool (*is_delivered)(const struct link *) = edge->link->operations->is_delivered;
+    bool gone = edge->mute || edge->deaf || edge->missed_heartbeats >= EDGE_SILENT;
+    return gone || (!edge->stream.out.length && (!is_delivered || is_delivered(edge->link)));
+}
+
 bool edge_starved(struct edge *edge)
 {
     bool starved = edge->stream.out.failed || edge->stream.in.failed;

@@ -15,6 +15,9 @@ enum { NEIGHBOURS = 256 }; /* on one host, the cores of which are compared */
 
 #define NEWS_PER_CALL 64
 
+/* How long the cause of a peer's end may take by other ways. */
+#define CAUSE_TIME CLOCK_SECOND
+
 /* ---- the table of transports -------------------------------------------------------------------------- */
 
 /* Ends in NULL. */
@@ -120,6 +123,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
     opened->event = opened->bell = opened->sockets = -1;
+    opened->next_report = CLOCK_NEVER;
     hvd_code code = make_peers(opened, config, status);
     if (!code && !config->hub)
         code = make_hub(opened, status);
@@ -280,6 +284,7 @@ static void lose(struct peer *peer, const hvd_status *cause)
         return;
     peer->lost = true;
     peer->mesh->unreported += !peer->expected;
+    peer->report_at = peer->mesh->hub->next_report = clock_now() + CAUSE_TIME;
     status_copy(&peer->cause, cause);
     peer_report(peer); /* a process that is killed sets no mark */
     unwatch(peer);     /* its end would keep the sleeper awake */
@@ -343,18 +348,33 @@ void mesh_expect_end(struct mesh *mesh, int peer)
     mesh->unreported -= found->lost && !found->reported;
 }
 
-int mesh_next_lost(struct mesh *mesh, hvd_status *status)
+static bool is_drained(const struct peer *peer)
+{
+    return peer->neighbour &&
+           (!peer->linked || !peer->transport->is_drained || peer->transport->is_drained(peer));
+}
+
+/* Of the losses that may be reported; or NULL. */
+static struct peer *next_lost(const struct mesh *mesh)
 {
     for (int i = 0; mesh->unreported && i < mesh->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
-        if (peer->lost && !peer->expected && !peer->reported) {
-            peer->reported = true;
-            mesh->unreported--;
-            status_copy(status, &peer->cause);
-            return peer->rank;
-        }
+        if (peer->lost && !peer->expected && !peer->reported &&
+            (is_drained(peer) || clock_now() >= peer->report_at))
+            return peer;
     }
-    return -1;
+    return NULL;
+}
+
+int mesh_next_lost(struct mesh *mesh, hvd_status *status)
+{
+    struct peer *peer = next_lost(mesh);
+    if (!peer)
+        return -1;
+    peer->reported = true;
+    mesh->unreported--;
+    status_copy(status, &peer->cause);
+    return peer->rank;
 }
 
 /* ---- news and sleep ----------------------------------------------------------------------------------- */
@@ -500,13 +520,18 @@ void mesh_poll(struct mesh *hub)
         poll_links(hub);
     if (hub->watches_peers || hub->connector)
         poll_bell(hub);
-    if (mesh_deadline(hub) != CLOCK_NEVER && mesh_deadline(hub) <= clock_now())
+    int64_t deadline = mesh_deadline(hub), now = deadline == CLOCK_NEVER ? 0 : clock_now();
+    if (deadline > now)
+        return;
+    if (hub->next_report <= now)
+        hub->next_report = CLOCK_NEVER;
+    if (hub->connector && hub->connector->next <= now)
         turn_connector(hub);
 }
 
 int64_t mesh_deadline(const struct mesh *hub)
 {
-    return hub->connector ? hub->connector->next : CLOCK_NEVER;
+    return clock_earlier(hub->next_report, hub->connector ? hub->connector->next : CLOCK_NEVER);
 }
 
 static bool any_news(struct mesh *mesh)
@@ -540,7 +565,7 @@ static bool any_signaled(const struct mesh *hub)
 bool mesh_arm(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
-    return !mesh->unreported && !any_news(mesh) && !any_signaled(mesh->hub);
+    return !next_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)

@@ -64,7 +64,9 @@ char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capaci
 void mesh_expect_end(struct mesh *mesh, int peer);
 
 /* The next peer whose connection has ended without the shutdown handshake, with the reason in `status` (code
- * HVD_PEER_LOST), or -1. Each is reported once. */
+ * HVD_PEER_LOST), or -1. Each is reported once: a neighbour when all that it sent on channel 0 was read,
+ * since it may have sent the cause of its end; another peer, of which its own neighbours know the cause, a
+ * second later. */
 int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 
 /* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */

@@ -30,6 +30,7 @@ struct peer {
     int64_t deadline;    /* for that; set with `wanted` */
     bool expected;       /* its end, after the shutdown handshake */
     bool lost, reported; /* reported: mesh_next_lost has returned it */
+    int64_t report_at;   /* by then, see mesh_next_lost */
     hvd_status cause;    /* of the loss; before that, the last fault while connecting */
 };
 
@@ -63,6 +64,7 @@ struct mesh {
     struct peer **linked;               /* the peers that have all links */
     int linked_count;
     int unreported;                                /* lost peers that mesh_next_lost has not returned */
+    int64_t next_report;                           /* of a hub: the latest report_at; CLOCK_NEVER: none */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
     int used_count;

@@ -6,9 +6,11 @@
 #include "transport/peer.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define BUFFER_BYTES   ((size_t)256 << 10)
@@ -214,9 +216,23 @@ static void tcp_ready(struct link *link, unsigned what)
     tcp->readable |= (what & POLLER_READ) != 0;
     tcp->writable |= (what & POLLER_WRITE) != 0;
     if (what & POLLER_END) {
-        tcp->ending = true;
+        tcp->ending = tcp->readable = true;
         peer_lose(tcp->peer, socket_error(tcp->fd));
     }
+}
+
+static bool tcp_is_delivered(const struct link *link)
+{
+    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    int unacknowledged;
+    return tcp->peer->lost || ioctl(tcp->fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
+}
+
+/* The ends of its connections are reported in any order. */
+static bool tcp_is_drained(const struct peer *peer)
+{
+    const struct tcp_link *const *links = peer->state;
+    return links[0]->ended && !links[0]->length;
 }
 
 static const struct link_operations operations = {
@@ -227,6 +243,7 @@ static const struct link_operations operations = {
     .consume = tcp_consume,
     .is_empty = tcp_is_empty,
     .end_receive = tcp_end_receive,
+    .is_delivered = tcp_is_delivered,
     .news = tcp_news,
     .ready = tcp_ready,
 };
@@ -395,6 +412,7 @@ const struct transport transport_tcp = {
     .accept = tcp_accept,
     .open = tcp_open,
     .attach = tcp_attach,
+    .is_drained = tcp_is_drained,
     .close_peer = tcp_close_peer,
     .abandon = tcp_abandon,
 };

@@ -51,6 +51,8 @@ struct link_operations {
      * then.
      */
     void (*revoke)(struct link *link);
+    /* Whether the peer's host has all that was sent. NULL: always. */
+    bool (*is_delivered)(const struct link *link);
     /* For the mesh: is there what want_read and want_write stand for? Called after the mesh was armed, so
      * what comes later wakes it. */
     bool (*news)(struct link *link);
@@ -156,6 +158,9 @@ struct transport {
     bool (*holds_memory)(const struct peer *peer);
     bool (*return_memory)(struct peer *peer);
     char (*process_state)(const struct peer *peer);
+    /* Of a lost peer: whether nothing that it sent on channel 0 can come any more. NULL: all of it was there.
+     */
+    bool (*is_drained)(const struct peer *peer);
     /* Any thread: the core on which the peer last began to wait, -1: unknown; and this rank. */
     int (*core)(const struct peer *peer);
     void (*set_core)(struct mesh *mesh, int core);

@@ -28,9 +28,9 @@ static void on_send(void *owner, int rank, const uint8_t *bytes, size_t length)
         abort();
 }
 
-static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
 {
-    (void)owner, (void)except, (void)bytes;
+    (void)owner, (void)except, (void)bytes, (void)fatal;
     if (length == 0)
         abort();
 }

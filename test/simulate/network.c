@@ -79,8 +79,9 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
 }
 
 /* The connections of a virtual rank are its edges of the tree. */
-void network_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+void network_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
 {
+    (void)fatal;
     const struct virtual_rank *member = owner;
     int parent = member_parent(member);
     if (parent >= 0 && parent != except)

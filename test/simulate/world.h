@@ -174,7 +174,7 @@ struct coordinator_output member_output(struct virtual_rank *member);
 
 /* network.c */
 void network_send(void *owner, int to, const uint8_t *bytes, size_t length);
-void network_flood(void *owner, int except, const uint8_t *bytes, size_t length);
+void network_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
 bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
 void network_deliver(struct world *world, const struct event *event);
 void network_deliver_early(struct virtual_rank *member);

@@ -51,8 +51,9 @@ static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
 }
 
 /* Every rank is connected to every other. */
-static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length)
+static void on_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
 {
+    (void)fatal;
     for (int to = 0; to < size; to++) {
         if (to != except && to != ((const struct rank *)owner)->number)
             on_send(owner, to, bytes, length);
