@@ -274,6 +274,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
 {
     hvd_status problem;
     hvd_code code = HVD_OK;
+    silence_check(c, now);
     if (c->state == STATE_OPEN)
         /* The root has no parent: what is complete there is judged at once. */
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
@@ -294,9 +295,11 @@ void coordinator_flush(struct coordinator *c, int64_t now)
 
 int64_t coordinator_next_flush(const struct coordinator *c)
 {
+    int64_t silence = silence_next(c);
     if (c->state != STATE_OPEN)
-        return INT64_MAX;
+        return silence;
     int64_t stall = stall_next(c);
     int64_t batch = is_root(c) ? decide_next(c) : INT64_MAX;
-    return stall < batch ? stall : batch;
+    int64_t next = stall < batch ? stall : batch;
+    return next < silence ? next : silence;
 }

@@ -64,6 +64,9 @@ struct coordinator_output {
     /* At the root, during a flush: some ranks submitted it about `waited` ns ago, `missing`, ranks of the
      * job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
     void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
+    /* The job ends because these places (base/topology.h) do not answer; `cut_off`: nor does anything outside
+     * of this rank's host. Writes the cause. */
+    void (*silent)(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause);
     /* At the root: how a batch of such requests, of `bytes` in all, moves. */
     struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes);
     /* The shutdown handshake is done: every member has run its batches. Last call of all. */
@@ -83,7 +86,8 @@ struct coordinator_config {
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
     int64_t stall_time;        /* ns after which a waiting name is reported as stalled; 0: never */
     int64_t stall_shutdown_time; /* ns after which the root ends the job; 0: never */
-    bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
+    int64_t settling_time; /* ns from the first silent rank to the end of the job; see coordinator_silent */
+    bool join_all;         /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
 };
 
@@ -125,6 +129,13 @@ void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);
  * path failed: ends every request with `cause`, sends an abort to all live neighbours once, refuses
  * everything from now on. The first cause wins; later calls do nothing. */
 void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause);
+
+/* This rank has waited too long for an answer of `rank`. All ranks are informed; those that become known
+ * within the settling time are named in one cause, which ends the job. */
+void coordinator_silent(struct coordinator *coordinator, int rank);
+
+/* Whether this or another rank has found one. */
+bool coordinator_has_silent(const struct coordinator *coordinator);
 
 /* This rank leaves: its requests not yet decided end with HVD_SHUT_DOWN, and so will those of all ranks.
  * `closed` is called when all is done. Idempotent. */

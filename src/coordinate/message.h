@@ -23,7 +23,8 @@ enum message_kind {
     MESSAGE_STALLED,       /* up: name, since how long (u64, ns), ranges of the missing ranks */
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
     MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
-    MESSAGE_ABORT          /* any way: code (u8), text */
+    MESSAGE_ABORT,         /* any way: code (u8), text */
+    MESSAGE_SILENT         /* any way: the place (u32) of a rank that does not answer */
 };
 
 /* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */

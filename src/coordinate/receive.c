@@ -213,6 +213,16 @@ static hvd_code receive_abort(struct coordinator *c, int from, struct wire_reade
     return HVD_OK;
 }
 
+static hvd_code receive_silent(struct coordinator *c, int from, struct wire_reader *reader,
+                               hvd_status *status)
+{
+    uint32_t place = wire_get_u32(reader);
+    if (!wire_done(reader) || place >= (uint32_t)c->config.tree.topology->size)
+        return status_set(status, HVD_REFUSED, "a malformed report of silence");
+    silence_add(c, (int)place, from);
+    return HVD_OK;
+}
+
 /* Index of a child; -1: the parent; -2: no neighbour. */
 static int neighbour(const struct coordinator *c, int place)
 {
@@ -244,6 +254,8 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         code = status_set(&problem, HVD_REFUSED, "a message of %zu bytes", length);
     else if (kind == MESSAGE_ABORT)
         code = receive_abort(c, place, &reader, &problem);
+    else if (kind == MESSAGE_SILENT)
+        code = receive_silent(c, place, &reader, &problem);
     else if (child < -1)
         code = status_set(&problem, HVD_REFUSED, "a message that only neighbours in the tree send");
     else if (child < 0)

@@ -84,6 +84,8 @@ struct coordinator {
     uint64_t joined_unnamed[UNNAMED_KINDS]; /* the most that a joined rank has come to */
     int leaver;                             /* -1; the first rank known to leave */
     bool leaves, leave_sent;                /* this rank leaves; `leaver` was sent to the parent */
+    struct rank_set silent;                 /* places that do not answer */
+    int64_t silent_since;                   /* the first of them was known; 0: none */
     struct wire_writer out;                 /* the message in the making */
     struct root root;
 };
@@ -210,5 +212,15 @@ hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t stall_next(const struct coordinator *c);
 
 hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status);
+
+/* ---- silence.c: ranks that do not answer ----------------------------------------------------------------
+ */
+
+/* This place is silent, as the one of `except` says (-1: this rank's engine). */
+void silence_add(struct coordinator *c, int place, int except);
+
+/* Ends the job when it is time, and when that is. */
+void silence_check(struct coordinator *c, int64_t now);
+int64_t silence_next(const struct coordinator *c);
 
 #endif

@@ -122,6 +122,14 @@ void rank_set_add(struct rank_set *set, int first, int last)
     set->count++;
 }
 
+bool rank_set_has(const struct rank_set *set, int rank)
+{
+    bool found = false;
+    for (int i = 0; i < set->count; i++)
+        found |= set->ranges[i].first <= rank && rank <= set->ranges[i].last;
+    return found;
+}
+
 void rank_set_merge(struct rank_set *set, const struct rank_set *from)
 {
     for (int i = 0; i < from->count; i++)

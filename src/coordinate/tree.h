@@ -41,6 +41,7 @@ struct rank_set {
 };
 
 void rank_set_add(struct rank_set *set, int first, int last);
+bool rank_set_has(const struct rank_set *set, int rank);
 void rank_set_merge(struct rank_set *set, const struct rank_set *from);
 /* "rank 3", "ranks 0-2, 5 and others" */
 const char *rank_set_text(const struct rank_set *set, char *text, size_t capacity);

@@ -107,6 +107,11 @@ static void note_stall(void *owner, const char *name, int64_t waited, const stru
               (double)waited / CLOCK_SECOND);
 }
 
+static void explain_silence(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+{
+    heartbeat_explain(owner, places, cut_off, cause);
+}
+
 static void report_stalls(struct comm *comm)
 {
     const struct settings *settings = &comm->context->settings;
@@ -163,6 +168,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .choose = choose,
         .closed = shutdown_is_done,
         .stalled = note_stall,
+        .silent = explain_silence,
         .ready = observed(comm->context) ? note_ready : NULL,
     };
 }

@@ -10,6 +10,7 @@
 #include "coll/pattern.h"
 #include "engine/config.h"
 #include "engine/context.h"
+#include "engine/progress.h"
 #include "engine/sets.h"
 
 #include <errno.h>
@@ -213,6 +214,7 @@ static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_
         .cache_capacity = (uint32_t)settings->cache_capacity,
         .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
         .stall_shutdown_time = (int64_t)(settings->stall_shutdown_seconds * CLOCK_SECOND),
+        .settling_time = heartbeat_settling(settings),
         .join_all = strcmp(settings->join, "all") == 0,
         .output = comm_output(comm),
     };

@@ -6,32 +6,52 @@
 #include "base/status.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
-#define LOOKS_PER_PERIOD  8
-#define CHECKS_UNTIL_PING 2 /* in a row without bytes: a quarter of the period */
+#define LOOKS_PER_PERIOD  32
+#define CHECKS_UNTIL_PING 4 /* in a row without bytes: an eighth of the period */
+
+/* Of the looks in the time after which silence ends the job: a peer is reported before, so that the ranks
+ * have the rest for settling which are silent: once a rank has reported one, the others report what has been
+ * silent for half of the time. */
+#define LOOKS_UNTIL_REPORT 28
+#define LOOKS_FOR_SETTLING 3
+
+/* How long a peer may be silent, in seconds; 0: for ever. */
+static double time_limit(const struct settings *settings)
+{
+    double limit = settings->timeout_seconds, end = settings->stall_shutdown_seconds;
+    return !limit || (end && end < limit) ? end : limit;
+}
 
 /* The time between two looks; 0: none are wanted. */
-static int64_t interval(const struct hvd_context *context)
+static int64_t interval(const struct settings *settings)
 {
-    const struct settings *settings = &context->settings;
-    double period = settings->stall_warning_seconds > 0 ? settings->stall_warning_seconds
-                                                        : settings->stall_shutdown_seconds;
+    double limit = time_limit(settings), warning = settings->stall_warning_seconds;
+    double period = !limit || (warning && warning < limit) ? warning : limit;
     return (int64_t)(period * CLOCK_SECOND) / LOOKS_PER_PERIOD;
+}
+
+int64_t heartbeat_settling(const struct settings *settings)
+{
+    return (int64_t)(time_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
 }
 
 int64_t heartbeat_deadline(struct hvd_context *context, bool waits)
 {
-    if (!waits || !interval(context))
+    if (!waits || !interval(&context->settings))
         context->next_heartbeat = 0;
     else if (!context->next_heartbeat) {
         /* The wait begins: time before it does not count. */
-        context->next_heartbeat = clock_now() + interval(context);
+        context->next_heartbeat = clock_now() + interval(&context->settings);
         for (struct comm *comm = context->world; comm; comm = comm->next_running)
             for (int i = 0; i < comm->edge_count; i++)
                 comm->edges[i].alive = true;
     }
     return context->next_heartbeat ? context->next_heartbeat : CLOCK_NEVER;
 }
+
+/* ---- texts -------------------------------------------------------------------------------------------- */
 
 static const char *explain(char state)
 {
@@ -48,41 +68,113 @@ static const char *explain(char state)
     }
 }
 
-static void describe(const struct comm *comm, const struct edge *edge, double seconds, hvd_status *status)
+/* "host b (ranks 2-3)" */
+static void append_host(const struct comm *comm, int host, char *text, size_t capacity)
+{
+    const struct topology *topology = &comm->topology;
+    char ranks[128], name[MESH_PEER_TEXT] = "";
+    struct rank_set set = {0};
+    for (int place = topology->first[host]; place < topology->first[host + 1]; place++)
+        rank_set_add(&set, topology->rank_at[place], topology->rank_at[place]);
+    const char *known = mesh_peer_host(comm->mesh, topology_leader(topology, host));
+    if (!known)
+        gethostname(name, sizeof name - 1);
+    append_text(text, capacity, "host %s (%s)", known ? known : name,
+                rank_set_text(&set, ranks, sizeof ranks));
+}
+
+static const char *explain_all(int entries, bool hosts, char state)
+{
+    if (hosts)
+        return "it is down, the network to it is cut, or its processes are stopped";
+    return entries > 1 ? "their processes are stopped, or their hosts or the network are down"
+                       : explain(state);
+}
+
+/* A host is named as a whole when both ranks by which it is connected to other hosts are silent. */
+void heartbeat_explain(const struct comm *comm, const struct rank_set *places, bool cut_off,
+                       hvd_status *cause)
+{
+    const struct settings *settings = &comm->context->settings;
+    const struct topology *topology = &comm->topology;
+    double limit = time_limit(settings);
+    const char *setting = limit == settings->timeout_seconds ? "HOROVOD_TIMEOUT_SECONDS"
+                                                             : "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS";
+    char text[512] = "", state = '\0';
+    int own = topology->host_of[comm->rank], entries = 0;
+    bool hosts = false;
+    for (int host = 0; host < topology->hosts && !cut_off; host++) {
+        int first = topology->first[host], last = topology->first[host + 1] - 1;
+        bool whole = host != own && rank_set_has(places, first) && rank_set_has(places, last);
+        if (whole) {
+            append_text(text, sizeof text, entries++ ? ", " : "");
+            append_host(comm, host, text, sizeof text);
+            hosts = true;
+        }
+        for (int place = first; place <= last && !whole; place++) {
+            char who[MESH_PEER_TEXT];
+            if (!rank_set_has(places, place))
+                continue;
+            char seen = mesh_peer_state(comm->mesh, topology->rank_at[place], who, sizeof who);
+            /* Ranks of other hosts do not see it, and several may write the cause. */
+            state = topology->hosts > 1 ? '\0' : seen;
+            append_text(text, sizeof text, entries++ ? ", %s" : "%s", who);
+        }
+    }
+    if (cut_off) {
+        append_host(comm, own, text, sizeof text);
+        status_set(cause, HVD_TIMED_OUT,
+                   "%s is cut off: no other host has answered for %g s (%s); is its network up?", text, limit,
+                   setting);
+        return;
+    }
+    status_set(cause, HVD_TIMED_OUT, "%s %s not answered for %g s (%s): %s", text,
+               entries > 1 ? "have" : "has", limit, setting, explain_all(entries, hosts, state));
+}
+
+/* ---- looks -------------------------------------------------------------------------------------------- */
+
+static void warn(const struct comm *comm, const struct edge *edge, double seconds)
 {
     char who[MESH_PEER_TEXT];
     const char *name = coordinator_oldest(comm->coordinator);
     char state = mesh_peer_state(comm->mesh, comm->ranks[edge->peer], who, sizeof who);
-    status_set(status, HVD_TIMED_OUT, "%.200s waits, and %s has not answered for %.3g s: %s",
-               name ? name : "an operation under way", who, seconds, explain(state));
+    log_warning(comm->context->placement.rank, "%.200s waits, and %s has not answered for %.3g s: %s",
+                name ? name : "an operation under way", who, seconds, explain(state));
 }
 
-static void give_up(struct comm *comm, const struct edge *edge, const hvd_status *found)
+/* One of the ranks that wait warns of a silent host: the next one on the ring of places. */
+static bool warns(const struct comm *comm, const struct edge *edge)
 {
-    hvd_status cause;
-    status_set(&cause, HVD_TIMED_OUT, "%s. The job ends now, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS says",
-               found->text);
-    progress_fail(comm, comm->ranks[edge->peer], &cause);
+    const struct topology *topology = &comm->topology;
+    int next = (topology->place_of[edge->peer] + 1) % comm->size;
+    return topology->rank_at[next] == comm->rank;
 }
 
 static void look_at(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;
-    hvd_status found;
+    struct comm *world = comm->context->world;
+    double limit = time_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
+    double warning = settings->stall_warning_seconds;
     /* Of a deaf edge the mesh reports the loss; it is not pinged. */
     edge->missed_heartbeats = edge->alive || edge->deaf ? 0 : edge->missed_heartbeats + 1;
     edge->alive = false;
+    if (!edge->missed_heartbeats)
+        return;
     if (edge->missed_heartbeats == CHECKS_UNTIL_PING)
         edge_ping(edge);
-    double silent = (double)edge->missed_heartbeats * (double)interval(comm->context) / CLOCK_SECOND;
-    bool over = settings->stall_shutdown_seconds > 0 && silent >= settings->stall_shutdown_seconds;
-    if (!over && (!edge->missed_heartbeats || edge->missed_heartbeats % LOOKS_PER_PERIOD))
-        return;
-    describe(comm, edge, silent, &found);
-    if (over)
-        give_up(comm, edge, &found);
-    else
-        log_warning(comm->context->placement.rank, "%s", found.text);
+    double silent = edge->missed_heartbeats * each;
+    double report = coordinator_has_silent(world->coordinator)
+                        ? limit / 2
+                        : limit * LOOKS_UNTIL_REPORT / LOOKS_PER_PERIOD;
+    if (limit > 0 && silent >= report) {
+        coordinator_silent(world->coordinator, comm->ranks[edge->peer]);
+        world->next_flush = clock_now();
+    } else if (warning > 0 && warns(comm, edge) &&
+               (long)(silent / warning) > (long)((silent - each) / warning)) {
+        warn(comm, edge, silent);
+    }
 }
 
 void heartbeat_check(struct hvd_context *context)
@@ -90,7 +182,9 @@ void heartbeat_check(struct hvd_context *context)
     int64_t now = context->next_heartbeat ? clock_now() : 0;
     if (!context->next_heartbeat || now < context->next_heartbeat)
         return;
-    context->next_heartbeat = now + interval(context);
+    context->next_heartbeat += interval(&context->settings);
+    if (context->next_heartbeat < now)
+        context->next_heartbeat = now + interval(&context->settings);
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
             /* This rank waits for nothing in this set. */

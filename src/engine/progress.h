@@ -58,8 +58,16 @@ void drive_stop_thread(struct hvd_context *context); /* fine when it never start
 /* When the next check is due; called before this rank sleeps. */
 int64_t heartbeat_deadline(struct hvd_context *context, bool waits);
 
-/* Does nothing before the deadline; then pings, warns, and after the shutdown time ends the job. */
+/* Does nothing before the deadline; then pings, warns, and reports who is silent for too long to the
+ * coordinator of all ranks, which ends the job. */
 void heartbeat_check(struct hvd_context *context);
+
+/* The cause of that end: these places do not answer, or (cut_off) nothing outside of this host does. */
+void heartbeat_explain(const struct comm *comm, const struct rank_set *places, bool cut_off,
+                       hvd_status *cause);
+
+/* How long the ranks settle which are silent, in ns. */
+int64_t heartbeat_settling(const struct settings *settings);
 
 /* ---- affinity --------------------------------------------------------------------------------------------
  * Binds the progress thread to a core (HOROVOD_THREAD_AFFINITY). */

@@ -335,8 +335,18 @@ void peer_lose(struct peer *peer, int error)
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)
 {
     const struct peer *found = mesh_peer(mesh, peer);
+    if (!found) { /* this rank */
+        snprintf(who, capacity, "rank %d", peer);
+        return '\0';
+    }
     peer_text(found, who, capacity);
     return found->linked && found->transport->process_state ? found->transport->process_state(found) : '\0';
+}
+
+const char *mesh_peer_host(const struct mesh *mesh, int peer)
+{
+    const struct peer *found = mesh_peer(mesh, peer);
+    return found ? found->host : NULL;
 }
 
 void mesh_expect_end(struct mesh *mesh, int peer)

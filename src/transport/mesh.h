@@ -59,6 +59,7 @@ const char *mesh_transport_name(const struct mesh *mesh, int peer); /* "none": n
 /* Who a peer is, and what its process does, by the letter of ps(1); '\0': that can't be seen from here. */
 #define MESH_PEER_TEXT 128
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity);
+const char *mesh_peer_host(const struct mesh *mesh, int peer); /* its name; NULL: not a peer */
 
 /* From now on the end of this peer's connection is no loss: the shutdown handshake is done. */
 void mesh_expect_end(struct mesh *mesh, int peer);

@@ -35,6 +35,14 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
         abort();
 }
 
+static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+{
+    (void)owner, (void)cut_off;
+    if (places->count == 0)
+        abort();
+    *cause = (hvd_status){.code = HVD_TIMED_OUT, .text = "silent"};
+}
+
 static void take(struct subject *subject, const struct pending *request)
 {
     size_t index = (size_t)(request - subject->requests);
@@ -84,6 +92,7 @@ static void open_subject(struct subject *subject, int rank)
                                         .output = {.owner = subject,
                                                    .send = on_send,
                                                    .flood = on_flood,
+                                                   .silent = on_silent,
                                                    .run = on_run,
                                                    .finish = on_finish,
                                                    .joined = on_joined,

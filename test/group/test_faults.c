@@ -70,7 +70,7 @@ _Noreturn static void run_rank(const struct fault *fault, const char *address, i
 {
     struct member member = {
         .rank = rank, .size = RANKS, .transport = "auto", .host = host_ids[rank / 2], .address = address};
-    member.settings = (const char *const[]){"timeout_seconds", "2", NULL};
+    member.settings = (const char *const[]){"timeout_seconds", "4", NULL};
     float *data = calloc(2 * (size_t)ELEMENTS, sizeof *data);
     member.context = join_job(&member, "faults", rank, RANKS);
     int set = fault->sets ? add_even_ranks(member.context) : 0;
@@ -199,4 +199,24 @@ TEST(test_exit_in_a_transfer)
         {.victims = 1 << 4, .sets = true, .text = "lost rank 4 (pid "},
     };
     run_jobs(faults, sizeof faults / sizeof *faults, 12);
+}
+
+TEST(test_stopped_process)
+{
+    static const struct fault faults[] = {
+        {.victims = 1 << 0, .signal = SIGSTOP, .text = "rank 0 (pid "},
+        {.victims = 1 << 2, .signal = SIGSTOP, .text = "rank 2 (pid "},
+        {.victims = 1 << 5, .signal = SIGSTOP, .sets = true, .text = "rank 5 (pid "},
+    };
+    run_jobs(faults, sizeof faults / sizeof *faults, 3);
+}
+
+TEST(test_silent_host)
+{
+    static const struct fault faults[] = {
+        {.victims = 0x0c, .signal = SIGSTOP, .text = "(ranks 2-3) has not answered for 4 s"},
+        {.victims = 0x03, .signal = SIGSTOP, .text = "(ranks 0-1) has not answered for 4 s"},
+        {.victims = 0xf3, .signal = SIGSTOP, .text = "(ranks 2-3) is cut off"},
+    };
+    run_jobs(faults, sizeof faults / sizeof *faults, 3);
 }

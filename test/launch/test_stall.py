@@ -169,11 +169,26 @@ def test_a_stopped_process_is_named_and_training_goes_on(
     said, code = run_until(
         launcher,
         stopped(launcher, victim, "--stall-check-warning-time-seconds", "0.8", moving=moving),
-        lambda said: "victim" in said and named_by(said) == {0, 1, 2} - {victim},
+        lambda said: "victim" in said and len(named_by(said)) > 0,
         lambda said: os.kill(process_of(said), signal.SIGCONT),
     )
     assert code == 0, said
     assert said.count("went on True") == 3
+    assert named_by(said) == {(victim + 1) % 3}, "one of those that wait says it"
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_stopped_process_ends_the_job(launcher: Launcher, victim: int) -> None:
+    """The others are only stuck behind it, and none of them is named."""
+    result = launcher.run("-np", "3", "--timeout-seconds", "3", *stopped(launcher, victim, moving=True))
+    said = result.stderr
+    assert result.returncode == 1, said
+    cause = rf"rank {victim} \(pid {process_of(said)}, host .*\) has not answered for 3 s " + (
+        r"\(HOROVOD_TIMEOUT_SECONDS\): its process is stopped \(state T\)"
+    )
+    for rank in {0, 1, 2} - {victim}:
+        assert re.search(f"error on rank {rank}: {cause}", said), said
+    assert not launcher.alive()
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])

@@ -349,6 +349,14 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
     check_stall(owner, &(struct stall){name, waited, missing});
 }
 
+static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+{
+    char text[256];
+    (void)owner;
+    status_set(cause, HVD_TIMED_OUT, "%s: %s", cut_off ? "cut off" : "silent",
+               rank_set_text(places, text, sizeof text));
+}
+
 /* Back end and pieces as a tuner would try them. */
 static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes)
 {
@@ -381,5 +389,6 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .choose = on_choose,
                                        .joined = on_joined,
                                        .stalled = on_stalled,
+                                       .silent = on_silent,
                                        .closed = on_closed};
 }

@@ -60,6 +60,13 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
     }
 }
 
+static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+{
+    char text[128];
+    status_set(cause, HVD_TIMED_OUT, "rank %d%s: %s", ((const struct rank *)owner)->number,
+               cut_off ? " is cut off" : "", rank_set_text(places, text, sizeof text));
+}
+
 static void write_log(struct rank *rank, const char *text)
 {
     size_t used = strlen(rank->log);
@@ -136,6 +143,7 @@ static void open_layout(const int *hosts, int number)
             .owner = &ranks[r],
             .send = on_send,
             .flood = on_flood,
+            .silent = on_silent,
             .run = on_run,
             .finish = on_finish,
             .joined = on_joined,
@@ -829,6 +837,54 @@ TEST(a_lost_peer_ends_everything_everywhere)
         assert_int_equal(submit_elements(r, "b", 1, 0, &status), HVD_PEER_LOST);
         assert_string_equal(status.text, "rank 3 was killed");
     }
+}
+
+/* Everywhere the same ranks are known when the root ends the job. */
+TEST(silent_ranks_are_settled_on)
+{
+    config.settling_time = 100;
+    open_ranks("2,2,2", 6); /* 0 <- 1, 2, 4; 2 <- 3; 4 <- 5 */
+    now = 1000;
+    coordinator_silent(ranks[0].coordinator, 2);
+    settle();
+    now = 1050;
+    coordinator_silent(ranks[4].coordinator, 3);
+    settle();
+    assert_true(coordinator_next_flush(ranks[0].coordinator) == 1100);
+    assert_true(coordinator_next_flush(ranks[5].coordinator) == 1200);
+    now = 1100;
+    flush(0);
+    settle();
+    for (int r = 0; r < 6; r++) {
+        hvd_status status;
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
+        assert_string_equal(status.text, "rank 0: ranks 2-3");
+    }
+}
+
+TEST(a_host_that_nobody_answers_is_cut_off)
+{
+    hvd_status status;
+    config.settling_time = 100;
+    open_ranks("2,2,2", 6);
+    now = 1000;
+    coordinator_silent(ranks[2].coordinator, 0);
+    coordinator_silent(ranks[2].coordinator, 1);
+    coordinator_silent(ranks[3].coordinator, 4);
+    while (message_count) { /* only the two ranks of the host reach each other */
+        int to = messages[0].to;
+        if (to / 2 == messages[0].from / 2)
+            deliver(0);
+        else
+            free(messages[0].bytes),
+                memmove(messages, messages + 1, (size_t)--message_count * sizeof *messages);
+    }
+    flush(2);
+    flush(3);
+    now = 1100;
+    flush(2);
+    assert_int_equal(coordinator_health(ranks[2].coordinator, &status), HVD_TIMED_OUT);
+    assert_string_equal(status.text, "rank 2 is cut off: ranks 0-1, 4");
 }
 
 TEST(a_fault_after_a_leave_is_told)
