@@ -454,6 +454,46 @@ def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
 
 
+REDUCE = """
+import os
+import numpy as np
+import horovod as hvd
+
+hvd.init()
+value = np.ones(4 << 20, np.float32)
+try:
+    for step in range(1_000_000):
+        hvd.allreduce(value, name="x")
+        if step == 1:
+            open(f"{hvd.rank()}.reduced", "w").close()
+except hvd.HorovodInternalError as error:
+    with open(f"{hvd.rank()}.error", "w") as file:
+        file.write(str(error))
+    os._exit(3)
+"""
+
+
+def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """Those on the other hosts name the host that is cut off, and so do its own ranks."""
+    words = ["--timeout-seconds", "8", "--grace-seconds", "1", "-H", "a:2,b:2,c:2"]
+    command = ["env", "HOROVOD_TIMEOUT_SECONDS=4", *launcher.python(REDUCE)]
+    process = start_on_a(launcher, hosts, *words, *command)
+    files = [launcher.folder / f"{rank}.reduced" for rank in range(6)]
+    assert wait_until(lambda: all(path.exists() for path in files))
+    assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
+    try:
+        _, err = process.communicate(timeout=90)
+        causes = [(launcher.folder / f"{rank}.error").read_text() for rank in range(6)]
+        for cause in causes[:4]:
+            assert cause.startswith("host c (ranks 4-5) has not answered for 4 s"), (causes, err)
+        for cause in causes[4:]:
+            assert cause.startswith("host c (ranks 4-5) is cut off: no other host"), (causes, err)
+        assert len(set(causes)) == 2
+        assert launcher.none_alive(10)
+    finally:
+        assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
+
+
 def test_an_interrupt_while_hosts_are_called(launcher: Launcher, hosts: VirtualHosts) -> None:
     words = with_agent(launcher, f"touch {launcher.folder}/0.ready {launcher.folder}/1.ready; sleep 300")
     process = start_on_a(launcher, hosts, *words, "-H", "b:1,c:1", "true")
