@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #define LOOKS_PER_PERIOD  32
-#define CHECKS_UNTIL_PING 4 /* in a row without bytes: an eighth of the period */
+#define CHECKS_UNTIL_PING 8 /* in a row without bytes: a quarter of the period */
 
 /* Of the looks in the time after which silence ends the job: a peer is reported before, so that the ranks
  * have the rest for settling which are silent: once a rank has reported one, the others report what has been
  * silent for half of the time. */
 #define LOOKS_UNTIL_REPORT 28
-#define LOOKS_FOR_SETTLING 3
+#define LOOKS_FOR_SETTLING 2
 
 /* How long a peer may be silent, in seconds; 0: for ever. */
 static double time_limit(const struct settings *settings)

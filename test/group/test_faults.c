@@ -2,7 +2,7 @@
  * end in the midst of a transfer, and the others `_exit` as soon as they get the error. All must name one
  * cause.
  *
- * HOROVOD_TEST_FAULTS says how many jobs of each kind; 200 are what `make soak` runs. */
+ * HOROVOD_TEST_FAULTS says how many jobs of each kind. */
 #include "group.h"
 
 #include <signal.h>
