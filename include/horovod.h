@@ -197,6 +197,11 @@ HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *sta
 typedef int (*hvd_interrupt_fn)(void *argument);
 HVD_API void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument);
 
+/* The job's ranks are those of an MPI communicator, `comm` being the address of an MPI_Comm: all of its
+ * processes call hvd_init, which exchanges the rest through it. It may be freed after hvd_init. NULL: none,
+ * or MPI_COMM_WORLD where HOROVOD_CPU_OPERATIONS=mpi and nothing says where the rendezvous is. */
+HVD_API void hvd_config_set_mpi_comm(hvd_config *config, const void *comm);
+
 /* Joins the job and blocks until all ranks have done so, at most `start_timeout_seconds`. config NULL:
  * the environment's. Without placement settings the job has size 1. */
 HVD_API hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status);

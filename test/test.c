@@ -46,6 +46,9 @@ void check_text(const char *text, const char *words)
 
 int main(void)
 {
+    const char *filter = getenv("HOROVOD_TEST_FILTER");
+    if (filter)
+        cmocka_set_test_filter(filter);
     return _cmocka_run_group_tests(program_invocation_short_name, tests, test_count, hooks()->before_all,
                                    hooks()->after_all);
 }

@@ -41,6 +41,11 @@ void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *ar
     config->interrupt = (struct interrupt){ask, argument};
 }
 
+void hvd_config_set_mpi_comm(hvd_config *config, const void *comm)
+{
+    config->mpi_comm = comm;
+}
+
 hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status)
 {
     hvd_code code = settings_load_environment(&config->settings, status);

@@ -12,6 +12,7 @@ struct backend;
 struct hvd_config {
     struct settings settings;
     struct interrupt interrupt;
+    const void *mpi_comm;                  /* the address of an MPI_Comm, or NULL */
     const struct backend *const *backends; /* NULL: backend_table; tests give others */
 };
 

@@ -1,4 +1,5 @@
 /* init.c - a rank joins a job, and leaves it. */
+#include "backend/mpi.h"
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/socket.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 /* How long shutdown waits for the others' part of the handshake; a frozen rank must not hold up all. */
@@ -115,6 +117,18 @@ static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline
     return code;
 }
 
+static hvd_code check_cpu_operations(const struct settings *settings, hvd_status *status)
+{
+    static const char *const words[] = {"", "mpi", "gloo", "ccl"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(settings->cpu_operations, words[i]) == 0)
+            return HVD_OK;
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "HOROVOD_CPU_OPERATIONS=%s: it is 'mpi', or 'gloo', 'ccl' or empty for the engine itself",
+        settings->cpu_operations);
+}
+
 static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
 {
     hvd_code code =
@@ -145,13 +159,26 @@ static hvd_code ask_starter(struct hvd_context *context, int64_t deadline, hvd_s
                             : HVD_OK;
 }
 
-/* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
- * need of a secret are then the subset's. */
-static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd_status *status)
+/* Who this rank is: by an MPI communicator that the program gives, or where nothing but MPI says it; by the
+ * assignments of the epoch; by what has started the process. */
+static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, int64_t deadline,
+                           hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    hvd_code code = *settings->slot ? look_up_assignment(context, deadline, status)
-                                    : ask_starter(context, deadline, status);
+    bool placed = *settings->rendezvous || *settings->slot;
+    if (mpi_comm || (mpi_is_chosen(settings) && !placed))
+        return mpi_meet(settings, mpi_comm, &context->served, status);
+    return *settings->slot ? look_up_assignment(context, deadline, status)
+                           : ask_starter(context, deadline, status);
+}
+
+/* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
+ * need of a secret are then the subset's. */
+static hvd_code take_settings(struct hvd_context *context, const void *mpi_comm, int64_t deadline,
+                              hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    hvd_code code = find_place(context, mpi_comm, deadline, status);
     if (!code)
         code = check_placement(settings, status);
     if (!code)
@@ -165,6 +192,8 @@ static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd
                        "joined) or 'all' (every operation does)",
                        settings->join);
     if (!code)
+        code = check_cpu_operations(settings, status);
+    if (!code)
         code = algorithm_check_settings(settings, status);
     if (!code)
         settle_stall_check(settings);
@@ -175,11 +204,12 @@ static hvd_code take_settings(struct hvd_context *context, int64_t deadline, hvd
 
 /* ---- joining ---------------------------------------------------------------------------------------- */
 
-/* Polling pays only where each rank of the host has a core for itself. */
+/* Polling pays only where each rank of the host has a core for itself, and MPI's thread one, too. */
 static int64_t spin_time(const struct hvd_context *context)
 {
     cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < context->placement.local_size)
+    int busy = context->placement.local_size * (mpi_is_chosen(&context->settings) ? 2 : 1);
+    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < busy)
         return 0;
     return (int64_t)(context->settings.spin_microseconds * 1000);
 }
@@ -227,6 +257,7 @@ static void close_context(struct hvd_context *context)
     drive_stop_thread(context);
     membership_close(context);
     rendezvous_close(context->rendezvous);
+    hvd_rendezvous_stop(context->served);
     observe_close(context);
     tuning_close(context);
     int spare = atomic_exchange(&context->spare, -1);
@@ -257,7 +288,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     hvd_code code = load_settings(&opened->settings, config, status);
     int64_t deadline = code ? 0 : clock_after(opened->settings.start_timeout_seconds);
     if (!code)
-        code = take_settings(opened, deadline, status);
+        code = take_settings(opened, config ? config->mpi_comm : NULL, deadline, status);
     if (!code)
         code = observe_open(opened, status);
     if (!code)

@@ -2,6 +2,7 @@
  * which all read. */
 #include "engine/config.h"
 
+#include "backend/mpi.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/status.h"
@@ -23,6 +24,7 @@ static const char *const number_names[NUMBERS] = {"HOROVOD_LOCAL_RANK", "HOROVOD
 struct claim {
     char release[RELEASE_LIMIT];
     int size, fanout;
+    bool mpi;        /* moves the bytes */
     bool host_given; /* by HOROVOD_HOST_ID, else found out */
     char host[TOPOLOGY_HOST_LIMIT];
     int numbers[NUMBERS];
@@ -46,6 +48,7 @@ static hvd_code claim_make(struct claim *claim, const struct settings *settings,
 {
     *claim = (struct claim){.size = (int)settings->size,
                             .fanout = (int)settings->tree_fanout,
+                            .mpi = mpi_is_chosen(settings),
                             .host_given = *settings->host_id != '\0',
                             .numbers = {(int)settings->local_rank, (int)settings->local_size,
                                         (int)settings->cross_rank, (int)settings->cross_size}};
@@ -63,6 +66,7 @@ static void claim_encode(struct wire_writer *writer, const struct claim *claim)
     wire_put_string(writer, claim->release);
     wire_put_u32(writer, (uint32_t)claim->size);
     wire_put_u32(writer, (uint32_t)claim->fanout);
+    wire_put_u8(writer, claim->mpi);
     wire_put_u8(writer, claim->host_given);
     wire_put_string(writer, claim->host);
     for (int i = 0; i < NUMBERS; i++)
@@ -79,6 +83,7 @@ static bool claim_decode(struct claim *claim, const struct wire_writer *value)
         return true;
     claim->size = (int)wire_get_u32(&reader);
     claim->fanout = (int)wire_get_u32(&reader);
+    claim->mpi = wire_get_u8(&reader);
     claim->host_given = wire_get_u8(&reader);
     wire_get_string(&reader, claim->host, sizeof claim->host);
     for (int i = 0; i < NUMBERS; i++)
@@ -172,6 +177,11 @@ static hvd_code compare(const struct claim *first, const struct claim *other, in
         return differ(status, rank, "HOROVOD_SIZE", other->size, first->size);
     if (first->fanout != other->fanout)
         return differ(status, rank, "HOROVOD_TREE_FANOUT", other->fanout, first->fanout);
+    if (first->mpi != other->mpi)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %d has HOROVOD_CPU_OPERATIONS=mpi, but rank %d has not; set it on all ranks, "
+                          "or on none",
+                          first->mpi ? 0 : rank, first->mpi ? rank : 0);
     if (first->host_given != other->host_given)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %d has HOROVOD_HOST_ID=%s, but rank %d has none; set it on all ranks, or on "

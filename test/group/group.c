@@ -47,10 +47,14 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     hvd_context *context;
     hvd_config *config = hvd_config_create();
     CHECK(config, "out of memory");
-    set_number(config, "rank", rank);
-    set_number(config, "size", size);
-    set(config, "rendezvous", member->address);
-    set(config, "secret", "test secret");
+    if (member->address) {
+        set_number(config, "rank", rank);
+        set_number(config, "size", size);
+        set(config, "rendezvous", member->address);
+        set(config, "secret", "test secret");
+    } else {
+        set(config, "cpu_operations", "mpi");
+    }
     set(config, "job", job);
     set(config, "transport", member->transport);
     set(config, "host_id", member->host ? member->host : "");
@@ -102,8 +106,32 @@ static void join_all(struct thread_arguments *threads, int size, double seconds)
     }
 }
 
+/* This process is one rank of a job that mpirun has started, and that is as large as the group. */
+static void run_under_mpi(const struct group_options *options, member_fn fn, void *argument)
+{
+    struct member member = {.transport = options->transport,
+                            .settings = options->settings,
+                            .configure = options->configure,
+                            .argument = argument};
+    int lives = options->lives;
+    do {
+        member.context = join_job(&member, "group", 0, 0);
+        hvd_placement placement = hvd_get_placement(member.context);
+        member.rank = placement.rank;
+        member.size = placement.size;
+        fn(&member);
+        hvd_shutdown(member.context);
+    } while (--lives > 0);
+}
+
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument)
 {
+    const char *processes = getenv("HOROVOD_TEST_MPI");
+    if (processes) {
+        if (size == atoi(processes))
+            run_under_mpi(options, fn, argument);
+        return;
+    }
     hvd_rendezvous *rendezvous;
     char address[32];
     struct thread_arguments *threads = calloc((size_t)size, sizeof *threads);

@@ -1,0 +1,616 @@
+/* mpi.c - the back end `mpi`: batches run as collectives of an MPI library, chosen by
+ * HOROVOD_CPU_OPERATIONS=mpi. It takes all operations of host memory but Adasum, which MPI does not know, and
+ * those of the deterministic mode, which adds in an order of its own.
+ *
+ * MPI's collectives block, so each process set has a thread and a communicator; several sets need
+ * MPI_THREAD_MULTIPLE, and may be under way in different orders on different ranks. The thread takes
+ * collectives in the order of decisions, one at a time.
+ *
+ * A collective of MPI can't be cancelled. It works on the tensors themselves, so a process that is in one
+ * when the job fails ends, as any MPI program does. */
+#include "backend/mpi.h"
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "base/types.h"
+#include "device/reduce.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Tensors below SMALL are copied into a buffer of PACKED bytes, which one call then moves; larger ones move
+ * from where they are. Bytes. */
+#define SMALL  ((size_t)1 << 20)
+#define PACKED ((size_t)4 << 20)
+#define MOST   ((size_t)1 << 30) /* of one call: MPI counts by int */
+
+#define YIELDS 100   /* of the core, before the thread sleeps */
+#define TAGS   32768 /* that every MPI has */
+
+/* Seconds that a collective under way gets to end by itself after the job has failed. */
+#define ABORT_GRACE 2
+
+struct mpi {
+    const struct mpi_abi *abi;
+    mpi_handle comm, sum;
+    int rank;      /* of the job */
+    bool is_exact; /* the deterministic mode: not MPI's order of additions */
+    int descriptor;
+    char *packed;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the next five */
+    pthread_cond_t changed;
+    struct collective_queue todo, ended; /* ended: with their status */
+    struct collective *current;
+    bool stops;
+    atomic_bool news; /* of `ended`; set after the descriptor was */
+    int under_way;    /* this and the next: under the progress lock */
+    bool failed;      /* the job: other ranks may be gone */
+};
+
+/* ---- reductions --------------------------------------------------------------------------------------- */
+
+/* MPI_SUM adds integers and floats as the kernels do, and MPI implementations know it best. All else (a NaN
+ * in a minimum, 16-bit floats, bool) is an MPI_Op over the kernels. */
+#define KERNEL(kind, dtype, reduction)                                                                       \
+    static void kind##_##dtype(void *in, void *inout, int *count, void *type)                                \
+    {                                                                                                        \
+        (void)type;                                                                                          \
+        reduce_combine(HVD_##dtype, HVD_##reduction)(inout, in, inout, (size_t)*count);                      \
+    }
+#define DTYPE(name, ...)                                                                                     \
+    KERNEL(sum, name, SUM) KERNEL(min, name, MIN) KERNEL(max, name, MAX) KERNEL(product, name, PRODUCT)
+#include "base/dtypes.def"
+#undef DTYPE
+
+enum { SUM, MIN, MAX, PRODUCT, KERNELS };
+
+static const mpi_op_fn kernels[][KERNELS] = {
+#define DTYPE(name, ...) [HVD_##name] = {sum_##name, min_##name, max_##name, product_##name},
+#include "base/dtypes.def"
+#undef DTYPE
+};
+
+static int kernel_of(hvd_reduction reduction)
+{
+    return reduction == HVD_MIN ? MIN : reduction == HVD_MAX ? MAX : reduction == HVD_PRODUCT ? PRODUCT : SUM;
+}
+
+static enum mpi_type type_of(hvd_dtype dtype)
+{
+    static const enum mpi_type by_width[] = {
+        [1] = MPI_INT8, [2] = MPI_INT16, [4] = MPI_INT32, [8] = MPI_INT64, [16] = MPI_BYTES16};
+    return dtype == HVD_FLOAT32   ? MPI_REAL32
+           : dtype == HVD_FLOAT64 ? MPI_REAL64
+                                  : by_width[hvd_dtype_size(dtype)];
+}
+
+static bool adds_as_mpi(hvd_dtype dtype)
+{
+    return dtype != HVD_BOOL && dtype != HVD_FLOAT16 && dtype != HVD_BFLOAT16 && dtype != HVD_COMPLEX64 &&
+           dtype != HVD_COMPLEX128;
+}
+
+static int op_of(const struct mpi *mpi, const struct collective *collective, mpi_handle *op)
+{
+    /* Of the process; two threads that make one at the same time make two. */
+    static _Atomic(mpi_handle) made[sizeof kernels / sizeof *kernels][KERNELS];
+    int kernel = kernel_of(collective->reduction), error = 0;
+    *op = mpi->sum;
+    if (kernel == SUM && adds_as_mpi(collective->dtype))
+        return 0;
+    *op = atomic_load(&made[collective->dtype][kernel]);
+    if (!*op)
+        error = mpi->abi->op_create(kernels[collective->dtype][kernel], op);
+    if (!error)
+        atomic_store(&made[collective->dtype][kernel], *op);
+    return error;
+}
+
+/* ---- pieces of a vector ------------------------------------------------------------------------------- */
+
+/* What one call moves from `offset` on: part of a large span, or small spans to be packed. */
+static size_t piece_length(const struct vector *vector, size_t offset)
+{
+    int span = vector_find(vector, offset);
+    size_t length = vector->starts[span] + vector->spans[span].length - offset;
+    if (length >= SMALL)
+        return length < MOST ? length : MOST;
+    while (++span < vector->count && vector->spans[span].length < SMALL &&
+           length + vector->spans[span].length <= PACKED)
+        length += vector->spans[span].length;
+    return length;
+}
+
+/* NULL where it lies in several spans. */
+static char *single_span(const struct vector *vector, size_t offset, size_t length)
+{
+    struct iovec part;
+    vector_parts(vector, offset, length, &part, 1);
+    return part.iov_len == length ? part.iov_base : NULL;
+}
+
+static void copy_piece(const struct vector *vector, size_t offset, size_t length, char *packed, bool pack)
+{
+    struct iovec part;
+    for (size_t done = 0; done < length; done += part.iov_len) {
+        vector_parts(vector, offset + done, length - done, &part, 1);
+        memcpy(pack ? packed + done : part.iov_base, pack ? part.iov_base : packed + done, part.iov_len);
+    }
+}
+
+static char *room_for_packing(struct mpi *mpi, hvd_status *status)
+{
+    if (!mpi->packed)
+        mpi->packed = malloc(PACKED);
+    if (!mpi->packed)
+        status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of MPI", mpi->rank);
+    return mpi->packed;
+}
+
+/* ---- operations --------------------------------------------------------------------------------------- */
+
+static hvd_code check(const struct mpi *mpi, int error, const char *call, hvd_status *status)
+{
+    return mpi_check(mpi->abi, error, mpi->rank, call, status);
+}
+
+static void finish(const struct collective *collective, void *data, size_t elements)
+{
+    int64_t divisor = collective->reduction == HVD_AVERAGE ? collective->size : 1;
+    if (collective->postscale != 1 || divisor != 1)
+        reduce_scale(collective->dtype)(data, data, elements, collective->postscale, divisor);
+}
+
+static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    size_t width = hvd_dtype_size(collective->dtype), length;
+    mpi_handle op;
+    hvd_code code = check(mpi, op_of(mpi, collective, &op), "MPI_Op_create", status);
+    for (size_t offset = 0; !code && offset < collective->input.length; offset += length) {
+        length = piece_length(&collective->input, offset);
+        char *from = single_span(&collective->input, offset, length);
+        char *to = single_span(&collective->output, offset, length);
+        bool packs = !from;
+        if (packs) {
+            from = to = room_for_packing(mpi, status);
+            if (!to)
+                return HVD_OUT_OF_MEMORY;
+            copy_piece(&collective->input, offset, length, to, true);
+        }
+        if (collective->prescale != 1)
+            reduce_scale(collective->dtype)(to, from, length / width, collective->prescale, 1);
+        bool in_place = from == to || collective->prescale != 1;
+        code = check(mpi,
+                     mpi->abi->allreduce(mpi->comm, in_place ? NULL : from, to, (int)(length / width),
+                                         type_of(collective->dtype), op),
+                     "MPI_Allreduce", status);
+        finish(collective, to, length / width);
+        if (packs)
+            copy_piece(&collective->output, offset, length, to, false);
+    }
+    return code;
+}
+
+static hvd_code run_broadcast(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    const struct vector *vector =
+        collective->rank == collective->root ? &collective->input : &collective->output;
+    size_t length;
+    hvd_code code = HVD_OK;
+    for (size_t offset = 0; !code && offset < vector->length; offset += length) {
+        length = piece_length(vector, offset);
+        char *data = single_span(vector, offset, length);
+        bool packs = !data;
+        if (packs && !(data = room_for_packing(mpi, status)))
+            return HVD_OUT_OF_MEMORY;
+        if (packs && vector == &collective->input)
+            copy_piece(vector, offset, length, data, true);
+        code = check(mpi, mpi->abi->broadcast(mpi->comm, data, (int)length, collective->root), "MPI_Bcast",
+                     status);
+        if (packs || (vector == &collective->input && !vector_same(vector, &collective->output)))
+            copy_piece(&collective->output, offset, length, data, false);
+    }
+    return code;
+}
+
+/* Numbers of rows, one after the other; false: MPI can't count them. */
+static bool lay_out(const uint64_t *rows, size_t stride, int size, uint64_t row_bytes, int *counts,
+                    int *offsets)
+{
+    uint64_t end = 0;
+    for (int rank = 0; rank < size; rank++) {
+        offsets[rank] = (int)end;
+        counts[rank] = (int)rows[(size_t)rank * stride];
+        if (rows[(size_t)rank * stride] > INT_MAX - end)
+            return false;
+        end += rows[(size_t)rank * stride];
+    }
+    return row_bytes <= INT_MAX;
+}
+
+static hvd_code refuse_rows(const struct mpi *mpi, const struct collective *collective, hvd_status *status)
+{
+    return status_set(status, HVD_UNSUPPORTED,
+                      "rank %d: this %s has more than %d rows, or bytes in a row, which MPI can't count; "
+                      "unset HOROVOD_CPU_OPERATIONS",
+                      mpi->rank, hvd_operation_name(collective->operation), INT_MAX);
+}
+
+static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *collective,
+                              const uint64_t *rows, int tensor, int *counts, hvd_status *status)
+{
+    int *offsets = counts + collective->size;
+    uint64_t row_bytes = collective->row_bytes[tensor];
+    if (!lay_out(rows + tensor, (size_t)collective->tensors, collective->size, row_bytes, counts, offsets))
+        return refuse_rows(mpi, collective, status);
+    if (!row_bytes)
+        return HVD_OK;
+    return check(mpi,
+                 mpi->abi->allgather_rows(mpi->comm, collective->input.spans[tensor].data,
+                                          counts[collective->rank], collective->output.spans[tensor].data,
+                                          counts, offsets, (int)row_bytes),
+                 "MPI_Allgatherv", status);
+}
+
+static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    size_t tensors = (size_t)collective->tensors, size = (size_t)collective->size;
+    uint64_t *rows = malloc(size * (tensors * sizeof *rows + 2 * sizeof(int)));
+    if (!rows)
+        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the lengths of allgather",
+                          mpi->rank);
+    int error = mpi->abi->allgather(mpi->comm, collective->own_rows, rows, (int)(tensors * sizeof *rows));
+    hvd_code code = check(mpi, error, "MPI_Allgather", status);
+    if (!code)
+        code = collective->gathered(collective, rows, status);
+    for (int tensor = 0; !code && tensor < collective->tensors; tensor++)
+        code = gather_tensor(mpi, collective, rows, tensor, (int *)(rows + size * tensors), status);
+    free(rows);
+    return code;
+}
+
+static hvd_code run_alltoall(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    size_t size = (size_t)collective->size;
+    uint64_t *rows = malloc(size * (sizeof *rows + 4 * sizeof(int)));
+    if (!rows)
+        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the lengths of alltoall",
+                          mpi->rank);
+    int *counts = (int *)(rows + size), *offsets = counts + size;
+    int *in_counts = offsets + size, *in_offsets = in_counts + size;
+    uint64_t row_bytes = collective->row_bytes[0];
+    int error = mpi->abi->alltoall(mpi->comm, collective->own_rows, rows, sizeof *rows);
+    hvd_code code = check(mpi, error, "MPI_Alltoall", status);
+    if (!code)
+        code = collective->gathered(collective, rows, status);
+    if (!code && (!lay_out(rows, 1, collective->size, row_bytes, counts, offsets) ||
+                  !lay_out(collective->own_rows, 1, collective->size, row_bytes, in_counts, in_offsets)))
+        code = refuse_rows(mpi, collective, status);
+    if (!code && row_bytes)
+        code =
+            check(mpi,
+                  mpi->abi->alltoall_rows(mpi->comm, collective->input.spans[0].data, in_counts, in_offsets,
+                                          collective->output.spans[0].data, counts, offsets, (int)row_bytes),
+                  "MPI_Alltoallv", status);
+    free(rows);
+    return code;
+}
+
+/* Where a vector has something at `offset`; NULL: it ends there. */
+static char *address_at(const struct vector *vector, size_t offset)
+{
+    return offset < vector->length ? single_span(vector, offset, 1) : NULL;
+}
+
+/* One tensor: its rows for rank 0, 1, ... lie one after the other, though a block has those of all tensors.
+ */
+static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, int tensor, int *counts,
+                               mpi_handle op, hvd_status *status)
+{
+    const struct vector *input = &collective->input;
+    size_t width = hvd_dtype_size(collective->dtype), elements = 0;
+    int tensors = input->count / collective->size;
+    char *data = NULL, *scaled = NULL;
+    for (int rank = 0; rank < collective->size; rank++) {
+        const struct span *span = &input->spans[rank * tensors + tensor];
+        if (span->length / width > INT_MAX)
+            return refuse_rows(mpi, collective, status);
+        counts[rank] = (int)(span->length / width);
+        elements += (size_t)counts[rank];
+        data = data ? data : span->data;
+    }
+    char *result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
+    if (collective->prescale != 1 && elements) {
+        scaled = malloc(elements * width);
+        if (!scaled)
+            return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for %zu scaled bytes",
+                              mpi->rank, elements * width);
+        reduce_scale(collective->dtype)(scaled, data, elements, collective->prescale, 1);
+    }
+    int error = elements ? mpi->abi->reducescatter(mpi->comm, scaled ? scaled : data, result, counts,
+                                                   type_of(collective->dtype), op)
+                         : 0;
+    finish(collective, result, (size_t)counts[collective->rank]);
+    free(scaled);
+    return check(mpi, error, "MPI_Reduce_scatter", status);
+}
+
+static hvd_code run_reducescatter(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    mpi_handle op;
+    hvd_code code = check(mpi, op_of(mpi, collective, &op), "MPI_Op_create", status);
+    int *counts = malloc((size_t)collective->size * sizeof *counts);
+    if (!code && !counts)
+        code = status_set(status, HVD_OUT_OF_MEMORY,
+                          "rank %d is out of memory for the lengths of reducescatter", mpi->rank);
+    for (int tensor = 0; !code && tensor < collective->input.count / collective->size; tensor++)
+        code = scatter_tensor(mpi, collective, tensor, counts, op, status);
+    free(counts);
+    return code;
+}
+
+static hvd_code run_barrier(struct mpi *mpi, struct collective *collective, hvd_status *status)
+{
+    (void)collective;
+    return check(mpi, mpi->abi->barrier(mpi->comm), "MPI_Barrier", status);
+}
+
+static hvd_code (*const runs[])(struct mpi *mpi, struct collective *collective, hvd_status *status) = {
+    [HVD_ALLREDUCE] = run_allreduce, [HVD_ALLGATHER] = run_allgather,         [HVD_BROADCAST] = run_broadcast,
+    [HVD_ALLTOALL] = run_alltoall,   [HVD_REDUCESCATTER] = run_reducescatter, [HVD_BARRIER] = run_barrier};
+
+static bool is_run_by_mpi(hvd_operation operation)
+{
+    return (size_t)operation < sizeof runs / sizeof *runs && runs[operation];
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------- */
+
+/* Under the lock. A wake-up takes longer than the next collective of a program that waits for each. */
+static void wait_for_work(struct mpi *mpi)
+{
+    for (int i = 0; i < YIELDS && !mpi->stops && !mpi->todo.head; i++) {
+        pthread_mutex_unlock(&mpi->lock);
+        sched_yield();
+        pthread_mutex_lock(&mpi->lock);
+    }
+    while (!mpi->stops && !mpi->todo.head)
+        pthread_cond_wait(&mpi->changed, &mpi->lock);
+}
+
+static void *work(void *argument)
+{
+    struct mpi *mpi = argument;
+    pthread_mutex_lock(&mpi->lock);
+    for (;;) {
+        wait_for_work(mpi);
+        if (mpi->stops)
+            break;
+        struct collective *collective = mpi->current = collective_queue_pop(&mpi->todo);
+        pthread_mutex_unlock(&mpi->lock);
+        status_ok(&collective->status);
+        runs[collective->operation](mpi, collective, &collective->status);
+        pthread_mutex_lock(&mpi->lock);
+        collective_queue_push(&mpi->ended, collective);
+        mpi->current = NULL;
+        pthread_cond_broadcast(&mpi->changed);
+        platform_event_set(mpi->descriptor);
+        atomic_store(&mpi->news, true);
+    }
+    pthread_mutex_unlock(&mpi->lock);
+    return NULL;
+}
+
+static void stop_thread(struct mpi *mpi)
+{
+    pthread_mutex_lock(&mpi->lock);
+    bool stopped = mpi->stops;
+    mpi->stops = true;
+    pthread_cond_broadcast(&mpi->changed);
+    pthread_mutex_unlock(&mpi->lock);
+    if (!stopped)
+        pthread_join(mpi->thread, NULL);
+}
+
+/* ---- the row ------------------------------------------------------------------------------------------ */
+
+static void mpi_close(void *state)
+{
+    struct mpi *mpi = state;
+    stop_thread(mpi);
+    if (!mpi->failed)
+        mpi->abi->comm_free(mpi->comm);
+    pthread_cond_destroy(&mpi->changed);
+    pthread_mutex_destroy(&mpi->lock);
+    close(mpi->descriptor);
+    free(mpi->packed);
+    free(mpi);
+}
+
+/* Where HOROVOD_RANKS makes a job of some ranks it lists MPI's numbers; else they are the job's. */
+static int rank_in_mpi(const struct settings *settings, int rank)
+{
+    const char *list = settings->ranks;
+    if (!*list)
+        return rank;
+    while (rank--)
+        list = strchr(list, ',') + 1;
+    return atoi(list);
+}
+
+static hvd_code check_place(const struct backend_opening *opening, const struct mpi_abi *abi,
+                            hvd_status *status)
+{
+    int rank, size, own = opening->ranks[opening->rank];
+    hvd_code code =
+        mpi_check(abi, abi->comm_place(mpi_base(abi), &rank, &size), own, "MPI_Comm_rank", status);
+    bool all = !*opening->settings->ranks;
+    if (code || (rank == rank_in_mpi(opening->settings, own) && (!all || size == opening->settings->size)))
+        return code;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "rank %d of %lld is rank %d of %d to %s: HOROVOD_RANK and HOROVOD_SIZE are not MPI's; "
+                      "start the processes with `horovodrun --mpi -np N ...` or with mpirun",
+                      own, (long long)opening->settings->size, rank, size, abi->name);
+}
+
+static hvd_code create_comm(const struct backend_opening *opening, struct mpi *mpi, hvd_status *status)
+{
+    int *ranks = malloc((size_t)opening->size * sizeof *ranks);
+    if (!ranks)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
+    for (int i = 0; i < opening->size; i++)
+        ranks[i] = rank_in_mpi(opening->settings, opening->ranks[i]);
+    int error =
+        mpi->abi->comm_create(mpi_base(mpi->abi), ranks, opening->size, opening->set % TAGS, &mpi->comm);
+    free(ranks);
+    return mpi_check(mpi->abi, error, mpi->rank, "MPI_Comm_create_group", status);
+}
+
+static hvd_code open_parts(struct mpi *mpi, hvd_status *status)
+{
+    pthread_mutex_init(&mpi->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&mpi->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    mpi->descriptor = platform_event_create();
+    int error = mpi->descriptor < 0 ? errno : thread_start(&mpi->thread, work, mpi);
+    if (!error)
+        return HVD_OK;
+    mpi->stops = true; /* there is no thread */
+    mpi_close(mpi);
+    return status_set_errno(status, error, "can't start the thread for MPI");
+}
+
+static hvd_code mpi_open_set(const struct backend_opening *opening, void **state, int *descriptor,
+                             hvd_status *status)
+{
+    const struct mpi_abi *abi;
+    if (!mpi_is_chosen(opening->settings) || opening->size == 1) {
+        status_set(status, HVD_UNSUPPORTED, "HOROVOD_CPU_OPERATIONS is not mpi there");
+        return HVD_OK;
+    }
+    hvd_code code = mpi_open(opening->settings, &abi, status);
+    if (!code)
+        code = check_place(opening, abi, status);
+    struct mpi *mpi = code ? NULL : calloc(1, sizeof *mpi);
+    if (code || !mpi)
+        return code ? code
+                    : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
+    *mpi = (struct mpi){.abi = abi,
+                        .sum = abi->op_sum(),
+                        .rank = opening->ranks[opening->rank],
+                        .is_exact = opening->settings->deterministic};
+    code = create_comm(opening, mpi, status);
+    if (code)
+        free(mpi);
+    else
+        code = open_parts(mpi, status);
+    if (code)
+        return code;
+    *descriptor = mpi->descriptor;
+    *state = mpi;
+    return HVD_OK;
+}
+
+static bool mpi_supports(const void *state, const struct backend_query *query, struct choice *choice)
+{
+    const struct mpi *mpi = state;
+    bool reduces = operation_reduces(query->operation);
+    (void)choice;
+    return query->device_type == HVD_CPU && is_run_by_mpi(query->operation) &&
+           !(reduces && (mpi->is_exact || query->reduction == HVD_ADASUM));
+}
+
+static hvd_code mpi_start(void *state, struct collective *collective, hvd_status *status)
+{
+    struct mpi *mpi = state;
+    if (!is_run_by_mpi(collective->operation))
+        return status_set(status, HVD_REFUSED,
+                          "rank %d can't run the %s that was decided by MPI; do the ranks run different "
+                          "versions?",
+                          mpi->rank, hvd_operation_name(collective->operation));
+    if (collective->phased)
+        collective->phased(collective, 0);
+    mpi->under_way++;
+    pthread_mutex_lock(&mpi->lock);
+    collective_queue_push(&mpi->todo, collective);
+    pthread_cond_broadcast(&mpi->changed);
+    pthread_mutex_unlock(&mpi->lock);
+    return HVD_OK;
+}
+
+static void report(struct mpi *mpi, struct collective_queue *queue, const hvd_status *cause)
+{
+    for (struct collective *collective; (collective = collective_queue_pop(queue));) {
+        hvd_status status = cause ? *cause : collective->status; /* done may free the collective */
+        mpi->under_way--;
+        collective->done(collective, &status);
+    }
+}
+
+static enum backend_progress mpi_progress(void *state, bool *moved)
+{
+    struct mpi *mpi = state;
+    if (atomic_load_explicit(&mpi->news, memory_order_relaxed)) {
+        atomic_store(&mpi->news, false);
+        platform_event_clear(mpi->descriptor);
+        pthread_mutex_lock(&mpi->lock);
+        struct collective_queue ended = mpi->ended;
+        mpi->ended.head = NULL;
+        pthread_mutex_unlock(&mpi->lock);
+        *moved |= ended.head != NULL;
+        report(mpi, &ended, NULL);
+    }
+    return mpi->under_way ? BACKEND_PENDING : BACKEND_DONE;
+}
+
+/* Ends the process where the thread does not come back. */
+static void end_current(struct mpi *mpi, const hvd_status *cause)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ABORT_GRACE;
+    int expired = 0;
+    if (mpi->current)
+        log_error(mpi->rank, "%s; this process ends within %d s: MPI can't cancel the %s that it is in",
+                  cause->text, ABORT_GRACE, hvd_operation_name(mpi->current->operation));
+    while (mpi->current && !expired)
+        expired = pthread_cond_timedwait(&mpi->changed, &mpi->lock, &until);
+    if (mpi->current)
+        mpi->abi->abort();
+}
+
+static void mpi_abort(void *state, const hvd_status *cause)
+{
+    struct mpi *mpi = state;
+    mpi->failed = cause->code != HVD_SHUT_DOWN;
+    if (mpi->failed)
+        mpi_skip_finalize();
+    pthread_mutex_lock(&mpi->lock);
+    end_current(mpi, cause);
+    pthread_mutex_unlock(&mpi->lock);
+    stop_thread(mpi);
+    report(mpi, &mpi->ended, NULL);
+    report(mpi, &mpi->todo, cause);
+}
+
+const struct backend backend_mpi = {
+    .name = "mpi",
+    .open = mpi_open_set,
+    .close = mpi_close,
+    .supports = mpi_supports,
+    .start = mpi_start,
+    .progress = mpi_progress,
+    .abort = mpi_abort,
+};

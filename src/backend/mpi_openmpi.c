@@ -1,0 +1,40 @@
+/* mpi_openmpi.c - Open MPI 3 and later, as far as it has its own interface: handles are pointers to objects
+ * of the library, whose names begin with ompi_mpi_. */
+#include "backend/mpi.h"
+
+#include <dlfcn.h>
+
+typedef struct ompi_communicator_t *MPI_Comm;
+typedef struct ompi_datatype_t *MPI_Datatype;
+typedef struct ompi_op_t *MPI_Op;
+typedef struct ompi_group_t *MPI_Group;
+typedef struct ompi_errhandler_t *MPI_Errhandler;
+
+enum { THREAD_MULTIPLE = 3 };
+#define IN_PLACE ((void *)1)
+
+#include "backend/mpi_calls.h"
+
+static const char *find_constants(void *library, struct constants *found)
+{
+    static const char *const types[MPI_TYPES] = {
+        [MPI_INT8] = "ompi_mpi_int8_t",
+        [MPI_INT16] = "ompi_mpi_int16_t",
+        [MPI_INT32] = "ompi_mpi_int32_t",
+        [MPI_INT64] = "ompi_mpi_int64_t",
+        [MPI_REAL32] = "ompi_mpi_float",
+        [MPI_REAL64] = "ompi_mpi_double",
+        [MPI_BYTES16] = "ompi_mpi_c_double_complex",
+    };
+    found->world = dlsym(library, "ompi_mpi_comm_world");
+    found->sum = dlsym(library, "ompi_mpi_op_sum");
+    found->errors_return = dlsym(library, "ompi_mpi_errors_return");
+    found->byte = dlsym(library, "ompi_mpi_byte");
+    for (int i = 0; i < MPI_TYPES; i++)
+        if (!(found->types[i] = dlsym(library, types[i])))
+            return types[i];
+    bool complete = found->world && found->sum && found->errors_return && found->byte;
+    return complete ? NULL : "ompi_mpi_comm_world, op_sum, errors_return or byte";
+}
+
+const struct mpi_abi mpi_openmpi = MPI_ABI("Open MPI");
