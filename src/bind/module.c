@@ -108,21 +108,22 @@ static hvd_context *open_context(hvd_config *config)
     return code ? NULL : opened;
 }
 
-static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *settings)
+static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
+    PyObject *settings, *comm = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!|O!", &PyDict_Type, &settings, &PyLong_Type, &comm))
+        return NULL;
     if (context && !is_forked())
         Py_RETURN_NONE;
     if (opening) {
         PyErr_SetString(PyExc_ValueError, "another thread is calling hvd.init() just now");
         return NULL;
     }
-    if (!PyDict_Check(settings)) {
-        PyErr_SetString(PyExc_TypeError, "settings must be a dict");
-        return NULL;
-    }
     hvd_config *config = make_config(settings);
     if (!config)
         return NULL;
+    if (comm)
+        hvd_config_set_mpi_comm(config, PyLong_AsVoidPtr(comm));
     opening = true;
     opener = PyInterpreterState_Get();
     hvd_context *opened = open_context(config);
@@ -358,10 +359,11 @@ static PyObject *core_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 }
 
 static PyMethodDef methods[] = {
-    {"init", core_init, METH_O,
-     "init($module, settings, /)\n--\n\n"
+    {"init", core_init, METH_VARARGS,
+     "init($module, settings, mpi_comm=0, /)\n--\n\n"
      "Join the job that the environment describes; `settings`, a dict of texts by the names of "
-     "docs/settings.md, wins over it. Does nothing when that was done."},
+     "docs/settings.md, wins over it, and the ranks are those of the MPI_Comm at the address `mpi_comm`, if "
+     "any. Does nothing when that was done."},
     {"shutdown", core_shutdown, METH_NOARGS,
      "shutdown($module, /)\n--\n\n"
      "Leave the job. Does nothing when there is none, in a forked child, or in a subinterpreter that did not "

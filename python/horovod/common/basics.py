@@ -9,7 +9,7 @@ from typing import Any
 
 from horovod import _core
 from horovod.common import process_sets as _sets
-from horovod.common.members import settings_of
+from horovod.common.members import address_of, settings_of
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
@@ -59,7 +59,7 @@ atexit.register(_core.shutdown)
 
 
 def init(
-    comm: Sequence[int] | None = None,
+    comm: Sequence[int] | Any | None = None,
     process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None,
 ) -> None:
     """Joins the job that the launcher has started; without a launcher it is a job of size 1.
@@ -68,7 +68,8 @@ def init(
 
     Args:
         comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
-            their new numbers; the same list on each of them. None: all.
+            their new numbers; the same list on each of them. Or a communicator of mpi4py, whose processes
+            form it, and all of which call ``init``; it may be freed afterwards. None: all.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
@@ -81,7 +82,7 @@ def init(
     settings = settings_of(comm)
     if _core.is_initialized():
         return
-    _core.init(settings)
+    _core.init(settings, address_of(comm))
     try:
         _sets.begin(sets)
     except BaseException:  # also Ctrl-C, and the end of the process in a signal's handler
@@ -182,18 +183,24 @@ def is_homogeneous() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Raises ValueError: this version does not use MPI."""
-    raise ValueError("MPI is not enabled: this version moves data through shared memory and TCP")
+    """Whether the program may call MPI beside this one: it may, in any thread.
+
+    Raises:
+        ValueError: MPI is not enabled.
+    """
+    if not mpi_enabled():
+        raise ValueError("MPI is not enabled: HOROVOD_CPU_OPERATIONS=mpi, or horovodrun --mpi, turns it on")
+    return True
 
 
 def mpi_enabled() -> bool:
-    """False: data move through shared memory and TCP."""
-    return False
+    """Whether the job's collectives are MPI's (``HOROVOD_CPU_OPERATIONS=mpi``), after ``init``."""
+    return is_initialized() and os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "mpi"
 
 
 def mpi_built() -> bool:
-    """False: MPI is not needed."""
-    return False
+    """Whether an MPI can be used where one is installed: always."""
+    return True
 
 
 def gloo_enabled() -> bool:

@@ -36,8 +36,8 @@ class ProcessSet:
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if not isinstance(ranks_or_comm, Iterable):
             raise ValueError(
-                f"ProcessSet takes a list of ranks, not {ranks_or_comm!r}; this version does not use MPI, so "
-                "pass the ranks that the communicator's members have in the job"
+                f"ProcessSet takes a list of ranks, not {ranks_or_comm!r}; for a communicator pass the ranks "
+                "that its members have in the job"
             )
         ranks = list(ranks_or_comm)
         odd = [rank for rank in ranks if not isinstance(rank, int)]

@@ -1,0 +1,145 @@
+"""Collectives by an MPI, in processes that its mpirun has started; communicators of mpi4py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KINDS = ("openmpi", "mpich")
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")},
+    "HOROVOD_CPU_OPERATIONS": "mpi",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}
+
+
+@pytest.fixture(params=KINDS)
+def mpirun(request: pytest.FixtureRequest) -> str:
+    program = shutil.which(f"mpirun.{request.param}")
+    return program or pytest.skip(f"mpirun.{request.param} is not installed: see tools/deps.sh")
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, timeout=120
+    )
+
+
+LIBRARY = """
+import numpy as np, horovod as hvd
+assert not hvd.mpi_enabled()
+hvd.init()
+assert hvd.mpi_enabled() and hvd.mpi_built() and hvd.mpi_threads_supported()
+for round in range(2):
+    assert hvd.allreduce(np.ones(5, np.float16), op=hvd.Sum)[4] == hvd.size()
+if hvd.rank() == 0:
+    print([line.split("/")[-1] for line in open("/proc/self/maps").read().split() if "libmpi" in line][0])
+hvd.shutdown()
+hvd.init()
+assert hvd.allreduce(np.ones(5), op=hvd.Sum)[4] == hvd.size()
+"""
+
+
+def test_the_timeline_says_mpi(mpirun: str, tmp_path: Path) -> None:
+    """The library is that of the mpirun, and batches go there; after a shutdown, too."""
+    timeline = tmp_path / "timeline.json"
+    result = run(mpirun, "-np", "2", sys.executable, "-c", LIBRARY, HOROVOD_TIMELINE=str(timeline))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("libmpich.so" if "mpich" in mpirun else "libmpi.so.40")
+    assert '_MPI"' in timeline.read_text()
+
+
+COMMUNICATORS = """
+import os
+from mpi4py import MPI
+import numpy as np, horovod as hvd
+world = MPI.COMM_WORLD
+if os.environ["HOROVOD_CPU_OPERATIONS"] == "mpi":
+    hvd.init(comm=[2, 0] if world.rank != 1 else [1])
+    assert hvd.allreduce(np.array([10.0 ** world.rank]), op=hvd.Sum)[0] == (10 if world.rank == 1 else 101)
+    world.Barrier()  # rank 0 serves all of them
+    hvd.shutdown()
+half = world.Split(world.rank % 2, -world.rank)
+hvd.init(comm=half)
+half_size, half_rank = half.size, half.rank
+half.Free()
+assert (hvd.rank(), hvd.size()) == (half_rank, half_size)
+for round in range(20):  # MPI's own calls among ours, some while ours are under way
+    handle = hvd.allreduce_async(np.full(100000, 10.0 ** world.rank), name=f"x{round}", op=hvd.Sum)
+    assert world.allreduce(1) == world.size
+    total = hvd.synchronize(handle)[0]
+hvd.shutdown()
+hvd.init(comm=world)
+everybody = hvd.allreduce(np.array([1.0]), op=hvd.Sum)[0]
+print(world.rank, int(total), int(everybody))
+"""
+
+
+@pytest.mark.parametrize("operations", ["mpi", "gloo"])
+def test_communicators_of_mpi4py(mpirun: str, operations: str, tmp_path: Path) -> None:
+    """A split communicator is the job; MPI's calls and ours interleave; the bytes go by MPI or by the engine."""
+    pytest.importorskip("mpi4py")
+    variables = {"HOROVOD_CPU_OPERATIONS": operations}
+    if "mpich" in mpirun:  # Debian's name for it is another
+        library = next(Path("/usr/lib").glob("*/libmpich.so.12"))
+        (tmp_path / "libmpi.so.12").symlink_to(library)
+        variables |= {"LD_LIBRARY_PATH": str(tmp_path), "MPI4PY_MPIABI": "mpich"}
+    result = run(mpirun, "-np", "3", sys.executable, "-c", COMMUNICATORS, **variables)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == ["0 101 3", "1 10 3", "2 101 3"]
+
+
+def test_no_starter() -> None:
+    result = run(sys.executable, "-c", "import horovod as hvd; hvd.init()")
+    assert "start them with `horovodrun --mpi -np N ...` or with mpirun" in result.stderr.splitlines()[-1]
+
+
+def test_no_such_library(mpirun: str) -> None:
+    program = "import horovod as hvd; hvd.init()"
+    result = run(mpirun, "-np", "1", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY="libmissing.so.9")
+    assert "can't open the MPI of HOROVOD_MPI_LIBRARY: libmissing.so.9" in result.stderr
+
+
+def test_a_library_of_another_mpi(mpirun: str) -> None:
+    """Each process would be alone in it."""
+    other = "libmpi.so.40" if "mpich" in mpirun else "libmpich.so.12"
+    program = "import horovod as hvd; hvd.init(); print(hvd.size())"
+    result = run(mpirun, "-np", "2", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY=other)
+    assert "is not the MPI that has started" in result.stderr, (result.stdout, result.stderr)
+
+
+def test_no_mpi_at_all() -> None:
+    program = "import horovod as hvd; hvd.init()"
+    result = run(sys.executable, "-c", program, PMI_RANK="0", HOROVOD_MPI_LIBRARY="libm.so.6")
+    assert "libm.so.6 is an MPI of an unknown kind" in result.stderr
+
+
+def test_unknown_operations() -> None:
+    result = run(sys.executable, "-c", "import horovod as hvd; hvd.init()", HOROVOD_CPU_OPERATIONS="nccl")
+    assert "HOROVOD_CPU_OPERATIONS=nccl: it is 'mpi', or 'gloo'" in result.stderr
+
+
+DEATH = """
+import os, signal, threading, numpy as np, horovod as hvd
+hvd.init()
+x = np.ones(1 << 22, np.float32)
+hvd.allreduce(x, name="first")
+if hvd.rank() == 1:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+while True:
+    hvd.allreduce(x, name="x")
+"""
+
+
+def test_a_rank_dies(mpirun: str) -> None:
+    """The MPI ends the job; nothing hangs."""
+    result = run(mpirun, "-np", "2", sys.executable, "-c", DEATH)
+    assert result.returncode != 0
