@@ -145,6 +145,11 @@ void environment_free(struct environment *environment);
 /* One list of all, which end with NULL; of entries with one name the first counts. NULL: out of memory. */
 char **environment_merge(char *const *const *lists);
 
+/* ---- mpirun.c ------------------------------------------------------------------------------------------ */
+
+/* Replaces this process by an mpirun that starts the command on these hosts; returns on failure only. */
+hvd_code mpirun_become(const struct options *options, const struct hosts *hosts, hvd_status *status);
+
 /* ---- spawn.c ------------------------------------------------------------------------------------------- */
 
 /* For --output-filename: makes FOLDER/rank.<rank>, with as many digits for every rank, and the two files in

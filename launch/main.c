@@ -74,6 +74,10 @@ static int run_command(struct options *options, struct guard *guard)
         return usage_error(&status);
     if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &status)) {
         exit_code = usage_error(&status);
+    } else if (options->mpi && !options->task) { /* horovod.run needs channels to its ranks */
+        foreign_report(options);
+        mpirun_become(options, &hosts, &status);
+        exit_code = usage_error(&status);
     } else {
         foreign_report(options);
         exit_code = run_job(options, &settings, &hosts, guard);

@@ -34,6 +34,10 @@ const struct option option_table[] = {
     {GROUP_HOSTS, "", "host-setup", "COMMANDS", OPTION_TEXT, FIELD(host_setup),
      "For bash on each host, before anything else there, e.g. '. env/bin/activate'; what it sets takes "
      "precedence over the environment of horovodrun"},
+    {GROUP_HOSTS, "", "mpi", "", OPTION_SWITCH, FIELD(mpi),
+     "Start the ranks by mpirun (Open MPI, MPICH, Intel MPI), and let that MPI move the tensors"},
+    {GROUP_HOSTS, "", "mpi-args", "TEXT", OPTION_TEXT, FIELD(mpi_args),
+     "More options for that mpirun, e.g. --mpi-args='--mca btl_tcp_if_include eth0'"},
     {GROUP_COUNT, "", "task", "FOLDER", OPTION_TEXT, FIELD(task), ""},
     {GROUP_COUNT, "", "agent", "", OPTION_SWITCH, FIELD(agent), ""},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),

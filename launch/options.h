@@ -57,6 +57,8 @@ struct options {
     const char *identity;   /* file for ssh -i, or NULL */
     const char *rsh_agent;  /* what takes ssh's place, with its arguments, or NULL */
     const char *host_setup; /* for the shell of each host, before anything else there; or NULL */
+    bool mpi;               /* mpirun starts the ranks */
+    const char *mpi_args;   /* its further options, or NULL */
     const char *task;       /* folder of horovod.run: `function` in it is stdin of all ranks, and what they
                              * write to the descriptor behind stderr is its report.<rank>; or NULL */
     int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */

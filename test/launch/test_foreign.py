@@ -7,14 +7,12 @@ from conftest import Launcher
 
 NEEDLESS = [
     ["--gloo"],
-    ["--mpi"],
     ["--disable-cache"],
     ["--tcp"],
     ["--mpi-threads-disable"],
     ["--num-nccl-streams", "4"],
     ["--torus-allreduce"],
     ["--autotune-gaussian-process-noise=0.5"],
-    ["--mpi-args=--map-by ppr:2:node"],
     ["--binding-args", "--bind-to core"],
 ]
 SILENT = ["--no-torus-allreduce", "--no-mpi-threads-disable"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,7 @@ print(world.rank, int(total), int(everybody))
 
 @pytest.mark.parametrize("operations", ["mpi", "gloo"])
 def test_communicators_of_mpi4py(mpirun: str, operations: str, tmp_path: Path) -> None:
-    """A split communicator is the job; MPI's calls and ours interleave; the bytes go by MPI or by the engine."""
+    """A split communicator is the job, whatever moves the bytes; MPI's calls and ours interleave."""
     pytest.importorskip("mpi4py")
     variables = {"HOROVOD_CPU_OPERATIONS": operations}
     if "mpich" in mpirun:  # Debian's name for it is another
@@ -143,3 +144,61 @@ def test_a_rank_dies(mpirun: str) -> None:
     """The MPI ends the job; nothing hangs."""
     result = run(mpirun, "-np", "2", sys.executable, "-c", DEATH)
     assert result.returncode != 0
+
+
+@pytest.fixture
+def folder_of_mpirun(mpirun: str, tmp_path: Path) -> str:
+    """A PATH on which it is mpirun."""
+    program = tmp_path / "mpirun"
+    program.write_text(f'#!/bin/sh\nexec {mpirun} "$@"\n')
+    program.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def horovodrun(*words: str, path: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run("horovodrun", *words, **{"PATH": path, "HOROVOD_CPU_OPERATIONS": "", **variables})
+
+
+PLACE = """
+import os, numpy as np, horovod as hvd
+hvd.init()
+total = hvd.allreduce(np.ones(3, np.float16), op=hvd.Sum)[0]
+line = f"place {hvd.rank()} {hvd.size()} {hvd.mpi_enabled()} {int(total)} {os.environ['HOROVOD_CYCLE_TIME']}"
+os.write(1, (line + os.linesep).encode())  # at once: mpirun labels what comes in one piece
+"""
+
+
+def test_horovodrun(folder_of_mpirun: str) -> None:
+    """Settings reach the ranks, and --mpi-args the mpirun; numbers of another starter do not."""
+    words = ["--mpi", "--mpi-args=-wdir /", "--cycle-time-ms", "0.5", "-np"]
+    result = horovodrun(*words, "3", sys.executable, "-c", PLACE, path=folder_of_mpirun, HOROVOD_RANK="7")
+    assert result.returncode == 0, result.stderr
+    lines = sorted(re.findall(r"place (.*)", result.stdout))
+    assert lines == [f"{rank} 3 True 3 0.5" for rank in range(3)]
+    assert horovodrun(*words, "1", "pwd", path=folder_of_mpirun).stdout.endswith("/\n")
+
+
+def test_horovodrun_hands_the_exit_code_on(folder_of_mpirun: str) -> None:
+    assert horovodrun("--mpi", "-np", "2", "sh", "-c", "exit 3", path=folder_of_mpirun).returncode == 3
+
+
+def test_horovodrun_without_an_mpi(tmp_path: Path) -> None:
+    program, shell = shutil.which("horovodrun"), shutil.which("sh")
+    assert program and shell
+    (tmp_path / "sh").symlink_to(shell)
+    result = run(program, "--mpi", "-np", "2", "true", PATH=str(tmp_path))
+    assert result.returncode == 2
+    assert "there is no mpirun of Open MPI, MPICH or Intel MPI on the PATH" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--host-setup", "true"], "--host-setup can't be used with --mpi"),
+        (["-H", "me@localhost:2"], "mpirun takes no user and no port of a host"),
+        (["--mpi-args", "a'b"], "--mpi-args: 'a'b' can't be split into words"),
+    ],
+)
+def test_horovodrun_refuses(folder_of_mpirun: str, words: list[str], problem: str) -> None:
+    result = horovodrun("--mpi", "-np", "2", *words, "true", path=folder_of_mpirun)
+    assert (result.returncode, problem in result.stderr) == (2, True), result.stderr

@@ -1,0 +1,213 @@
+/* mpirun.c - horovodrun --mpi: this process becomes the mpirun of the MPI whose collectives move the bytes.
+ */
+#include "job.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wordexp.h>
+
+enum kind { OPENMPI, MPICH, INTEL, UNKNOWN };
+
+static enum kind kind_of_mpirun(void)
+{
+    static const struct {
+        const char *text;
+        enum kind kind;
+    } marks[] = {{"Open MPI", OPENMPI},
+                 {"OpenRTE", OPENMPI},
+                 {"Intel(R) MPI", INTEL},
+                 {"HYDRA", MPICH},
+                 {"MPICH", MPICH}};
+    enum kind kind = UNKNOWN;
+    char line[1024];
+    FILE *answer = popen("mpirun --version 2>/dev/null </dev/null", "re");
+    while (answer && fgets(line, sizeof line, answer))
+        for (size_t i = 0; kind == UNKNOWN && i < sizeof marks / sizeof *marks; i++)
+            if (strstr(line, marks[i].text))
+                kind = marks[i].kind;
+    if (answer)
+        pclose(answer);
+    return kind;
+}
+
+/* The command line in the making; words that are made are never freed: the process becomes another program.
+ */
+struct words {
+    const char **list;
+    size_t count;
+    bool failed;
+};
+
+static void add(struct words *words, const char *word)
+{
+    const char **list = word ? realloc(words->list, (words->count + 2) * sizeof *list) : NULL;
+    if (!list) {
+        words->failed = true;
+        return;
+    }
+    words->list = list;
+    list[words->count++] = word;
+    list[words->count] = NULL;
+}
+
+static void add_pair(struct words *words, const char *option, const char *value)
+{
+    add(words, option);
+    add(words, value);
+}
+
+static const char *text_of(int64_t number)
+{
+    char *text = NULL;
+    return asprintf(&text, "%lld", (long long)number) < 0 ? NULL : text;
+}
+
+/* "a:2,b:2", or "a,b" */
+static const char *list_hosts(const struct hosts *hosts, bool with_ranks)
+{
+    char *list = NULL;
+    size_t length;
+    FILE *file = open_memstream(&list, &length);
+    for (int i = 0; file && i < hosts->count; i++) {
+        if (!hosts->list[i].ranks)
+            continue;
+        fprintf(file, "%s%s", ftell(file) > 0 ? "," : "", hosts->list[i].name);
+        if (with_ranks)
+            fprintf(file, ":%d", hosts->list[i].ranks);
+    }
+    return file && !fclose(file) ? list : NULL;
+}
+
+/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. */
+static void name_variables(struct words *words, const struct environment *environment)
+{
+    for (char **entry = environment->entries; *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length)
+            add_pair(words, "-x", strndup(*entry, length));
+    }
+}
+
+static hvd_code add_mpi_args(struct words *words, const char *text, hvd_status *status)
+{
+    wordexp_t split;
+    int error = text ? wordexp(text, &split, WRDE_NOCMD) : 0;
+    if (error)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--mpi-args: '%s' can't be split into words", text);
+    for (size_t i = 0; text && i < split.we_wordc; i++)
+        add(words, split.we_wordv[i]);
+    return HVD_OK;
+}
+
+static hvd_code check(const struct options *options, const struct hosts *hosts, enum kind kind,
+                      hvd_status *status)
+{
+    if (kind == UNKNOWN)
+        return status_set(
+            status, HVD_UNSUPPORTED,
+            "--mpi: there is no mpirun of Open MPI, MPICH or Intel MPI on the PATH; install one on "
+            "every host");
+    const char *other = options->timestamp                   ? "prefix-output-with-timestamp"
+                        : options->host_setup                ? "host-setup"
+                        : options->rsh_agent                 ? "rsh-agent"
+                        : options->output && kind != OPENMPI ? "output-filename"
+                                                             : NULL;
+    if (other)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "--%s can't be used with --mpi, since mpirun starts the ranks; see --mpi-args",
+                          other);
+    for (int i = 0; i < hosts->count; i++)
+        if (*hosts->list[i].user || hosts->list[i].port)
+            return status_set(
+                status, HVD_INVALID_ARGUMENT,
+                "host %s: mpirun takes no user and no port of a host; give them in ~/.ssh/config",
+                hosts->list[i].name);
+    return HVD_OK;
+}
+
+static void add_for_openmpi(struct words *words, const struct options *options, const struct hosts *hosts,
+                            const struct environment *environment)
+{
+    bool remote = false;
+    for (int i = 0; i < hosts->count; i++)
+        remote |= !hosts->list[i].local;
+    if (geteuid() == 0)
+        add(words, "--allow-run-as-root");
+    add(words, "--tag-output");
+    add_pair(words, "--bind-to", "none");
+    add_pair(words, "--map-by", "slot");
+    add_pair(words, "--host", list_hosts(hosts, true));
+    if (options->output)
+        add_pair(words, "--output-filename", options->output);
+    if (remote)
+        name_variables(words, environment);
+}
+
+static void add_for_hydra(struct words *words, const struct hosts *hosts, enum kind kind)
+{
+    add(words, "-l");
+    add_pair(words, "-hosts", list_hosts(hosts, kind == MPICH));
+    if (kind == INTEL)
+        add_pair(words, "-ppn", text_of(hosts->list[0].ranks));
+}
+
+/* What would place the ranks otherwise than mpirun does. */
+static void clear_placement(void)
+{
+    static const char *const names[] = {"RANK",       "SIZE",       "LOCAL_RANK", "LOCAL_SIZE",  "CROSS_RANK",
+                                        "CROSS_SIZE", "RENDEZVOUS", "SECRET",     "SECRET_FILE", "SLOT",
+                                        "EPOCH",      "JOB",        "HOSTNAME"};
+    char name[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "HOROVOD_%s", names[i]);
+        unsetenv(name);
+    }
+}
+
+static void set_environment(const struct options *options)
+{
+    clear_placement();
+    for (int i = 0; i < setting_count; i++)
+        if (options->values[i])
+            setenv(setting_table[i].environment, options->values[i], 1);
+    setenv("HOROVOD_CPU_OPERATIONS", "mpi", 1);
+}
+
+hvd_code mpirun_become(const struct options *options, const struct hosts *hosts, hvd_status *status)
+{
+    struct words words = {0};
+    struct environment environment = {0};
+    enum kind kind = kind_of_mpirun();
+    hvd_code code = check(options, hosts, kind, status);
+    if (code)
+        return code;
+    set_environment(options);
+    code = environment_for_hosts(&environment, &(struct job){.options = options}, status);
+    if (code)
+        return code;
+    add(&words, "mpirun");
+    add_pair(&words, "-np", text_of(hosts->size));
+    if (kind == OPENMPI)
+        add_for_openmpi(&words, options, hosts, &environment);
+    else
+        add_for_hydra(&words, hosts, kind);
+    code = add_mpi_args(&words, options->mpi_args, status);
+    for (char **word = options->command; *word; word++)
+        add(&words, *word);
+    environment_free(&environment);
+    if (code || words.failed)
+        return code ? code : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the words of mpirun");
+    if (options->verbose) {
+        fprintf(stderr, "horovodrun: starting");
+        for (size_t i = 0; i < words.count; i++)
+            fprintf(stderr, " %s", words.list[i]);
+        fprintf(stderr, "\n");
+    }
+    execvp("mpirun", (char **)words.list);
+    return status_set_errno(status, errno, "can't start mpirun");
+}
