@@ -245,7 +245,11 @@ def copy(one, other):
 def serve(server, port):
     while True:
         client, _ = server.accept()
-        inner = socket.create_connection(("10.83.0.2", port))
+        try:
+            inner = socket.create_connection(("10.83.0.2", port))
+        except OSError: # nobody listens there yet
+            client.close()
+            continue
         for pair in ((client, inner), (inner, client)):
             threading.Thread(target=copy, args=pair, daemon=True).start()
 for outer, inner in ((22001, 22000), (23000, 23000)):
