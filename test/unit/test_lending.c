@@ -63,6 +63,7 @@ static int make(void **state)
         struct sharing sharing = {.segment = theirs, .rings = &in};
         *peer = (struct peer){.mesh = &pair->mesh[rank],
                               .rank = 1 - rank,
+                              .neighbour = true,
                               .links = &pair->links[rank],
                               .transport = &transport_shm,
                               .watched = -1};
