@@ -375,8 +375,9 @@ static bool is_run_by_mpi(hvd_operation operation)
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
 
-/* Under the lock. A wake-up takes longer than the next collective of a program that waits for each. */
-static void wait_for_work(struct mpi *mpi)
+/* Under the lock; NULL: no more. A wake-up takes longer than the next collective of a program that waits for
+ * each. */
+static struct collective *wait_for_work(struct mpi *mpi)
 {
     for (int i = 0; i < YIELDS && !mpi->stops && !mpi->todo.head; i++) {
         pthread_mutex_unlock(&mpi->lock);
@@ -385,17 +386,16 @@ static void wait_for_work(struct mpi *mpi)
     }
     while (!mpi->stops && !mpi->todo.head)
         pthread_cond_wait(&mpi->changed, &mpi->lock);
+    return mpi->stops ? NULL : collective_queue_pop(&mpi->todo);
 }
 
 static void *work(void *argument)
 {
     struct mpi *mpi = argument;
+    struct collective *collective;
     pthread_mutex_lock(&mpi->lock);
-    for (;;) {
-        wait_for_work(mpi);
-        if (mpi->stops)
-            break;
-        struct collective *collective = mpi->current = collective_queue_pop(&mpi->todo);
+    while ((collective = wait_for_work(mpi))) {
+        mpi->current = collective;
         pthread_mutex_unlock(&mpi->lock);
         status_ok(&collective->status);
         runs[collective->operation](mpi, collective, &collective->status);
