@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@ struct fault {
 
 /* In memory that all processes share. */
 struct board {
+    atomic_bool start; /* `address`, of the rendezvous, is there */
+    char address[32];
     atomic_int steps[RANKS];
     atomic_bool failed[RANKS];
     atomic_bool end; /* the victims, by themselves */
@@ -66,11 +69,17 @@ static int add_even_ranks(hvd_context *context)
     return set;
 }
 
-_Noreturn static void run_rank(const struct fault *fault, const char *address, int rank)
+_Noreturn static void run_rank(const struct fault *fault, int rank)
 {
-    struct member member = {
-        .rank = rank, .size = RANKS, .transport = "auto", .host = host_ids[rank / 2], .address = address};
+    struct member member = {.rank = rank,
+                            .size = RANKS,
+                            .transport = "auto",
+                            .host = host_ids[rank / 2],
+                            .address = board->address};
     member.settings = (const char *const[]){"timeout_seconds", "4", NULL};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (!atomic_load(&board->start))
+        pause_briefly();
     float *data = calloc(2 * (size_t)ELEMENTS, sizeof *data);
     member.context = join_job(&member, "faults", rank, RANKS);
     int set = fault->sets ? add_even_ranks(member.context) : 0;
@@ -143,17 +152,18 @@ static void check_texts(const struct fault *fault)
 static void run_job(const struct fault *fault)
 {
     hvd_rendezvous *rendezvous;
-    char address[32];
     pid_t processes[RANKS];
     memset((void *)board, 0, sizeof *board);
-    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
-    snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    /* Before there is a second thread: fork() would copy the locks that it holds. */
     for (int rank = 0; rank < RANKS; rank++) {
         processes[rank] = fork();
         CHECK(processes[rank] >= 0, "no process");
         if (processes[rank] == 0)
-            run_rank(fault, address, rank);
+            run_rank(fault, rank);
     }
+    CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
+    snprintf(board->address, sizeof board->address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
+    atomic_store(&board->start, true);
     wait_for(fault, all_are_warm, "the job does not start");
     for (int rank = 0; rank < RANKS; rank++)
         if (is_victim(fault, rank) && fault->signal)
