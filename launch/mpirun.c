@@ -83,13 +83,16 @@ static const char *list_hosts(const struct hosts *hosts, bool with_ranks)
     return file && !fclose(file) ? list : NULL;
 }
 
-/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. */
+/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. Cuts the values
+ * off, which mpirun takes from its own environment. */
 static void name_variables(struct words *words, const struct environment *environment)
 {
     for (char **entry = environment->entries; *entry; entry++) {
         size_t length = strcspn(*entry, "=");
-        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length)
-            add_pair(words, "-x", strndup(*entry, length));
+        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length) {
+            (*entry)[length] = '\0';
+            add_pair(words, "-x", *entry);
+        }
     }
 }
 
@@ -199,15 +202,19 @@ hvd_code mpirun_become(const struct options *options, const struct hosts *hosts,
     code = add_mpi_args(&words, options->mpi_args, status);
     for (char **word = options->command; *word; word++)
         add(&words, *word);
-    environment_free(&environment);
-    if (code || words.failed)
-        return code ? code : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the words of mpirun");
-    if (options->verbose) {
+    if (!code && words.failed)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the words of mpirun");
+    if (!code && options->verbose) {
         fprintf(stderr, "horovodrun: starting");
         for (size_t i = 0; i < words.count; i++)
             fprintf(stderr, " %s", words.list[i]);
         fprintf(stderr, "\n");
     }
-    execvp("mpirun", (char **)words.list);
-    return status_set_errno(status, errno, "can't start mpirun");
+    if (!code) {
+        execvp("mpirun", (char **)words.list);
+        code = status_set_errno(status, errno, "can't start mpirun");
+    }
+    environment_free(&environment);
+    free(words.list);
+    return code;
 }
