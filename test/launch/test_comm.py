@@ -69,7 +69,10 @@ assert not hvd.is_initialized()
         ("[0, 0]", "rank 0 stands twice in the list of ranks '0,0'"),
         ("[0, 3]", "'0,3' is no list of ranks of a world of 1"),
         ("[0, -1]", "'0,-1' is no list of ranks"),
-        ("['a']", "init(comm=['a']): expected a list of ranks, e.g. [0, 2], a communicator of mpi4py, or None"),
+        (
+            "['a']",
+            "init(comm=['a']): expected a list of ranks, e.g. [0, 2], a communicator of mpi4py, or None",
+        ),
         ("7", "init(comm=7): expected a list of ranks"),
     ],
 )
