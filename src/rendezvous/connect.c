@@ -51,7 +51,7 @@ static void add_candidates(struct race *race, const struct addrinfo *found)
     }
 }
 
-/* HVD_TIMED_OUT: none of the names is known, for now. */
+/* HVD_TIMED_OUT: no name can be resolved yet. */
 static hvd_code resolve(struct race *race, hvd_status *status)
 {
     hvd_code code = HVD_OK;
@@ -182,8 +182,8 @@ static void append_outcomes(const struct race *race, hvd_status *status)
     }
 }
 
-/* What a server says counts more than addresses that lead nowhere. HVD_PEER_LOST: nothing speaks against
- * another round. */
+/* An answer of a server takes precedence over addresses without one. HVD_PEER_LOST: another round may
+ * help. */
 static hvd_code explain(const struct race *race, hvd_status *status)
 {
     const struct candidate *worst = NULL;

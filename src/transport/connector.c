@@ -292,7 +292,7 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
         status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
         return fail(connector, attempt->peer, status);
     }
-    /* Once the peer is authenticated only a lost connection speaks for another one. */
+    /* Once the peer is authenticated, only a lost connection is worth another attempt. */
     bool proven = attempt->stage == ATTEMPT_NEGOTIATING;
     if (code && code != HVD_UNSUPPORTED && attempt->initiator && (!proven || code == HVD_PEER_LOST))
         return take_failure(connector, attempt, code, fault, status);
