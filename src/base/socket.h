@@ -16,8 +16,8 @@
  * there is none. False: malformed, or the host is too long. */
 bool socket_split(const char *address, char *host, size_t capacity, const char **port);
 
-/* Finds the addresses of "host:port" or "[::1]:port"; free them with freeaddrinfo. HVD_TIMED_OUT: the name is
- * unknown, for now. */
+/* Finds the addresses of "host:port" or "[::1]:port"; free them with freeaddrinfo. HVD_TIMED_OUT: the name
+ * can't be resolved yet. */
 hvd_code socket_resolve(const char *address, struct addrinfo **found, hvd_status *status);
 
 /* These return a descriptor, or -1 with errno; a connection may still be on its way. */

@@ -8,30 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-DEADLINE = 100.0  # of every wait; no test may take 120 s
+from virtual_hosts import DEADLINE, wait_until
 
 
 def pytest_configure() -> None:
     """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as with nohup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Launcher:
