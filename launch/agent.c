@@ -1,6 +1,6 @@
 /* agent.c - horovodrun --agent: starts the ranks of one host for a launcher elsewhere, passes on what they
  * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, or
- * no frame has come for HEARTBEAT_TIMEOUT, it kills all ranks. */
+ * no heartbeat has come for --timeout-seconds, it kills all ranks. */
 #include "frames.h"
 #include "job.h"
 #include "messages.h"

@@ -54,7 +54,7 @@ def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
         return launcher.run(*rest, launcher.program, *words, program=first, **options)
 
     yield run
-    assert launcher.none_alive(5), "something is left"
+    assert launcher.none_alive(), "something is left"
 
 
 TRAIN = """

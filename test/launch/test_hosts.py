@@ -41,7 +41,7 @@ def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
         return launcher.run(*rest, launcher.program, *words, program=first, **options)
 
     yield run
-    assert launcher.none_alive(5), "something is left"
+    assert launcher.none_alive(), "something is left"
 
 
 def start_on_a(launcher: Launcher, hosts: VirtualHosts, *words: str, **options: Any) -> subprocess.Popen[str]:
@@ -134,7 +134,7 @@ def test_a_function_needs_no_folder_in_common(launcher: Launcher, hosts: Virtual
     expected = [("a", 4.0, 3_000_000, "", 0), *(("b", 4.0, 3_000_000, "", i * 1_000_000) for i in (1, 2))]
     expected.append(("c", 4.0, 3_000_000, "", 3_000_000))
     assert result.stdout.splitlines() == [str(expected), "'from c' True", "[]"], result.stderr
-    assert launcher.none_alive(5)
+    assert launcher.none_alive()
 
 
 FAULTS = {
@@ -367,7 +367,7 @@ def test_interrupt(launcher: Launcher, hosts: VirtualHosts) -> None:
     os.kill(launcher_process, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert "horovodrun: got SIGINT; ending the job" in err
-    assert launcher.none_alive(5)
+    assert launcher.none_alive()
 
 
 def name_of(pid: int) -> str:
@@ -395,8 +395,8 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     os.kill(found[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert launcher.none_alive(5)
-    assert wait_until(lambda: not agents_of(launcher), 5)
+    assert launcher.none_alive()
+    assert wait_until(lambda: not agents_of(launcher))
     if victim in ("ssh", "agent"):
         assert "horovodrun: lost host " in err
 
@@ -436,7 +436,7 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHost
         if name_of(pid) == "horovodrun":
             os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    assert launcher.none_alive(5)
+    assert launcher.none_alive()
 
 
 def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
@@ -449,7 +449,7 @@ def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
         _, err = process.communicate(timeout=90)
         assert process.returncode == 1
         assert "horovodrun: lost host c with rank 1: it has been silent for 4 s" in err
-        assert launcher.none_alive(10)
+        assert launcher.none_alive()
     finally:
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
 
@@ -489,7 +489,7 @@ def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHos
         for cause in causes[4:]:
             assert cause.startswith("host c (ranks 4-5) is cut off: no other host"), (causes, err)
         assert len(set(causes)) == 2
-        assert launcher.none_alive(10)
+        assert launcher.none_alive()
     finally:
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
 
@@ -501,7 +501,7 @@ def test_an_interrupt_while_hosts_are_called(launcher: Launcher, hosts: VirtualH
     os.kill(next(pid for pid in launcher.alive() if name_of(pid) == "horovodrun"), signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert "horovodrun: got SIGINT; ending the job" in err
-    assert launcher.none_alive(5)
+    assert launcher.none_alive()
 
 
 WATCH = """

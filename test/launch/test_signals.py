@@ -221,7 +221,7 @@ def test_nothing_survives_whatever_ranks_do_to_their_environment(
     else:
         os.kill(next(pid for pid, parent, _ in processes() if parent == process.pid), signal.SIGKILL)
     assert process.wait(DEADLINE) == (137 if how == "kill the other process" else -signal.SIGKILL)
-    assert wait_until(lambda: not launcher.inside(), 5), launcher.inside()
+    assert wait_until(lambda: not launcher.inside()), launcher.inside()
 
 
 def test_sigkill_right_after_the_start(launcher: Launcher) -> None:

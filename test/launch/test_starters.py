@@ -196,12 +196,11 @@ BLOCK = ["0 5 0 2 0 3 15", "1 5 1 2 0 2 15", "2 5 0 2 1 3 15", "3 5 1 2 1 2 15",
 
 @pytest.mark.parametrize("victim", ["hvd-job", "srun", "rank"])
 def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slurm, victim: str) -> None:
-    """The allocation itself stays."""
-    rank = "touch $HOROVOD_RANK.ready; exec sleep 300"
-    script = f'{starter.launcher.program} --grace-seconds 1 -np 3 bash -c "$1"; touch ended; exec sleep 301'
-    words = ["salloc", "--quiet", "-N3", "-n3", "bash", "-c", script, "", rank]
+    """The allocation itself stays. Slurm does not always close the stdin of an agent whose srun was killed;
+    the agent ends then when no heartbeat has come for 30 s."""
+    script = f"{starter.launcher.program} --grace-seconds 1 -np 3 sleep 300; touch ended; exec sleep 301"
+    words = ["salloc", "--quiet", "-N3", "-n3", "bash", "-c", script]
     process = starter.start(slurm.enter(starter.folder), *words)
-    assert wait_until(lambda: len(list(starter.folder.glob("*.ready"))) == 3), slurm.log()
 
     def running(words: str) -> list[int]:
         found = []
@@ -212,9 +211,10 @@ def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slu
                 found += [pid] if words in (name, line.strip()) else []
         return found
 
+    assert wait_until(lambda: len(running("sleep 300")) == 3), slurm.log()
     os.kill(running("sleep 300" if victim == "rank" else victim)[0], signal.SIGKILL)
-    assert wait_until((starter.folder / "ended").exists, 20)
-    assert wait_until(lambda: not running("sleep 300"), 5), "ranks are left"
+    assert wait_until((starter.folder / "ended").exists, 60), slurm.log()
+    assert wait_until(lambda: not running("sleep 300"), 60), "ranks are left"
     assert wait_until(lambda: bool(running("sleep 301")), 20)
     os.kill(running("sleep 301")[0], signal.SIGKILL)
     process.communicate(timeout=DEADLINE)
