@@ -47,12 +47,14 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
                      const struct topology *topology, uint64_t latency_threshold,
                      const struct settings *settings)
 {
+    const char *forced = settings->allreduce_algorithm;
+    bool by_name = operation == HVD_ALLREDUCE && strcmp(forced, "auto") != 0;
     int choice = -1;
-    for (int i = 0; i < algorithm_count; i++) {
+    for (int i = 0; i < algorithm_count && (choice < 0 || by_name); i++) {
         const struct algorithm *row = algorithm_table[i];
         if (!algorithm_does(i, operation, reduction) || !can_run(row, topology->size, settings))
             continue;
-        if (operation == HVD_ALLREDUCE && strcmp(row->name, settings->allreduce_algorithm) == 0)
+        if (by_name && strcmp(row->name, forced) == 0)
             return i;
         if (row->by_hosts && !may_go_by_hosts(row, settings))
             continue;

@@ -53,11 +53,12 @@ static bool is_cut_off(const struct coordinator *c)
 /* Several have lost the same parent: the lowest place comes first, and its cause stops the others. */
 int64_t silence_next(const struct coordinator *c)
 {
+    if (!c->silent_since || c->state == STATE_FAILED || c->state == STATE_CLOSED)
+        return INT64_MAX;
     const struct tree_node *tree = &c->config.tree;
     int64_t time = c->config.settling_time, later = time * tree->place / tree->topology->size;
     bool top = is_root(c) || rank_set_has(&c->silent, tree->parent);
-    bool open = c->state != STATE_FAILED && c->state != STATE_CLOSED;
-    return open && c->silent_since ? c->silent_since + time * (top ? 1 : 2) + later : INT64_MAX;
+    return c->silent_since + time * (top ? 1 : 2) + later;
 }
 
 void silence_check(struct coordinator *c, int64_t now)
