@@ -49,6 +49,7 @@ void store_free(struct store *store)
     while ((epoch = map_next(&store->jobs, &cursor))) {
         clear(store, &epoch->table);
         clear_ranks(store, epoch);
+        map_free(&epoch->waiting);
         free(epoch);
     }
     map_free(&store->jobs);
@@ -169,6 +170,49 @@ static bool is_over(const struct connection *connection)
     return !connection->epoch || connection->number < connection->epoch->number;
 }
 
+void connection_link(struct connection **first, struct connection *connection)
+{
+    struct connection *next = *first ? *first : connection;
+    struct connection *last = *first ? next->previous : connection;
+    connection->next = next;
+    connection->previous = last;
+    next->previous = last->next = connection;
+    *first = next;
+}
+
+void connection_unlink(struct connection **first, struct connection *connection)
+{
+    struct connection *next = connection->next;
+    connection->previous->next = next;
+    next->previous = connection->previous;
+    if (*first == connection)
+        *first = next == connection ? NULL : next;
+}
+
+/* False when memory is out. */
+static bool start_waiting(struct connection *connection)
+{
+    const char *key = connection->question.key;
+    void **place = map_place(&connection->epoch->waiting, key, strlen(key), connection);
+    struct connection *first = place && *place != connection ? *place : NULL;
+    if (place)
+        connection_link(&first, connection);
+    return connection->waiting = place;
+}
+
+/* The next one's key takes the place of its own in the map. */
+static void stop_waiting(struct connection *connection)
+{
+    const char *key = connection->question.key;
+    if (!connection->waiting)
+        return;
+    struct connection *first = map_remove(&connection->epoch->waiting, key, strlen(key));
+    connection_unlink(&first, connection);
+    if (first)
+        map_put(&connection->epoch->waiting, first->question.key, strlen(key), first);
+    connection->waiting = false;
+}
+
 static void leave(struct connection *connection, struct store *store)
 {
     if (connection->member && !is_over(connection))
@@ -178,6 +222,7 @@ static void leave(struct connection *connection, struct store *store)
 
 void connection_free(struct connection *connection, struct store *store)
 {
+    stop_waiting(connection);
     leave(connection, store);
     socket_close(&connection->stream.fd);
     handshake_end(&connection->handshake);
@@ -185,19 +230,11 @@ void connection_free(struct connection *connection, struct store *store)
     free(connection);
 }
 
-/* While an answer has not gone out nothing more is read: a client that does not listen costs one answer. */
-short connection_events(const struct connection *connection)
-{
-    /* Also while a get waits: its client may withdraw it by the next question, or end. */
-    return connection->proven ? stream_events(&connection->stream) : handshake_events(&connection->handshake);
-}
-
 static void put_answer(struct connection *connection, enum outcome outcome, const void *value,
                        uint32_t length)
 {
     struct answer answer = {connection->question.id, outcome, value, length};
     answer_encode(&connection->stream.out, &answer);
-    connection->waiting = false;
 }
 
 static void put_number(struct connection *connection, enum outcome outcome, uint32_t number)
@@ -212,7 +249,48 @@ static void put_over(struct connection *connection)
     put_number(connection, OUTCOME_OVER, connection->epoch ? connection->epoch->number : 0);
 }
 
-static void answer_enter(struct connection *connection, struct store *store, bool *changed)
+static void answer_get(struct connection *connection, struct store *store)
+{
+    struct store_value value;
+    store->visits++;
+    connection->waiting = false;
+    if (is_over(connection))
+        put_over(connection);
+    else if (connection->number == connection->epoch->number &&
+             store_get(connection->epoch, connection->question.key, &value))
+        put_answer(connection, OUTCOME_DONE, value.bytes, value.length);
+    else if (!connection->question.wait)
+        put_answer(connection, OUTCOME_ABSENT, NULL, 0);
+    else if (!start_waiting(connection))
+        put_answer(connection, OUTCOME_FULL, NULL, 0);
+}
+
+/* The ring is in no map any more. A write that fails is an event of the socket, too, where it is noticed. */
+static void answer_ring(struct connection *first, struct store *store)
+{
+    struct connection *last = first->previous, *each, *next = first;
+    do {
+        each = next;
+        next = each->next;
+        answer_get(each, store);
+        stream_write(&each->stream);
+    } while (each != last);
+}
+
+static void begin(struct store *store, struct epoch *epoch, uint32_t number)
+{
+    struct map waiting = epoch->waiting;
+    struct connection *first;
+    size_t cursor = 0;
+    if (!store_begin(store, epoch, number))
+        return;
+    epoch->waiting = (struct map){0}; /* some wait on, for an epoch that is newer still */
+    while ((first = map_next(&waiting, &cursor)))
+        answer_ring(first, store);
+    map_free(&waiting);
+}
+
+static void answer_enter(struct connection *connection, struct store *store)
 {
     const struct question *question = &connection->question;
     uint32_t generation = 0;
@@ -226,7 +304,7 @@ static void answer_enter(struct connection *connection, struct store *store, boo
         return;
     }
     if (!full && question->size) {
-        *changed |= store_begin(store, connection->epoch, question->epoch);
+        begin(store, connection->epoch, question->epoch);
         connection->member =
             store_join(store, connection->epoch, question->rank, question->size, &generation);
         full = !connection->member;
@@ -234,53 +312,42 @@ static void answer_enter(struct connection *connection, struct store *store, boo
     put_number(connection, full ? OUTCOME_FULL : OUTCOME_DONE, generation);
 }
 
-static void answer_put(struct connection *connection, struct store *store, bool *changed)
+static void answer_put(struct connection *connection, struct store *store)
 {
     const struct question *question = &connection->question;
+    struct epoch *epoch = connection->epoch;
     if (is_over(connection)) {
         put_over(connection);
         return;
     }
-    struct map *map = connection->ranked ? &connection->epoch->values : &connection->epoch->table;
-    *changed |= store_begin(store, connection->epoch, connection->number);
-    bool done = store_put(store, map, question->key, question->value, question->length);
+    begin(store, epoch, connection->number);
+    bool done = store_put(store, connection->ranked ? &epoch->values : &epoch->table, question->key,
+                          question->value, question->length);
+    struct connection *first =
+        done ? map_remove(&epoch->waiting, question->key, strlen(question->key)) : NULL;
+    if (first)
+        answer_ring(first, store);
     put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
-    *changed |= done;
 }
 
-void connection_retry(struct connection *connection)
+static void answer(struct connection *connection, struct store *store)
 {
-    struct store_value value;
-    if (!connection->waiting)
-        return;
-    if (is_over(connection))
-        put_over(connection);
-    else if (connection->number == connection->epoch->number &&
-             store_get(connection->epoch, connection->question.key, &value))
-        put_answer(connection, OUTCOME_DONE, value.bytes, value.length);
-}
-
-static void answer(struct connection *connection, struct store *store, bool *changed)
-{
-    const struct question *question = &connection->question;
-    switch (question->kind) {
+    switch (connection->question.kind) {
     case QUESTION_ENTER:
-        answer_enter(connection, store, changed);
+        answer_enter(connection, store);
         break;
     case QUESTION_PUT:
-        answer_put(connection, store, changed);
+        answer_put(connection, store);
         break;
     case QUESTION_GET:
-        connection->waiting = true;
-        connection_retry(connection);
-        if (connection->waiting && !question->wait)
-            put_answer(connection, OUTCOME_ABSENT, NULL, 0);
+        answer_get(connection, store);
         break;
     }
 }
 
-/* Sends what answers the last question, then reads. A value to be stored points into the stream, which keeps
- * it until the next question is read: answer() is called before. */
+/* Sends what answers the last question, then reads: a client that does not read costs one answer. The next
+ * question ends a get that waits. A value to be stored points into the stream, which keeps it until the next
+ * question is read: answer() is called before. */
 static hvd_code next_question(struct connection *connection, hvd_status *status)
 {
     struct stream *stream = &connection->stream;
@@ -298,15 +365,16 @@ static hvd_code next_question(struct connection *connection, hvd_status *status)
         return status_set(status, HVD_PEER_LOST, "%s", "");
     if (outcome == STREAM_NO_MEMORY)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a question of %s", who);
+    stop_waiting(connection);
     if (outcome || !question_decode(&connection->question, body, length))
         return status_set(status, HVD_REFUSED, "%s sent a malformed question", who);
     return HVD_OK;
 }
 
-hvd_code connection_advance(struct connection *connection, struct store *store, bool *changed,
-                            hvd_status *status)
+hvd_code connection_advance(struct connection *connection, struct store *store, hvd_status *status)
 {
     hvd_code code = HVD_OK;
+    store->visits++;
     if (!connection->proven) {
         code = handshake_advance(&connection->handshake, connection->stream.fd, status);
         connection->proven = code == HVD_OK;
@@ -314,11 +382,12 @@ hvd_code connection_advance(struct connection *connection, struct store *store, 
             connection->stream.tls = connection->handshake.tls;
             connection->handshake.tls = NULL;
         }
+        return code == HVD_IN_PROGRESS ? HVD_OK : code;
     }
     while (!code) {
         code = next_question(connection, status);
         if (!code)
-            answer(connection, store, changed);
+            answer(connection, store);
     }
     return code == HVD_IN_PROGRESS ? HVD_OK : code;
 }

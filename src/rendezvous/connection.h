@@ -64,12 +64,14 @@ struct epoch {
     struct map table;       /* the starter's keys */
     struct map values;      /* those of the ranks */
     struct map joins;       /* by rank: how often it has come */
+    struct map waiting;     /* by key: the first connection of those that wait for it */
     char job[RENDEZVOUS_KEY_LIMIT];
 };
 
 struct store { /* zeroed memory is a valid empty store */
     struct map jobs;
     size_t bytes, entries;
+    size_t visits; /* of connections, to advance or to answer them: what the server's work grows with */
 };
 
 struct store_value {
@@ -96,10 +98,12 @@ struct connection {
     struct stream stream;
     int64_t since; /* accepted at */
     bool proven;
-    bool waiting;        /* for a key that is not there yet */
-    struct epoch *epoch; /* the newest of the job that it has entered; NULL before */
-    uint32_t number;     /* of the epoch that it has entered */
-    bool ranked, member; /* as a rank; counted in epoch->members */
+    bool waiting;                       /* for a key that is not there yet */
+    int index;                          /* the server's: in its list */
+    struct connection *next, *previous; /* one ring: of those without proof, or that wait for the same key */
+    struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */
+    uint32_t number;                    /* of the epoch that it has entered */
+    bool ranked, member;                /* as a rank; counted in epoch->members */
     struct handshake handshake;
     struct question question; /* the one waited for */
 };
@@ -108,15 +112,13 @@ struct connection {
 struct connection *connection_create(int fd, const char *secret);
 void connection_free(struct connection *connection, struct store *store);
 
-/* What to poll for. */
-short connection_events(const struct connection *connection);
+/* Goes on until the socket has no more to read, or room to write, or the handshake ends, behind which comes
+ * another call. Answers those that wait for what it stores. HVD_OK: alive; anything else: close it, and where
+ * the text is not empty, say it. */
+hvd_code connection_advance(struct connection *connection, struct store *store, hvd_status *status);
 
-/* Goes on as far as possible without blocking. HVD_OK: alive; anything else: close it, and where the text is
- * not empty, say it. *changed becomes true when a key was stored or an epoch began: see connection_retry. */
-hvd_code connection_advance(struct connection *connection, struct store *store, bool *changed,
-                            hvd_status *status);
-
-/* Answers the question it waits with, if the store can by now. */
-void connection_retry(struct connection *connection);
+/* A ring, by its first and oldest one; NULL: empty. */
+void connection_link(struct connection **first, struct connection *connection);
+void connection_unlink(struct connection **first, struct connection *connection);
 
 #endif

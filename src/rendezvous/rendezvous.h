@@ -58,6 +58,8 @@ const char *rendezvous_local_address(const struct rendezvous_client *client);
 
 /* How many entries the server holds: keys, and ranks that have joined. Any thread. */
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous);
+/* How often it has visited a connection, to advance or to answer it. Any thread. */
+size_t rendezvous_visits(const hvd_rendezvous *rendezvous);
 
 /* ---- assignments -----------------------------------------------------------------------------------------
  * The ranks of an epoch by slot: the starter publishes them (hvd_rendezvous_assign in

@@ -1,5 +1,6 @@
-/* server.c - the key-value store's server: one thread, which polls all connections. Unauthenticated ones are
- * bounded in number and time, so a flood or a stalled one costs little. */
+/* server.c - the key-value store's server: one thread, which waits for all connections. What it does for an
+ * event does not grow with their number. Unauthenticated ones are bounded in number and time, so a flood or a
+ * stalled one costs little. */
 #include "base/addresses.h"
 #include "base/clock.h"
 #include "base/crypto.h"
@@ -10,7 +11,6 @@
 #include "rendezvous/connection.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,24 +19,24 @@
 
 #define CONNECTION_LIMIT 16384
 #define PAUSE            (CLOCK_SECOND / 10)
-
-enum { POLL_STOP, POLL_LISTENERS, POLL_CONNECTIONS = POLL_LISTENERS + ADDRESSES_LIMIT };
+#define NEWS             64
 
 struct hvd_rendezvous {
     char *secret;
-    int port, stop;
+    int port, stop, poller;
     int listeners[ADDRESSES_LIMIT]; /* -1: none */
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
     /* The thread's own. */
     struct store store;
-    atomic_size_t entries; /* in it, for rendezvous_entries */
+    atomic_size_t entries, visits; /* of it, for rendezvous_entries and rendezvous_visits */
     struct connection **connections;
-    struct pollfd *polls; /* POLL_CONNECTIONS more than connections */
     int count, capacity;
+    struct connection *oldest; /* of the ring of unauthenticated ones */
     int unauthenticated;
-    int64_t paused_until; /* no new connections before */
+    bool arrivals;        /* listeners may have new connections */
+    int64_t paused_until; /* which are not accepted before; 0: they are */
     struct rate_limit rate_limit;
 };
 
@@ -53,64 +53,52 @@ static void log_fault(struct hvd_rendezvous *server, const char *text)
                     held ? " (and more before it)" : "");
 }
 
-static void drop(struct hvd_rendezvous *server, int index)
+static void end_unauthenticated(struct hvd_rendezvous *server, struct connection *connection)
 {
-    server->unauthenticated -= !server->connections[index]->proven;
+    connection_unlink(&server->oldest, connection);
+    server->unauthenticated--;
+}
+
+/* Out of the poller first: a child of fork() may still have the socket open. */
+static void drop(struct hvd_rendezvous *server, struct connection *connection)
+{
+    struct connection *last = server->connections[server->count - 1];
+    if (!connection->proven)
+        end_unauthenticated(server, connection);
+    server->paused_until = 0;
     atfork_lock();
-    connection_free(server->connections[index], &server->store);
-    server->connections[index] = server->connections[--server->count];
+    platform_poller_remove(server->poller, connection->stream.fd);
+    last->index = connection->index;
+    server->connections[last->index] = last;
+    server->count--;
+    connection_free(connection, &server->store);
     atfork_unlock();
-}
-
-static int oldest_unauthenticated(const struct hvd_rendezvous *server)
-{
-    int oldest = -1;
-    for (int i = 0; i < server->count; i++) {
-        const struct connection *connection = server->connections[i];
-        if (!connection->proven && (oldest < 0 || connection->since < server->connections[oldest]->since))
-            oldest = i;
-    }
-    return oldest;
-}
-
-static bool grow(struct hvd_rendezvous *server)
-{
-    int capacity = server->capacity ? 2 * server->capacity : 64;
-    struct connection **connections =
-        realloc(server->connections, (size_t)capacity * sizeof *server->connections);
-    /* Each is kept at once: where the other fails the list is larger than `capacity` says, which harms
-     * nobody. */
-    if (connections)
-        server->connections = connections;
-    struct pollfd *polls =
-        realloc(server->polls, (size_t)(capacity + POLL_CONNECTIONS) * sizeof *server->polls);
-    if (polls)
-        server->polls = polls;
-    if (!connections || !polls)
-        return false;
-    server->capacity = capacity;
-    return true;
 }
 
 static bool make_room(struct hvd_rendezvous *server)
 {
+    int capacity = server->capacity ? 2 * server->capacity : 64;
     if (server->count < server->capacity)
         return true;
     atfork_lock();
-    bool grown = grow(server);
+    struct connection **connections =
+        realloc(server->connections, (size_t)capacity * sizeof *server->connections);
+    if (connections) {
+        server->connections = connections;
+        server->capacity = capacity;
+    }
     atfork_unlock();
-    return grown;
+    return connections;
 }
 
 /* False when the next connection has to wait a little. */
 static bool may_accept(struct hvd_rendezvous *server)
 {
     if (server->unauthenticated >= UNAUTHENTICATED_LIMIT) {
-        int oldest = oldest_unauthenticated(server);
-        if (clock_now() - server->connections[oldest]->since < UNAUTHENTICATED_GRACE)
+        if (clock_now() - server->oldest->since < UNAUTHENTICATED_GRACE)
             return false;
         log_fault(server, "too many connections without a handshake; dropping the oldest");
-        drop(server, oldest);
+        drop(server, server->oldest);
     }
     return server->count < CONNECTION_LIMIT && make_room(server);
 }
@@ -122,47 +110,64 @@ static int accept_one(struct hvd_rendezvous *server, int listener)
     if (fd < 0)
         return errno;
     struct connection *connection = connection_create(fd, server->secret);
-    if (!connection) {
-        close(fd);
+    if (!connection ||
+        !platform_poller_add(server->poller, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, connection)) {
+        if (connection)
+            connection_free(connection, &server->store);
+        else
+            close(fd);
         return ENOMEM;
     }
     socket_send_at_once(fd);
-    server->connections[server->count++] = connection;
+    connection->index = server->count++;
+    server->connections[connection->index] = connection;
+    connection_link(&server->oldest, connection);
     server->unauthenticated++;
     return 0;
 }
 
-static void accept_all(struct hvd_rendezvous *server, int listener)
+/* True when there is no more to accept. */
+static bool accept_all(struct hvd_rendezvous *server, int listener)
 {
     while (may_accept(server)) {
         atfork_lock();
         int error = accept_one(server, listener);
         atfork_unlock();
         if (error == EAGAIN)
-            return;
+            return true;
         if (error && error != ECONNABORTED && error != EINTR)
             break; /* out of descriptors or memory */
     }
-    server->paused_until = clock_now() + PAUSE; /* what ends soon makes room */
+    server->paused_until = clock_now() + PAUSE; /* or until a connection makes room */
+    return false;
 }
 
-static void advance(struct hvd_rendezvous *server, int index)
+static void accept_arrivals(struct hvd_rendezvous *server)
+{
+    bool all = true;
+    if (!server->arrivals || clock_now() < server->paused_until)
+        return;
+    server->paused_until = 0;
+    for (int i = 0; i < ADDRESSES_LIMIT && all; i++)
+        all = server->listeners[i] < 0 || accept_all(server, server->listeners[i]);
+    server->arrivals = !all;
+}
+
+static void advance(struct hvd_rendezvous *server, struct connection *connection)
 {
     hvd_status status = {0};
-    struct connection *connection = server->connections[index];
-    bool was_proven = connection->proven, changed = false;
-    hvd_code code = connection_advance(connection, &server->store, &changed, &status);
-    if (!was_proven && connection->proven)
-        server->unauthenticated--;
+    bool was_proven = connection->proven;
+    hvd_code code = connection_advance(connection, &server->store, &status);
+    if (!was_proven && connection->proven) {
+        end_unauthenticated(server, connection);
+        server->paused_until = 0;
+        code = connection_advance(connection, &server->store, &status);
+    }
     if (code) {
         if (status.text[0])
             log_fault(server, status.text);
-        drop(server, index);
+        drop(server, connection);
     }
-    /* Their answers are only put in place here; they leave once poll says that there is room. */
-    for (int i = 0; changed && i < server->count; i++)
-        connection_retry(server->connections[i]);
-    atomic_store(&server->entries, server->store.entries);
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
@@ -170,54 +175,39 @@ static void advance(struct hvd_rendezvous *server, int index)
 static void drop_late_unauthenticated(struct hvd_rendezvous *server)
 {
     int64_t now = clock_now();
-    for (int i = server->count - 1; i >= 0; i--) {
-        if (!server->connections[i]->proven && now - server->connections[i]->since >= UNAUTHENTICATED_TIME) {
-            log_fault(server, "a connection did not finish its handshake in time");
-            drop(server, i);
-        }
+    while (server->oldest && now - server->oldest->since >= UNAUTHENTICATED_TIME) {
+        log_fault(server, "a connection did not finish its handshake in time");
+        drop(server, server->oldest);
     }
 }
 
 static int64_t next_deadline(const struct hvd_rendezvous *server)
 {
-    int oldest = server->unauthenticated ? oldest_unauthenticated(server) : -1;
-    int64_t deadline = oldest < 0 ? CLOCK_NEVER : server->connections[oldest]->since + UNAUTHENTICATED_TIME;
-    return server->paused_until ? clock_earlier(server->paused_until, deadline) : deadline;
+    int64_t deadline = server->oldest ? server->oldest->since + UNAUTHENTICATED_TIME : CLOCK_NEVER;
+    return server->arrivals ? clock_earlier(server->paused_until, deadline) : deadline;
 }
 
-static void fill_polls(struct hvd_rendezvous *server)
-{
-    struct pollfd *polls = server->polls;
-    if (server->paused_until && clock_now() >= server->paused_until)
-        server->paused_until = 0;
-    polls[POLL_STOP] = (struct pollfd){server->stop, POLLIN, 0};
-    /* poll passes over a negative descriptor. */
-    for (int i = 0; i < ADDRESSES_LIMIT; i++)
-        polls[POLL_LISTENERS + i] =
-            (struct pollfd){server->paused_until ? -1 : server->listeners[i], POLLIN, 0};
-    for (int i = 0; i < server->count; i++)
-        polls[POLL_CONNECTIONS + i] =
-            (struct pollfd){server->connections[i]->stream.fd, connection_events(server->connections[i]), 0};
-}
-
+/* Edge-triggered: each connection is advanced as far as it goes. Only the one that has news is dropped while
+ * others have some. */
 static void *serve(void *argument)
 {
     struct hvd_rendezvous *server = argument;
+    struct poller_news news[NEWS];
     for (;;) {
-        fill_polls(server);
-        int polled = server->count;
-        poll(server->polls, (nfds_t)(polled + POLL_CONNECTIONS), socket_poll_timeout(next_deadline(server)));
-        if (server->polls[POLL_STOP].revents)
-            return NULL;
-        /* Downward: what is dropped is replaced by the last one, which has had its turn. */
-        for (int i = polled - 1; i >= 0; i--) {
-            if (server->polls[POLL_CONNECTIONS + i].revents)
-                advance(server, i);
+        platform_poller_wait(server->poller, next_deadline(server));
+        int count = platform_poller_take(server->poller, news, NEWS);
+        for (int i = 0; i < count; i++) {
+            if (news[i].tag == &server->stop)
+                return NULL;
+            if (news[i].tag == &server->listeners)
+                server->arrivals = true;
+            else
+                advance(server, news[i].tag);
         }
         drop_late_unauthenticated(server);
-        for (int i = 0; i < ADDRESSES_LIMIT; i++)
-            if (server->polls[POLL_LISTENERS + i].revents)
-                accept_all(server, server->listeners[i]);
+        accept_arrivals(server);
+        atomic_store(&server->entries, server->store.entries);
+        atomic_store(&server->visits, server->store.visits);
     }
 }
 
@@ -226,10 +216,11 @@ static void *serve(void *argument)
 static void close_all(struct hvd_rendezvous *server)
 {
     while (server->count)
-        drop(server, server->count - 1);
+        drop(server, server->connections[server->count - 1]);
     for (int i = 0; i < ADDRESSES_LIMIT; i++)
         socket_close(&server->listeners[i]);
     socket_close(&server->stop);
+    socket_close(&server->poller);
 }
 
 /* Only descriptors: the memory may be in the middle of a change. */
@@ -241,6 +232,7 @@ static void close_in_child(void *owner)
     for (int i = 0; i < ADDRESSES_LIMIT; i++)
         socket_close(&server->listeners[i]);
     socket_close(&server->stop);
+    socket_close(&server->poller);
     server->forked = true;
 }
 
@@ -249,7 +241,6 @@ static void server_free(struct hvd_rendezvous *server)
     close_all(server);
     store_free(&server->store);
     free(server->connections);
-    free(server->polls);
     if (server->secret)
         crypto_wipe(server->secret, strlen(server->secret));
     free(server->secret);
@@ -258,7 +249,12 @@ static void server_free(struct hvd_rendezvous *server)
 
 static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
 {
-    int error = thread_start(&server->thread, serve, server);
+    bool added = platform_poller_add(server->poller, server->stop, POLLER_READ, &server->stop);
+    for (int i = 0; i < ADDRESSES_LIMIT && added; i++)
+        added =
+            server->listeners[i] < 0 || platform_poller_add(server->poller, server->listeners[i],
+                                                            POLLER_READ | POLLER_EDGE, &server->listeners);
+    int error = !added ? errno : thread_start(&server->thread, serve, server);
     return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
 }
 
@@ -296,8 +292,9 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     for (int i = 0; i < ADDRESSES_LIMIT; i++)
         server->listeners[i] = -1;
     server->stop = platform_event_create();
+    server->poller = platform_poller_create();
     server->secret = strdup(secret);
-    if (server->stop < 0)
+    if (server->stop < 0 || server->poller < 0)
         code = status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
     else if (!server->secret || !make_room(server))
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
@@ -328,6 +325,11 @@ hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous)
 {
     return atomic_load(&rendezvous->entries);
+}
+
+size_t rendezvous_visits(const hvd_rendezvous *rendezvous)
+{
+    return atomic_load(&rendezvous->visits);
 }
 
 int hvd_rendezvous_port(const hvd_rendezvous *rendezvous)

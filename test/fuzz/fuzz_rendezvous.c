@@ -21,7 +21,6 @@ static void ask_server(const uint8_t *bytes, size_t length)
     int ends[2];
     struct store store = {0};
     hvd_status status = {0};
-    bool put = false;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends))
         abort();
     struct connection *connection = connection_create(ends[0], "secret");
@@ -33,8 +32,7 @@ static void ask_server(const uint8_t *bytes, size_t length)
         uint8_t header[STREAM_HEADER_BYTES] = {(uint8_t)body};
         ssize_t ignored = send(ends[1], header, sizeof header, MSG_NOSIGNAL);
         ignored = send(ends[1], bytes + 1, body, MSG_NOSIGNAL);
-        code = connection_advance(connection, &store, &put, &status);
-        connection_retry(connection);
+        code = connection_advance(connection, &store, &status);
         ignored = recv(ends[1], answers, sizeof answers, 0);
         (void)ignored;
         bytes += 1 + body;

@@ -349,6 +349,75 @@ TEST(test_placement_table)
     hvd_rendezvous_stop(place.server);
 }
 
+/* ---- many clients -------------------------------------------------------------------------------------- */
+
+/* As at the start of a job: each publishes a claim and waits for a verdict, which comes after the last claim.
+ */
+static size_t visits_for(int clients)
+{
+    hvd_status status;
+    struct place place;
+    struct wire_writer value = {0};
+    struct rendezvous_client **list = calloc((size_t)clients, sizeof(struct rendezvous_client *));
+    ASSERT_OK(hvd_rendezvous_start("127.0.0.1", SECRET, &place.server, &check_status));
+    snprintf(place.address, sizeof place.address, "127.0.0.1:%d", hvd_rendezvous_port(place.server));
+    for (int rank = 0; rank < clients; rank++) {
+        char key[32];
+        list[rank] = connect_to(&place);
+        enter(list[rank], "job", 0, rank, clients);
+        snprintf(key, sizeof key, "claim %d", rank);
+        put(list[rank], key, "x");
+        /* The server keeps it waiting. */
+        hvd_code code =
+            rendezvous_get(list[rank], "verdict", clock_now() + CLOCK_SECOND / 1000, &value, &status);
+        assert_int_equal(code, HVD_TIMED_OUT);
+    }
+    put(list[0], "verdict", "accepted");
+    for (int rank = 0; rank < clients; rank++)
+        check_value(list[rank], "verdict", "accepted");
+    size_t visits = rendezvous_visits(place.server);
+    for (int rank = 0; rank < clients; rank++)
+        rendezvous_close(list[rank]);
+    hvd_rendezvous_stop(place.server);
+    free(list);
+    return visits;
+}
+
+TEST(test_work_is_linear_in_the_clients)
+{
+    for (int clients = 16; clients <= 256; clients *= 4) {
+        size_t visits = visits_for(clients);
+        if (visits > (size_t)clients * 24)
+            fail_msg("%d clients take %zu visits", clients, visits);
+    }
+}
+
+/* Those that wait for one key leave its list in any order: by another question, by their end, by the value.
+ */
+TEST(test_waiting_for_one_key)
+{
+    enum { CLIENTS = 4 };
+    hvd_status status;
+    struct rendezvous_client *clients[CLIENTS], *late;
+    struct wire_writer value = {0};
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = connect_to(*state);
+        hvd_code code = rendezvous_get(clients[i], "one", clock_now() + CLOCK_SECOND / 1000, &value, &status);
+        assert_int_equal(code, HVD_TIMED_OUT);
+    }
+    put(clients[0], "another", "x");
+    rendezvous_close(clients[2]);
+    put(clients[3], "one", "1");
+    check_value(clients[0], "one", "1");
+    check_value(clients[1], "one", "1");
+    late = connect_to(*state);
+    check_value(late, "one", "1");
+    rendezvous_close(late);
+    for (int i = 0; i < CLIENTS; i++)
+        if (i != 2)
+            rendezvous_close(clients[i]);
+}
+
 /* ---- who may come in ---------------------------------------------------------------------------------- */
 
 TEST(test_wrong_secret_is_refused)
@@ -552,13 +621,12 @@ static void *serve(void *argument)
 {
     struct slow *slow = argument;
     hvd_status status = {0};
-    bool put;
     int64_t deadline = clock_after(DEADLINE);
     if (!slow->connection && socket_wait(slow->listener, POLLIN, deadline))
         slow->connection = connection_create(socket_accept(slow->listener), SECRET);
-    while (connection_advance(slow->connection, &slow->store, &put, &status) == HVD_OK &&
+    while (connection_advance(slow->connection, &slow->store, &status) == HVD_OK &&
            !(slow->until_entered && slow->connection->epoch) &&
-           socket_wait(slow->connection->stream.fd, connection_events(slow->connection), deadline))
+           socket_wait(slow->connection->stream.fd, POLLIN, deadline))
         ;
     snprintf(slow->fault, sizeof slow->fault, "%s", status.text);
     return NULL;
