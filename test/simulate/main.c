@@ -12,10 +12,11 @@ static int usage(const char *program)
 {
     fprintf(
         stderr,
-        "usage: %s [--seeds N] [--first S] [--ranks MAX] [--verbose] [--corrupt]\n"
+        "usage: %s [--seeds N] [--first S] [--ranks MAX] [--verbose] [--corrupt] | --scale RANKS\n"
         "Runs N seeds from S on (200, 0), each a job of 2 to MAX (1000) virtual ranks, and checks what\n"
         "must hold in each. --verbose prints every event. --corrupt flips bits of messages at random:\n"
-        "then only a sanitizer or a crash can complain. Exit status 1: a violation; its seed is printed.\n",
+        "then only a sanitizer or a crash can complain. Exit status 1: a violation; its seed is printed.\n"
+        "--scale counts instead what a step costs among so many ranks.\n",
         program);
     return 2;
 }
@@ -39,6 +40,8 @@ static bool parse_number(const char *word, const char *value, struct options *op
         options->first = number;
     else if (strcmp(word, "--ranks") == 0)
         options->ranks = (int)number;
+    else if (strcmp(word, "--scale") == 0)
+        options->scale = (int)number;
     else
         return false;
     return true;
@@ -93,6 +96,8 @@ int main(int argc, char **argv)
     uint64_t digest;
     if (!parse(argc, argv, &options))
         return usage(argv[0]);
+    if (options.scale)
+        return scale_run(options.scale) ? 0 : 1;
     for (uint64_t seed = options.first; seed < options.first + options.seeds; seed++) {
         if (world_run(seed, &options, &tally, &digest))
             continue;

@@ -134,6 +134,7 @@ struct world {
 struct options {
     uint64_t seeds, first;
     int ranks;
+    int scale; /* 0: seeds */
     bool verbose;
     bool corrupt; /* flip bits of messages at random: a run then ends, quietly, at the first violation */
 };
@@ -178,6 +179,9 @@ void network_flood(void *owner, int except, const uint8_t *bytes, size_t length,
 bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
 void network_deliver(struct world *world, const struct event *event);
 void network_deliver_early(struct virtual_rank *member);
+
+/* scale.c: counts what a step costs among so many ranks. False: it grows with them. */
+bool scale_run(int size);
 
 /* check.c */
 static inline int code_of(const struct slot *slot)

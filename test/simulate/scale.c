@@ -1,0 +1,266 @@
+/* scale.c - what one step costs the ranks of a large job, counted: messages and bytes at the root and at the
+ * busiest rank, and how many times in a row messages travel until all ranks run. In rounds: all messages of a
+ * round arrive in the next one. */
+#include "world.h"
+
+#include "base/status.h"
+#include "coordinate/coordinator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES = 64, FANOUT = 16, RANKS_PER_HOST = 8, REFERENCE = 256 };
+
+struct count {
+    long messages, bytes; /* sent and received */
+};
+
+struct node {
+    struct job *job;
+    int rank;
+    struct coordinator *coordinator;
+    struct pending requests[NAMES];
+    struct count count;
+};
+
+struct note {
+    int from, to;
+    size_t length;
+    uint8_t *bytes;
+};
+
+struct notes {
+    struct note *list;
+    size_t count, capacity;
+};
+
+struct job {
+    int size;
+    struct topology topology;
+    struct node *nodes;
+    struct notes coming, going;
+    long ran;
+};
+
+/* What one step of all ranks has cost. */
+struct cost {
+    struct count root, most;
+    int rounds;
+};
+
+static char names[NAMES][16];
+
+/* ---- what the coordinators ask for --------------------------------------------------------------------- */
+
+static void add_count(struct node *node, size_t length)
+{
+    node->count.messages++;
+    node->count.bytes += (long)length;
+}
+
+static void send_note(void *owner, int to, const uint8_t *bytes, size_t length)
+{
+    struct node *node = owner;
+    struct notes *notes = &node->job->going;
+    if (notes->count == notes->capacity) {
+        notes->capacity = notes->capacity ? 2 * notes->capacity : 1024;
+        notes->list = realloc(notes->list, notes->capacity * sizeof *notes->list);
+    }
+    struct note *note = &notes->list[notes->count++];
+    *note = (struct note){node->rank, to, length, malloc(length)};
+    memcpy(note->bytes, bytes, length);
+    add_count(node, length);
+}
+
+static void run_batch(void *owner, const struct batch *batch)
+{
+    struct node *node = owner;
+    node->job->ran += batch->count;
+    for (int i = 0; i < batch->count; i++)
+        free(batch->requests[i]->signature.bytes);
+    coordinator_batch_done(node->coordinator, batch->sequence);
+}
+
+static void fail_request(void *owner, struct pending *request, const hvd_status *status)
+{
+    printf("rank %d: \"%s\": %s\n", ((struct node *)owner)->rank, request->name, status->text);
+    exit(1);
+}
+
+static void flood_note(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
+{
+    (void)except, (void)bytes, (void)length, (void)fatal;
+    printf("rank %d has a fault\n", ((struct node *)owner)->rank);
+    exit(1);
+}
+
+static struct choice choose(void *owner, const struct signature_summary *what, uint64_t bytes)
+{
+    (void)owner, (void)what, (void)bytes;
+    return (struct choice){0};
+}
+
+/* ---- a job --------------------------------------------------------------------------------------------- */
+
+static void check(hvd_code code, const hvd_status *status)
+{
+    if (code) {
+        printf("%s\n", status->text);
+        exit(1);
+    }
+}
+
+static void open_node(struct job *job, int rank)
+{
+    struct node *node = &job->nodes[rank];
+    hvd_status status;
+    struct coordinator_config config = {.fusion_threshold = UINT64_C(1) << 40, .cache_capacity = 1024};
+    *node = (struct node){.job = job, .rank = rank};
+    config.output = (struct coordinator_output){.owner = node,
+                                                .send = send_note,
+                                                .flood = flood_note,
+                                                .run = run_batch,
+                                                .finish = fail_request,
+                                                .choose = choose};
+    check(tree_node_init(&config.tree, &job->topology, rank, FANOUT, &status), &status);
+    check(coordinator_create(&config, &node->coordinator, &status), &status);
+}
+
+static void open_job(struct job *job, int size)
+{
+    int *hosts = malloc((size_t)size * sizeof *hosts);
+    hvd_status status;
+    *job = (struct job){.size = size, .nodes = calloc((size_t)size, sizeof *job->nodes)};
+    for (int rank = 0; rank < size; rank++)
+        hosts[rank] = rank / RANKS_PER_HOST;
+    check(topology_init(&job->topology, hosts, size, &status), &status);
+    for (int rank = 0; rank < size; rank++)
+        open_node(job, rank);
+    free(hosts);
+}
+
+static void close_job(struct job *job)
+{
+    for (int rank = 0; rank < job->size; rank++)
+        coordinator_destroy(job->nodes[rank].coordinator);
+    topology_free(&job->topology);
+    free(job->nodes);
+    free(job->coming.list);
+    free(job->going.list);
+}
+
+static void submit(struct node *node, int name)
+{
+    static char data;
+    int64_t shape[] = {100};
+    hvd_tensor tensor = {&data, shape, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = {.struct_size = sizeof request,
+                           .operation = HVD_ALLREDUCE,
+                           .count = 1,
+                           .inputs = &tensor,
+                           .prescale = 1,
+                           .reduction = HVD_SUM};
+    hvd_status status;
+    uint32_t length;
+    check(signature_measure(&request, &length, &status), &status);
+    node->requests[name] = (struct pending){.name = names[name],
+                                            .signature = signature_encode(&request, malloc(length), length)};
+    check(coordinator_submit(node->coordinator, &node->requests[name], &status), &status);
+}
+
+static void deliver(struct job *job)
+{
+    struct notes coming = job->going;
+    job->going = job->coming;
+    job->going.count = 0;
+    job->coming = coming;
+    for (size_t i = 0; i < coming.count; i++) {
+        struct note *note = &coming.list[i];
+        struct node *to = &job->nodes[note->to];
+        add_count(to, note->length);
+        coordinator_receive(to->coordinator, note->from, note->bytes, note->length);
+        free(note->bytes);
+    }
+    for (size_t i = 0; i < coming.count; i++)
+        coordinator_flush(job->nodes[coming.list[i].to].coordinator, 1);
+}
+
+/* Every rank submits so many names at once. */
+static struct cost run_step(struct job *job, int count)
+{
+    struct cost cost = {0};
+    job->ran = 0;
+    for (int rank = 0; rank < job->size; rank++) {
+        job->nodes[rank].count = (struct count){0};
+        for (int name = 0; name < count; name++)
+            submit(&job->nodes[rank], name);
+        coordinator_flush(job->nodes[rank].coordinator, 1);
+    }
+    for (; job->going.count; cost.rounds++)
+        deliver(job);
+    if (job->ran != (long)job->size * count) {
+        printf("%ld requests ran, not %ld\n", job->ran, (long)job->size * count);
+        exit(1);
+    }
+    cost.root = job->nodes[0].count;
+    for (int rank = 0; rank < job->size; rank++) {
+        const struct count *each = &job->nodes[rank].count;
+        cost.most.messages = each->messages > cost.most.messages ? each->messages : cost.most.messages;
+        cost.most.bytes = each->bytes > cost.most.bytes ? each->bytes : cost.most.bytes;
+    }
+    return cost;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------- */
+
+enum { FIRST_STEP, ALL_NAMES, ONE_NAME, STEPS };
+
+static void measure(int size, struct cost costs[STEPS])
+{
+    static const int counts[STEPS] = {NAMES, NAMES, 1};
+    static const char *const texts[STEPS] = {"64 names, in full", "64 names, by id", "1 name, by id"};
+    struct job job;
+    open_job(&job, size);
+    for (int step = 0; step < STEPS; step++) {
+        struct cost *cost = &costs[step];
+        *cost = run_step(&job, counts[step]);
+        printf("%8d  %-18s %8ld %8ld %14ld %8ld %8d\n", size, texts[step], cost->root.messages,
+               cost->root.bytes, cost->most.messages, cost->most.bytes, cost->rounds);
+    }
+    close_job(&job);
+}
+
+/* The way up and down again, by the leader of a host and those of the hosts above. */
+static int longest(int size)
+{
+    int levels = 1;
+    for (long hosts = 1; hosts * RANKS_PER_HOST < size; hosts *= FANOUT)
+        levels++;
+    return 2 * levels;
+}
+
+bool scale_run(int size)
+{
+    struct cost few[STEPS], many[STEPS];
+    bool sound = true;
+    for (int name = 0; name < NAMES; name++)
+        snprintf(names[name], sizeof names[name], "tensor %d", name);
+    printf("%8s  %-18s %8s %8s %14s %8s %8s\n", "ranks", "a step of", "root's", "bytes", "busiest rank's",
+           "bytes", "rounds");
+    measure(REFERENCE, few);
+    measure(size, many);
+    for (int step = 0; step < STEPS; step++) {
+        if (memcmp(&few[step].root, &many[step].root, sizeof few[step].root) != 0 ||
+            many[step].most.messages > few[step].root.messages + 2 ||
+            many[step].most.bytes > few[step].root.bytes * 2) {
+            printf("FAILED: step %d costs more with more ranks\n", step);
+            sound = false;
+        }
+        if (many[step].rounds > (step == FIRST_STEP ? 2 : 1) * longest(size)) {
+            printf("FAILED: step %d takes more than %d rounds\n", step, longest(size));
+            sound = false;
+        }
+    }
+    return sound;
+}
