@@ -278,11 +278,14 @@ void check_finish(struct slot *slot, const hvd_status *status)
     else if (status->code == HVD_SHUT_DOWN)
         sound = check_leave(slot, status);
     else if (status->code == HVD_PEER_LOST)
-        sound = scenario->cuts + scenario->losses && strncmp(status->text, "lost: ", 6) == 0;
+        sound =
+            scenario->cuts + scenario->losses + scenario->split && strncmp(status->text, "lost: ", 6) == 0;
     else if (status->code == HVD_REFUSED)
         sound = scenario->garbage && strstr(status->text, " sent rank ");
     else if (status->code == HVD_TIMED_OUT)
-        sound = scenario->mute && strstr(status->text, " has waited ");
+        sound = (scenario->mute && strstr(status->text, " has waited ")) ||
+                (scenario->split && strstr(status->text, "silent: ")) ||
+                (scenario->split && strstr(status->text, "cut off: "));
     world->tally->failed += status->code != HVD_MISMATCH && status->code != HVD_SHUT_DOWN;
     if (!sound)
         violation(world, "rank %d: \"%s\" of set %d in round %d ended with %s: %s", slot->member->rank,
@@ -353,7 +356,8 @@ static void check_member_of_stall(const struct virtual_rank *member, int name, c
         return; /* its requests have ended, which the root need not know yet */
     int64_t since = ready_since(member, name, set->latest[name]);
     bool missing = has_rank(stall->missing, member->rank);
-    bool heard = !world->scenario.cuts; /* what is on a cut edge gets lost before anybody notices */
+    bool heard = !world->scenario.cuts &&
+                 !world->scenario.split; /* what is on a cut edge gets lost before anybody notices */
     if (missing && heard && since >= 0 && since <= world->now - world->scenario.stall_time)
         violation(world, "\"%s\" is said to wait for rank %d, which is ready since %" PRId64, stall->name,
                   member->rank, since);
@@ -422,29 +426,57 @@ static void check_member_end(struct virtual_rank *member, bool failed, bool clos
             violation(world, "rank %d: \"%s\" of round %d never ended", member->rank, member->slots[n].text,
                       member->slots[n].round);
     }
-    if (!failed)
+    if (!failed && world->scenario.split && member->running)
+        violation(world, "rank %d runs a batch of set %d that never ends", member->rank, set->id);
+    else if (!failed && !world->scenario.split)
         check_orderly_end(member, closing);
-    else if (!has_failed(member) && !member->closed)
+    else if (failed && !has_failed(member) && !member->closed)
         violation(world, "rank %d does not know in set %d that the job failed", member->rank, set->id);
+}
+
+/* Ranks that reach each other name one cause. */
+static void check_cause(const struct virtual_rank *member, const struct virtual_rank *other)
+{
+    hvd_status one, another;
+    if (has_failed(member) && has_failed(other) && coordinator_health(member->coordinator, &one) &&
+        coordinator_health(other->coordinator, &another) && strcmp(one.text, another.text) != 0)
+        violation(member->set->world, "rank %d: %s; rank %d: %s", member->rank, one.text, other->rank,
+                  another.text);
 }
 
 void check_end(struct world *world)
 {
-    bool failed = false;
+    bool any = false;
     bool closing[SETS_LIMIT + 1] = {false};
+    int *component = split_components(world);
+    const struct virtual_rank **failed = calloc((size_t)world->scenario.size, sizeof *failed);
     for (int s = 0; s <= SETS_LIMIT; s++) {
         for (int m = 0; world->sets[s] && m < world->sets[s]->size; m++) {
-            failed |= has_failed(&world->sets[s]->members[m]);
-            closing[s] |= world->sets[s]->members[m].left;
+            const struct virtual_rank *member = &world->sets[s]->members[m];
+            if (split_has_lost(world, member->rank))
+                continue;
+            any |= has_failed(member);
+            closing[s] |= member->left;
+            if (has_failed(member) && !failed[component[member->rank]])
+                failed[component[member->rank]] = member;
         }
     }
-    world->tally->aborts += failed;
-    world->tally->closes += closing[0] && !failed;
-    world->tally->deadlines += failed && world->scenario.mute;
-    if (!failed && world->scenario.mute)
+    world->tally->aborts += any;
+    world->tally->closes += closing[0] && !any;
+    world->tally->deadlines += any && world->scenario.mute;
+    if (!any && world->scenario.mute)
         violation(world, "a rank never asks, and the job does not end");
     for (int s = 0; s <= SETS_LIMIT; s++) {
-        for (int m = 0; world->sets[s] && m < world->sets[s]->size && !world->violated; m++)
-            check_member_end(&world->sets[s]->members[m], failed, closing[s]);
+        for (int m = 0; world->sets[s] && m < world->sets[s]->size && !world->violated; m++) {
+            struct virtual_rank *member = &world->sets[s]->members[m];
+            if (split_has_lost(world, member->rank))
+                continue;
+            const struct virtual_rank *other = failed[component[member->rank]];
+            check_member_end(member, other, closing[s]);
+            if (other && world->scenario.split)
+                check_cause(member, other);
+        }
     }
+    free(component);
+    free(failed);
 }

@@ -352,7 +352,7 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
 static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
 {
     char text[256];
-    (void)owner;
+    split_check_cause(owner, places, cut_off);
     status_set(cause, HVD_TIMED_OUT, "%s: %s", cut_off ? "cut off" : "silent",
                rank_set_text(places, text, sizeof text));
 }

@@ -36,6 +36,8 @@ static void corrupt(struct world *world, struct message *message)
 
 bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank)
 {
+    if (split_between(world, a->rank, rank))
+        return true;
     for (int i = 0; i < world->cut_count; i++) {
         const int *ends = world->cuts[i];
         if ((ends[0] == a->rank && ends[1] == rank) || (ends[1] == a->rank && ends[0] == rank))
@@ -44,21 +46,37 @@ bool network_is_cut(const struct world *world, const struct virtual_rank *a, int
     return false;
 }
 
-void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
+int network_peers(const struct virtual_rank *member)
 {
-    struct virtual_rank *member = owner;
+    return member->tree.child_count + 3;
+}
+
+static bool is_tree_neighbour(const struct tree_node *tree, int place)
+{
+    bool child = false;
+    for (int i = 0; i < tree->child_count; i++)
+        child |= tree->children[i] == place;
+    return child || place == tree->parent;
+}
+
+/* The neighbours in the tree and on the ring of places, each once. */
+int network_peer(const struct virtual_rank *member, int i)
+{
+    const struct topology *topology = &member->set->topology;
+    const struct tree_node *tree = &member->tree;
+    int size = topology->size, up = i - tree->child_count;
+    int previous = (tree->place + size - 1) % size, next = (tree->place + 1) % size;
+    int place = up < 0 ? tree->children[i] : up == 0 ? tree->parent : up == 1 ? previous : next;
+    bool again = up > 0 && (is_tree_neighbour(tree, place) || (up == 2 && next == previous));
+    return place < 0 || place == tree->place || again ? -1 : topology->rank_at[place];
+}
+
+static void transmit(struct virtual_rank *member, int to, int64_t *last, const uint8_t *bytes, size_t length)
+{
     struct set *set = member->set;
     struct world *world = set->world;
-    bool upward = to == member_parent(member);
-    if (member->closed || to < 0 || to >= set->size ||
-        (!upward && member_parent(&set->members[to]) != member->number)) {
-        violation(world, "rank %d of the set sent to rank %d%s", member->number, to,
-                  member->closed ? " after the end" : "");
-        return;
-    }
     if (network_is_cut(world, member, set->members[to].rank))
         return;
-    struct link *link = &set->links[upward ? member->number : to];
     struct message *message = malloc(sizeof *message + length + 1);
     message->length = length;
     memcpy(message->bytes, bytes, length);
@@ -67,10 +85,8 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
     if (world->corrupt && random_chance(&world->random, 2))
         corrupt(world, message);
     int64_t time = later(world, world->scenario.delay);
-    if (time < link->last[upward])
-        time = link->last[upward];
-    link->last[upward] = time;
-    queue_push(&world->queue, (struct event){.time = time,
+    *last = time < *last ? *last : time;
+    queue_push(&world->queue, (struct event){.time = *last,
                                              .kind = EVENT_DELIVER,
                                              .set = set->id,
                                              .rank = to,
@@ -78,18 +94,36 @@ void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
                                              .message = message});
 }
 
-/* The connections of a virtual rank are its edges of the tree. */
+void network_send(void *owner, int to, const uint8_t *bytes, size_t length)
+{
+    struct virtual_rank *member = owner;
+    struct set *set = member->set;
+    bool upward = to == member_parent(member);
+    if (member->closed || to < 0 || to >= set->size ||
+        (!upward && member_parent(&set->members[to]) != member->number)) {
+        violation(set->world, "rank %d of the set sent to rank %d%s", member->number, to,
+                  member->closed ? " after the end" : "");
+        return;
+    }
+    transmit(member, to, &set->links[upward ? member->number : to].last[upward], bytes, length);
+}
+
 void network_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal)
 {
+    struct virtual_rank *member = owner;
+    struct set *set = member->set;
+    int size = set->size, place = member->tree.place;
     (void)fatal;
-    const struct virtual_rank *member = owner;
-    int parent = member_parent(member);
-    if (parent >= 0 && parent != except)
-        network_send(owner, parent, bytes, length);
-    for (int i = 0; i < member->tree.child_count; i++) {
-        int child = member->set->topology.rank_at[member->tree.children[i]];
-        if (child != except)
-            network_send(owner, child, bytes, length);
+    for (int i = 0; i < network_peers(member); i++) {
+        int peer = network_peer(member, i), previous = (place + size - 1) % size;
+        if (peer < 0 || peer == except)
+            continue;
+        if (is_tree_neighbour(&member->tree, set->topology.place_of[peer]))
+            network_send(member, peer, bytes, length);
+        else if (set->topology.place_of[peer] == previous)
+            transmit(member, peer, &set->links[size + previous].last[1], bytes, length);
+        else
+            transmit(member, peer, &set->links[size + place].last[0], bytes, length);
     }
 }
 

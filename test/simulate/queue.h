@@ -16,6 +16,7 @@ enum event_kind {
     EVENT_OPEN,    /* the set that was added is connected */
     EVENT_LEAVE,   /* the rank (of the job) */
     EVENT_CUT,     /* some edge of some set */
+    EVENT_LOOK,    /* of the rank (of the job) at its silent peers */
     EVENT_LOST     /* the rank (of the job) loses peer (of the job) */
 };
 

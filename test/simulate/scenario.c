@@ -82,6 +82,9 @@ static void draw_trouble(struct scenario *s, uint64_t *random)
     s->cuts = kind >= 2 && kind < 5 ? 1 + (int)random_below(random, 2) : 0;
     s->losses = kind == 5;
     s->garbage = kind == 6;
+    s->split = kind == 7 && s->topology.hosts > 1;
+    /* Long enough that what ranks find silent has passed all others, one by one, before it is over. */
+    s->look = (s->size < 100 ? s->size : 100) * s->delay + 4 * s->think;
 }
 
 void scenario_init(struct scenario *s, uint64_t seed, int ranks)

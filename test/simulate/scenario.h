@@ -71,6 +71,8 @@ struct scenario {
     bool mute;         /* one rank never asks for the last round of name 0 */
     bool finale;       /* every rank leaves when it is through */
     int leavers, cuts, losses, garbage;
+    bool split;      /* hosts are lost, or the network falls apart */
+    int64_t look;    /* time between two looks at silent peers */
     int64_t trouble; /* about when they come */
 };
 

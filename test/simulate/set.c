@@ -45,7 +45,7 @@ struct set *set_create(struct world *world, int id, const int *ranks, int size)
     if (topology_subset(&set->topology, &world->scenario.topology, set->ranks, size, NULL))
         abort();
     set->members = calloc((size_t)size, sizeof *set->members);
-    set->links = calloc((size_t)size, sizeof *set->links);
+    set->links = calloc(2 * (size_t)size, sizeof *set->links);
     set->asked = calloc(names * rounds, sizeof *set->asked);
     set->join_times = calloc(epochs * (size_t)size, sizeof *set->join_times);
     set->joined = calloc(epochs, sizeof *set->joined);
@@ -108,6 +108,7 @@ void member_open(struct virtual_rank *member)
                                         .fusion_threshold = scenario->fusion_threshold,
                                         .cycle_time = scenario->cycle_time,
                                         .cache_capacity = scenario->cache_capacity,
+                                        .settling_time = split_settling(scenario),
                                         .join_all = set->program.join_all,
                                         .stall_time = scenario->stall_time,
                                         .stall_shutdown_time = scenario->stall_shutdown_time,
@@ -140,6 +141,7 @@ static void leave_set(struct virtual_rank *member)
         return;
     member_adopt(member);
     member->left = true;
+    member->left_at = member->set->world->now;
     coordinator_leave(member->coordinator);
     plan_turn(member);
 }

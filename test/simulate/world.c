@@ -107,6 +107,8 @@ static void plan_trouble(struct world *world)
     for (int i = 0; i < scenario->losses; i++)
         plan_loss(world);
     world->garbage_left = scenario->garbage;
+    if (scenario->split)
+        split_plan(world);
 }
 
 static void world_init(struct world *world, uint64_t seed, const struct options *options, struct tally *tally)
@@ -129,6 +131,7 @@ static void world_free(struct world *world)
     for (int s = 0; s <= SETS_LIMIT; s++)
         set_free(world->sets[s]);
     queue_free(&world->queue);
+    free(world->parts);
     scenario_free(&world->scenario);
 }
 
@@ -187,7 +190,8 @@ static void handle_member(struct virtual_rank *member, const struct event *event
         flush(member);
         break;
     case EVENT_DONE:
-        member_batch_done(member, event->argument);
+        if (!split_has_cut(member)) /* else its data never arrive */
+            member_batch_done(member, event->argument);
         break;
     case EVENT_OPEN:
         member_adopt(member);
@@ -201,15 +205,23 @@ static void handle_member(struct virtual_rank *member, const struct event *event
 
 static void handle(struct world *world, const struct event *event)
 {
-    static const char *const names[] = {"submits", "joins", "turns",  "timer", "deliver",
-                                        "done",    "opens", "leaves", "cut",   "lost"};
+    static const char *const names[] = {"submits", "joins",  "turns", "timer", "deliver", "done",
+                                        "opens",   "leaves", "cut",   "look",  "lost"};
     struct virtual_rank *member = &world->sets[event->set]->members[event->rank];
+    if (split_has_lost(world, member->rank)) {
+        free(event->message);
+        return;
+    }
+    if (event->kind < EVENT_LOOK && event->kind != EVENT_TURN && event->kind != EVENT_TIMER)
+        world->active = world->now;
     if (event->kind != EVENT_DELIVER)
         world_trace(world, names[event->kind], member, event->argument, 0);
     if (event->kind == EVENT_LEAVE)
         rank_leave(world, event->rank);
     else if (event->kind == EVENT_CUT)
         cut_some_edge(world);
+    else if (event->kind == EVENT_LOOK)
+        split_look(world, event->rank);
     else if (event->kind == EVENT_LOST)
         rank_lost(world, event->rank, event->argument);
     else

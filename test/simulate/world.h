@@ -60,6 +60,8 @@ struct virtual_rank {
     bool back;     /* the join is done, but some batches of that epoch still run */
     int64_t timer; /* the next one that is set */
     bool turn_planned, left, stopped, closed;
+    int64_t left_at;
+    int looks; /* since it waits */
 };
 
 /* A batch as the first member ran it. */
@@ -80,7 +82,7 @@ struct asked {
 };
 
 struct link {
-    int64_t last[2]; /* arrival of the last message upward, downward */
+    int64_t last[2]; /* arrival of the last message down, up the tree; to the next place on the ring, back */
 };
 
 struct set {
@@ -90,7 +92,7 @@ struct set {
     struct topology topology;
     struct program program;
     struct virtual_rank *members;
-    struct link *links;        /* by child */
+    struct link *links;        /* by child; then by place, of the ring */
     struct asked *asked;       /* [names][rounds] */
     int64_t *join_times;       /* [epochs][size] and one; 0: not yet */
     int *joined;               /* [epochs] */
@@ -125,6 +127,9 @@ struct world {
     int cuts[8][2];                   /* ranks of the job */
     int cut_count;
     int garbage_left;
+    int64_t split_at; /* time */
+    uint8_t *parts;   /* [ranks of the job] from then on; NULL: no split */
+    int64_t active;   /* the last event of a program or a message */
     struct tally *tally;
     struct trace trace[TRACE_LENGTH];
     uint64_t trace_count, digest;
@@ -179,6 +184,20 @@ void network_flood(void *owner, int except, const uint8_t *bytes, size_t length,
 bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
 void network_deliver(struct world *world, const struct event *event);
 void network_deliver_early(struct virtual_rank *member);
+
+/* The connections of a member: of i below network_peers() a member's number, or -1. */
+int network_peers(const struct virtual_rank *member);
+int network_peer(const struct virtual_rank *member, int i);
+
+/* split.c: lost hosts and a split network */
+int64_t split_settling(const struct scenario *scenario);
+void split_plan(struct world *world);
+bool split_has_lost(const struct world *world, int rank);    /* the process of this rank */
+bool split_between(const struct world *world, int a, int b); /* ranks of the job */
+bool split_has_cut(const struct virtual_rank *member);       /* from some member of its set */
+void split_look(struct world *world, int rank);
+void split_check_cause(const struct virtual_rank *member, const struct rank_set *places, bool cut_off);
+int *split_components(const struct world *world); /* [ranks of the job], malloc'd */
 
 /* scale.c: counts what a step costs among so many ranks. False: it grows with them. */
 bool scale_run(int size);
