@@ -1,13 +1,10 @@
 /* split.c - hosts that are lost, and networks that fall into parts, from a time on: nothing arrives any more
  * between ranks of different parts, and no connection ends. Every rank counts its looks at silent peers as
  * the engine does (src/engine/heartbeat.c), which ends each part's job with one cause. */
-#include "base/status.h"
-#include "coordinate/state.h"
 #include "random.h"
 #include "world.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* In looks; see heartbeat.c. */
 enum { LOOKS_PER_PERIOD = 32, LOOKS_UNTIL_REPORT = 28, LOOKS_FOR_SETTLING = 2, LOOKS_FOR_SHUTDOWN = 32 };
@@ -135,28 +132,6 @@ void split_look(struct world *world, int rank)
 
 /* ---- what must hold ------------------------------------------------------------------------------------ */
 
-void split_check_cause(const struct virtual_rank *member, const struct rank_set *places, bool cut_off)
-{
-    struct world *world = member->set->world;
-    const struct topology *topology = &member->set->topology;
-    int host = topology->host_of[member->number];
-    world->tally->silences++;
-    world->tally->cut_off += cut_off;
-    for (int place = 0; place < topology->size; place++)
-        if (rank_set_has(places, place) && !split_between(world, member->rank, topology->rank_at[place]))
-            violation(world, "rank %d says that rank %d is silent, which it can reach", member->rank,
-                      topology->rank_at[place]);
-    for (int place = topology->first[host]; cut_off && place < topology->first[host + 1]; place++) {
-        const struct virtual_rank *each = &member->set->members[topology->rank_at[place]];
-        for (int i = 0; i < network_peers(each); i++) {
-            int peer = network_peer(each, i);
-            if (peer >= 0 && topology->host_of[peer] != host && !network_is_cut(world, each, peer))
-                violation(world, "rank %d says that its host is cut off, but rank %d reaches rank %d",
-                          member->rank, each->rank, peer);
-        }
-    }
-}
-
 static int find_root(int *roots, int rank)
 {
     while (roots[rank] != rank)
@@ -181,4 +156,46 @@ int *split_components(const struct world *world)
     for (int rank = 0; rank < world->scenario.size; rank++)
         roots[rank] = find_root(roots, rank);
     return roots;
+}
+
+/* What a rank has found silent before the others had time to settle that is known to all that it reaches. */
+static void check_complete(const struct virtual_rank *member, const struct rank_set *places)
+{
+    const struct set *set = member->set;
+    int *component = split_components(set->world);
+    for (int rank = 0; rank < set->size; rank++) {
+        const struct virtual_rank *each = &set->members[rank];
+        bool found = each->looks > LOOKS_UNTIL_REPORT + LOOKS_FOR_SETTLING;
+        for (int i = 0; found && component[rank] == component[member->rank] && i < network_peers(each); i++) {
+            int peer = network_peer(each, i);
+            if (peer >= 0 && network_is_cut(set->world, each, peer) && !places->others &&
+                !rank_set_has(places, set->topology.place_of[peer]))
+                violation(set->world, "rank %d does not know that rank %d is silent, as rank %d has found",
+                          member->rank, peer, rank);
+        }
+    }
+    free(component);
+}
+
+void split_check_cause(const struct virtual_rank *member, const struct rank_set *places, bool cut_off)
+{
+    struct world *world = member->set->world;
+    const struct topology *topology = &member->set->topology;
+    int host = topology->host_of[member->number];
+    world->tally->silences++;
+    world->tally->cut_off += cut_off;
+    check_complete(member, places);
+    for (int place = 0; place < topology->size; place++)
+        if (rank_set_has(places, place) && !split_between(world, member->rank, topology->rank_at[place]))
+            violation(world, "rank %d says that rank %d is silent, which it can reach", member->rank,
+                      topology->rank_at[place]);
+    for (int place = topology->first[host]; cut_off && place < topology->first[host + 1]; place++) {
+        const struct virtual_rank *each = &member->set->members[topology->rank_at[place]];
+        for (int i = 0; i < network_peers(each); i++) {
+            int peer = network_peer(each, i);
+            if (peer >= 0 && topology->host_of[peer] != host && !network_is_cut(world, each, peer))
+                violation(world, "rank %d says that its host is cut off, but rank %d reaches rank %d",
+                          member->rank, each->rank, peer);
+        }
+    }
 }
