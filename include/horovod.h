@@ -238,7 +238,8 @@ HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_t
                          hvd_status *status);
 
 /* Waits until the operation is done, at most `seconds` (negative: for ever), and returns its outcome, or
- * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress. */
+ * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress; with MPI's
+ * collectives (HOROVOD_CPU_OPERATIONS=mpi) it may return later by the time of one of them. */
 HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status);
 
 /* Sets `done` of an operation whose request had none: it is called once when the operation is done; at once,

@@ -7,8 +7,8 @@
  *
  * Threads. `open` runs in the thread that opens the process set, beside the one that makes progress, and may
  * block until its deadline. `supports` changes nothing. Everything else is called under the progress lock:
- * `start` and `progress` MUST NOT block; a library that does gets a thread of the row's own. `close` and
- * `abort` may wait for such a thread, not for other ranks.
+ * `start` and `progress` MUST NOT block; `close` and `abort` may wait for a thread of the row's own, not for
+ * other ranks. A row whose library blocks has `run` in their place, which the engine calls without the lock.
  *
  * Sleep. What `progress` returns decides whether the engine's threads may sleep:
  *  - BACKEND_PENDING: a link of the communicator or the row's descriptor becomes readable when there is
@@ -102,6 +102,15 @@ struct backend {
 
     void (*abort)(void *state, const hvd_status *cause);
 
+    /* In place of `start`, `progress` and a descriptor, where the library's calls block: carries out a
+     * collective and returns its outcome. Called without the progress lock, of one at a time, in the order of
+     * decisions, by any thread: one that waits for the engine anyway, which spares two context switches, or
+     * the row's worker. `abort` is called while it may be under way, and ends no collective then. */
+    hvd_code (*run)(void *state, struct collective *collective, hvd_status *status);
+
+    /* `run` does not return though the job has failed: makes it return, or ends the process. */
+    void (*kill)(void *state);
+
     /* What the timeline calls it; NULL: the row's name. Any number may come. */
     const char *(*algorithm_name)(unsigned algorithm);
 };
@@ -118,8 +127,11 @@ extern const struct backend *const backend_table[];
  * The back ends of one process set: opens the rows, chooses among them, starts collectives in
  * the order of decisions, makes progress in those that have work. Threads as in backend.h. */
 
+struct worker;
+
 struct backend_row {
     const struct backend *backend;
+    struct worker *worker;          /* of a row with `run`; else NULL */
     void *state;                    /* NULL: not on this rank, */
     char *missing;                  /* for this reason; NULL: no memory for it */
     int descriptor;                 /* -1: none */
@@ -132,6 +144,7 @@ struct backends {
     int count;
     int set, rank, root;             /* the process set; this rank's and its root's number in the job */
     struct collective_queue started; /* not yet in a row */
+    struct worker *workers;          /* of the rows; NULL: none */
     bool apart;                      /* the last one that went into a row */
     bool aborted;
 };
@@ -163,5 +176,27 @@ bool backends_are_ready(const struct backends *backends);
 
 /* Whether progress is needed every BACKEND_POLL_PERIOD though nothing is announced. */
 bool backends_poll(const struct backends *backends);
+
+/* ---- worker ----------------------------------------------------------------------------------------------
+ * Carries out the collectives of a row whose library blocks: in a thread that waits for the engine (claim,
+ * run), or, where there is none, in a thread of its own (delegate). Under the progress lock, except
+ * worker_open and _run. */
+
+/* Adds it to the list of its process set. */
+hvd_code worker_open(const struct backend *backend, void *state, int rank, struct worker **first,
+                     struct worker **opened, int *descriptor, hvd_status *status);
+void worker_close(struct worker *worker);
+
+void worker_start(struct worker *worker, struct collective *collective);
+enum backend_progress worker_progress(struct worker *worker, bool *moved);
+void worker_abort(struct worker *worker, const hvd_status *cause);
+
+/* Of the list `first`, the one whose next collective the calling thread has to run, without the lock:
+ * worker_run; afterwards progress is needed, which nothing announces. NULL: there is nothing to run. */
+struct worker *worker_claim(struct worker *first);
+void worker_run(struct worker *claimed);
+
+/* Leaves what nobody has claimed to the threads of the list. */
+void worker_delegate(struct worker *first);
 
 #endif

@@ -18,7 +18,7 @@ const struct backend *const backend_table[] = {
 
 /* ---- rows --------------------------------------------------------------------------------------------- */
 
-static hvd_code row_open(struct backend_row *row, const struct backend *backend,
+static hvd_code row_open(struct backends *backends, struct backend_row *row, const struct backend *backend,
                          const struct backend_opening *opening, hvd_status *status)
 {
     *row = (struct backend_row){.backend = backend, .descriptor = -1};
@@ -31,6 +31,12 @@ static hvd_code row_open(struct backend_row *row, const struct backend *backend,
     hvd_code code = backend->open(opening, &row->state, &row->descriptor, &reason);
     if (!code && !row->state)
         row->missing = strdup(reason.text);
+    if (!code && row->state && backend->run) {
+        code = worker_open(backend, row->state, backends->rank, &backends->workers, &row->worker,
+                           &row->descriptor, &reason);
+        if (code)
+            backend->close(row->state);
+    }
     return code ? status_copy(status, &reason) : HVD_OK;
 }
 
@@ -50,7 +56,7 @@ hvd_code backends_open(struct backends *backends, const struct backend *const *t
     hvd_code code = HVD_OK;
     while (!code && backends->count < count) {
         struct backend_row *row = &backends->rows[backends->count];
-        code = row_open(row, table[backends->count], opening, status);
+        code = row_open(backends, row, table[backends->count], opening, status);
         backends->count += !code;
     }
     if (code)
@@ -62,6 +68,8 @@ void backends_close(struct backends *backends)
 {
     for (int i = 0; i < backends->count; i++) {
         struct backend_row *row = &backends->rows[i];
+        if (row->worker)
+            worker_close(row->worker);
         if (row->state)
             row->backend->close(row->state);
         free(row->missing);
@@ -142,8 +150,13 @@ static void row_start(struct backends *backends, struct collective *collective)
 {
     struct backend_row *row = row_of(backends, collective->choice);
     hvd_status status;
-    hvd_code code = row && row->state ? row->backend->start(row->state, collective, &status)
-                                      : refuse(backends, collective, row, &status);
+    hvd_code code = HVD_OK;
+    if (!row || !row->state)
+        code = refuse(backends, collective, row, &status);
+    else if (row->worker)
+        worker_start(row->worker, collective);
+    else
+        code = row->backend->start(row->state, collective, &status);
     if (code)
         collective->done(collective, &status);
     else
@@ -170,7 +183,8 @@ bool backends_progress(struct backends *backends)
     for (int i = 0; i < backends->count; i++) {
         struct backend_row *row = &backends->rows[i];
         if (row->progress != BACKEND_DONE)
-            row->progress = row->backend->progress(row->state, &moved);
+            row->progress = row->worker ? worker_progress(row->worker, &moved)
+                                        : row->backend->progress(row->state, &moved);
     }
     return moved;
 }
@@ -182,7 +196,10 @@ void backends_abort(struct backends *backends, const hvd_status *cause)
         struct backend_row *row = &backends->rows[i];
         if (!row->state)
             continue;
-        row->backend->abort(row->state, cause);
+        if (row->worker)
+            worker_abort(row->worker, cause);
+        else
+            row->backend->abort(row->state, cause);
         /* Once more, so that its links and its descriptor announce nothing any longer. */
         row->progress = BACKEND_READY;
     }

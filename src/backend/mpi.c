@@ -2,29 +2,23 @@
  * HOROVOD_CPU_OPERATIONS=mpi. It takes all operations of host memory but Adasum, which MPI does not know, and
  * those of the deterministic mode, which adds in an order of its own.
  *
- * MPI's collectives block, so each process set has a thread and a communicator; several sets need
- * MPI_THREAD_MULTIPLE, and may be under way in different orders on different ranks. The thread takes
- * collectives in the order of decisions, one at a time.
+ * MPI's collectives block, so a worker of the engine runs them. Those of one communicator that do not block
+ * take twice as long in Open MPI. Each process set has a communicator; several sets need MPI_THREAD_MULTIPLE,
+ * and may be under way in different orders on different ranks.
  *
  * A collective of MPI can't be cancelled. It works on the tensors themselves, so a process that is in one
  * when the job fails ends, as any MPI program does. */
 #include "backend/mpi.h"
 
 #include "backend/backend.h"
-#include "base/clock.h"
-#include "base/platform.h"
 #include "base/status.h"
-#include "base/thread.h"
 #include "base/types.h"
 #include "device/reduce.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Tensors below SMALL are copied into a buffer of PACKED bytes, which one call then moves; larger ones move
  * from where they are. Bytes. */
@@ -32,28 +26,15 @@
 #define PACKED ((size_t)4 << 20)
 #define MOST   ((size_t)1 << 30) /* of one call: MPI counts by int */
 
-#define YIELDS 100   /* of the core, before the thread sleeps */
-#define TAGS   32768 /* that every MPI has */
-
-/* Seconds that a collective under way gets to end by itself after the job has failed. */
-#define ABORT_GRACE 2
+#define TAGS 32768 /* that every MPI has */
 
 struct mpi {
     const struct mpi_abi *abi;
     mpi_handle comm, sum;
     int rank;      /* of the job */
     bool is_exact; /* the deterministic mode: not MPI's order of additions */
-    int descriptor;
     char *packed;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of the next five */
-    pthread_cond_t changed;
-    struct collective_queue todo, ended; /* ended: with their status */
-    struct collective *current;
-    bool stops;
-    atomic_bool news; /* of `ended`; set after the descriptor was */
-    int under_way;    /* this and the next: under the progress lock */
-    bool failed;      /* the job: other ranks may be gone */
+    bool failed; /* the job: other ranks may be gone */
 };
 
 /* ---- reductions --------------------------------------------------------------------------------------- */
@@ -373,65 +354,13 @@ static bool is_run_by_mpi(hvd_operation operation)
     return (size_t)operation < sizeof runs / sizeof *runs && runs[operation];
 }
 
-/* ---- the thread --------------------------------------------------------------------------------------- */
-
-/* Under the lock; NULL: no more. A wake-up takes longer than the next collective of a program that waits for
- * each. */
-static struct collective *wait_for_work(struct mpi *mpi)
-{
-    for (int i = 0; i < YIELDS && !mpi->stops && !mpi->todo.head; i++) {
-        pthread_mutex_unlock(&mpi->lock);
-        sched_yield();
-        pthread_mutex_lock(&mpi->lock);
-    }
-    while (!mpi->stops && !mpi->todo.head)
-        pthread_cond_wait(&mpi->changed, &mpi->lock);
-    return mpi->stops ? NULL : collective_queue_pop(&mpi->todo);
-}
-
-static void *work(void *argument)
-{
-    struct mpi *mpi = argument;
-    struct collective *collective;
-    pthread_mutex_lock(&mpi->lock);
-    while ((collective = wait_for_work(mpi))) {
-        mpi->current = collective;
-        pthread_mutex_unlock(&mpi->lock);
-        status_ok(&collective->status);
-        runs[collective->operation](mpi, collective, &collective->status);
-        pthread_mutex_lock(&mpi->lock);
-        collective_queue_push(&mpi->ended, collective);
-        mpi->current = NULL;
-        pthread_cond_broadcast(&mpi->changed);
-        platform_event_set(mpi->descriptor);
-        atomic_store(&mpi->news, true);
-    }
-    pthread_mutex_unlock(&mpi->lock);
-    return NULL;
-}
-
-static void stop_thread(struct mpi *mpi)
-{
-    pthread_mutex_lock(&mpi->lock);
-    bool stopped = mpi->stops;
-    mpi->stops = true;
-    pthread_cond_broadcast(&mpi->changed);
-    pthread_mutex_unlock(&mpi->lock);
-    if (!stopped)
-        pthread_join(mpi->thread, NULL);
-}
-
 /* ---- the row ------------------------------------------------------------------------------------------ */
 
 static void mpi_close(void *state)
 {
     struct mpi *mpi = state;
-    stop_thread(mpi);
     if (!mpi->failed)
         mpi->abi->comm_free(mpi->comm);
-    pthread_cond_destroy(&mpi->changed);
-    pthread_mutex_destroy(&mpi->lock);
-    close(mpi->descriptor);
     free(mpi->packed);
     free(mpi);
 }
@@ -475,27 +404,11 @@ static hvd_code create_comm(const struct backend_opening *opening, struct mpi *m
     return mpi_check(mpi->abi, error, mpi->rank, "MPI_Comm_create_group", status);
 }
 
-static hvd_code open_parts(struct mpi *mpi, hvd_status *status)
-{
-    pthread_mutex_init(&mpi->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&mpi->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    mpi->descriptor = platform_event_create();
-    int error = mpi->descriptor < 0 ? errno : thread_start(&mpi->thread, work, mpi);
-    if (!error)
-        return HVD_OK;
-    mpi->stops = true; /* there is no thread */
-    mpi_close(mpi);
-    return status_set_errno(status, error, "can't start the thread for MPI");
-}
-
 static hvd_code mpi_open_set(const struct backend_opening *opening, void **state, int *descriptor,
                              hvd_status *status)
 {
     const struct mpi_abi *abi;
+    (void)descriptor;
     if (!mpi_is_chosen(opening->settings) || opening->size == 1) {
         status_set(status, HVD_UNSUPPORTED, "HOROVOD_CPU_OPERATIONS is not mpi there");
         return HVD_OK;
@@ -515,12 +428,8 @@ static hvd_code mpi_open_set(const struct backend_opening *opening, void **state
     if (code)
         free(mpi);
     else
-        code = open_parts(mpi, status);
-    if (code)
-        return code;
-    *descriptor = mpi->descriptor;
-    *state = mpi;
-    return HVD_OK;
+        *state = mpi;
+    return code;
 }
 
 static bool mpi_supports(const void *state, const struct backend_query *query, struct choice *choice)
@@ -532,7 +441,7 @@ static bool mpi_supports(const void *state, const struct backend_query *query, s
            !(reduces && (mpi->is_exact || query->reduction == HVD_ADASUM));
 }
 
-static hvd_code mpi_start(void *state, struct collective *collective, hvd_status *status)
+static hvd_code mpi_run(void *state, struct collective *collective, hvd_status *status)
 {
     struct mpi *mpi = state;
     if (!is_run_by_mpi(collective->operation))
@@ -540,55 +449,7 @@ static hvd_code mpi_start(void *state, struct collective *collective, hvd_status
                           "rank %d can't run the %s that was decided by MPI; do the ranks run different "
                           "versions?",
                           mpi->rank, hvd_operation_name(collective->operation));
-    if (collective->phased)
-        collective->phased(collective, 0);
-    mpi->under_way++;
-    pthread_mutex_lock(&mpi->lock);
-    collective_queue_push(&mpi->todo, collective);
-    pthread_cond_broadcast(&mpi->changed);
-    pthread_mutex_unlock(&mpi->lock);
-    return HVD_OK;
-}
-
-static void report(struct mpi *mpi, struct collective_queue *queue, const hvd_status *cause)
-{
-    for (struct collective *collective; (collective = collective_queue_pop(queue));) {
-        hvd_status status = cause ? *cause : collective->status; /* done may free the collective */
-        mpi->under_way--;
-        collective->done(collective, &status);
-    }
-}
-
-static enum backend_progress mpi_progress(void *state, bool *moved)
-{
-    struct mpi *mpi = state;
-    if (atomic_load_explicit(&mpi->news, memory_order_relaxed)) {
-        atomic_store(&mpi->news, false);
-        platform_event_clear(mpi->descriptor);
-        pthread_mutex_lock(&mpi->lock);
-        struct collective_queue ended = mpi->ended;
-        mpi->ended.head = NULL;
-        pthread_mutex_unlock(&mpi->lock);
-        *moved |= ended.head != NULL;
-        report(mpi, &ended, NULL);
-    }
-    return mpi->under_way ? BACKEND_PENDING : BACKEND_DONE;
-}
-
-/* Ends the process where the thread does not come back. */
-static void end_current(struct mpi *mpi, const hvd_status *cause)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ABORT_GRACE;
-    int expired = 0;
-    if (mpi->current)
-        log_error(mpi->rank, "%s; this process ends within %d s: MPI can't cancel the %s that it is in",
-                  cause->text, ABORT_GRACE, hvd_operation_name(mpi->current->operation));
-    while (mpi->current && !expired)
-        expired = pthread_cond_timedwait(&mpi->changed, &mpi->lock, &until);
-    if (mpi->current)
-        mpi->abi->abort();
+    return runs[collective->operation](mpi, collective, status);
 }
 
 static void mpi_abort(void *state, const hvd_status *cause)
@@ -597,12 +458,11 @@ static void mpi_abort(void *state, const hvd_status *cause)
     mpi->failed = cause->code != HVD_SHUT_DOWN;
     if (mpi->failed)
         mpi_skip_finalize();
-    pthread_mutex_lock(&mpi->lock);
-    end_current(mpi, cause);
-    pthread_mutex_unlock(&mpi->lock);
-    stop_thread(mpi);
-    report(mpi, &mpi->ended, NULL);
-    report(mpi, &mpi->todo, cause);
+}
+
+static void mpi_kill(void *state)
+{
+    ((struct mpi *)state)->abi->abort();
 }
 
 const struct backend backend_mpi = {
@@ -610,7 +470,7 @@ const struct backend backend_mpi = {
     .open = mpi_open_set,
     .close = mpi_close,
     .supports = mpi_supports,
-    .start = mpi_start,
-    .progress = mpi_progress,
+    .run = mpi_run,
     .abort = mpi_abort,
+    .kill = mpi_kill,
 };

@@ -88,6 +88,7 @@ struct hvd_context {
     bool caller_active;                 /* made progress since the progress thread did; under the lock */
     atomic_int waiters;                 /* callers that wait for the lock; a hint */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
+    atomic_bool returned;               /* a caller has run a worker's collective */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
     struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
     struct hvd_handle *released; /* held back for one that does so no more */

@@ -24,8 +24,9 @@
  *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under
  *     way and the progress thread MUST poll periodically. A back end's descriptor needs no arming: it stays
  *     readable until progress clears it. One that has to be polled sets a deadline (progress_deadline).
- *  3. A thread that adds work (queue, added, leaving) MUST store it before it loads the lock. If it finds the
- *     lock taken it need not wake a thread: a release MUST look for such work after it has stored UNLOCKED.
+ *  3. A thread that adds work (queue, added, returned, leaving) MUST store it before it loads the lock. If it
+ *     finds the lock taken it need not wake a thread: a release MUST look for such work after it has stored
+ *     UNLOCKED.
  *  4. Work found by a release MUST be left to a thread that is awake: the releasing thread wakes the progress
  *     thread. Another thread may take the lock first; its own release finds what is left.
  *  5. The progress thread sleeps until the deadline it has loaded. The release that stores an earlier one
@@ -33,7 +34,11 @@
  *  6. A thread MUST announce a sleep in the word that the other side reads (thread_waits, HANDLE_AWAITED by
  *     compare-and-swap) before the futex compares the value that the other side changes.
  *  7. After mesh_sleep the progress thread MUST try the lock: the event it has cleared may have been for it.
- *  8. `done` functions run with the lock free and may take it themselves through a submission. */
+ *  8. `done` functions run with the lock free and may take it themselves through a submission.
+ *
+ * A collective whose library blocks is claimed under the lock by a caller that waits, which runs it with the
+ * lock free; its end is work that a thread adds (`returned`, invariant 3). A release leaves what is not
+ * claimed to the back end's worker (backend/worker.c). */
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
@@ -130,13 +135,16 @@ static bool backoff_step(struct backoff *backoff)
     return true;
 }
 
-/* From here on peers ring; false when there is arrived data or local work already. */
+/* From here on peers ring, and workers run what no caller has claimed; false when there is arrived data or
+ * local work already. */
 static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
     progress_suspend(context, 0);
-    for (struct comm *comm = context->world; comm; comm = comm->next_running)
+    for (struct comm *comm = context->world; comm; comm = comm->next_running) {
+        worker_delegate(comm->backends.workers);
         quiet &= mesh_arm(comm->mesh) && !comm_is_ready(comm);
+    }
     return quiet;
 }
 
@@ -191,7 +199,7 @@ static bool lock_release(struct hvd_context *context)
         mesh_wake(context->world->mesh);
     /* Work added before that store found the lock taken and woke no thread. */
     return news || atomic_load(&context->queue) || atomic_load(&context->added) ||
-           (!left && atomic_load(&context->leaving));
+           atomic_load(&context->returned) || (!left && atomic_load(&context->leaving));
 }
 
 static void call_finished(struct hvd_handle *handle)
@@ -235,36 +243,46 @@ void drive_notify(struct hvd_context *context)
     wake_lock_waiter(context);
 }
 
+static struct worker *claim(struct hvd_context *context)
+{
+    struct worker *worker = NULL;
+    for (struct comm *comm = context->world; comm && !worker; comm = comm->next_running)
+        worker = worker_claim(comm->backends.workers);
+    return worker;
+}
+
 /* Makes progress until the word has its value, or it is time to sleep, or the deadline passes; releases the
- * lock. */
-static void progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
-                               int64_t deadline, int64_t *idle_since)
+ * lock. Not NULL: what this thread has to run next. */
+static struct worker *progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
+                                         int64_t deadline, int64_t *idle_since)
 {
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = context->caller_spin,
                               .yield = caller_yield(context),
                               .same_core_waits = &context->same_core_waits,
                               .idle_since = idle_since};
+    struct worker *claimed = NULL;
     backoff_reset(&backoff);
     context->caller_active = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
         bool moved = progress(context, backoff.now);
         if (!run_finished_calls(context))
-            return; /* another thread has the lock by now */
+            return NULL; /* another thread has the lock by now */
+        if (deadline != CLOCK_NEVER && clock_now() >= deadline)
+            break;
         if (moved)
             backoff_reset(&backoff);
-        else if (!backoff_step(&backoff))
-            break;
-        if (deadline != CLOCK_NEVER && clock_now() >= deadline)
+        else if ((claimed = claim(context)) || !backoff_step(&backoff))
             break;
     }
     if (!is_quiet(context)) { /* the end of a batch may let the next one start */
         progress(context, 0);
         if (!run_finished_calls(context))
-            return;
+            return claimed;
     }
     if (lock_release(context))
         drive_notify(context);
+    return claimed;
 }
 
 /* Yields for a while until the word has its value or the lock is free; true when it has the lock. */
@@ -285,12 +303,28 @@ static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsign
     return mine;
 }
 
+static void note_idle(int64_t *idle_since)
+{
+    if (idle_since && !*idle_since)
+        *idle_since = clock_now();
+}
+
 bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
                  int64_t *idle_since)
 {
-    while (atomic_load_explicit(word, memory_order_acquire) != value) {
+    struct worker *claimed = NULL;
+    /* What this thread has run needs a turn, by it or by the holder of the lock, though the word has its
+     * value. */
+    while (claimed || atomic_load_explicit(word, memory_order_acquire) != value) {
+        claimed = NULL;
         if (lock_try(context) || wait_for_lock(context, word, value, idle_since))
-            progress_as_caller(context, word, value, deadline, idle_since);
+            claimed = progress_as_caller(context, word, value, deadline, idle_since);
+        if (claimed) {
+            note_idle(idle_since);
+            worker_run(claimed);
+            atomic_store(&context->returned, true);
+            continue;
+        }
         unsigned seen = atomic_load_explicit(word, memory_order_acquire);
         if (seen == value)
             break;
@@ -299,8 +333,7 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
         /* Sleep until the holder changes the word: invariant 6. */
         if (seen != HANDLE_AWAITED && !atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED))
             continue;
-        if (idle_since && !*idle_since) /* there was no backoff: another thread took the lock */
-            *idle_since = clock_now();
+        note_idle(idle_since); /* there was no backoff: another thread took the lock */
         futex_wait(word, HANDLE_AWAITED, deadline);
     }
     return true;

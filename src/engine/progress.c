@@ -249,6 +249,8 @@ static bool progress_comm(struct comm *comm, int64_t now)
 bool progress(struct hvd_context *context, int64_t now)
 {
     bool moved = take_submissions(context);
+    if (atomic_load_explicit(&context->returned, memory_order_relaxed))
+        moved |= atomic_exchange(&context->returned, false); /* before the back ends' turn, which finds it */
     bool poll = context->turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
     if (poll) {

@@ -342,6 +342,54 @@ static void close_library(void *state)
     atomic_fetch_sub(&open_count, 1);
 }
 
+/* The same library as one that blocks: any thread calls it. */
+static atomic_int caller_runs;
+static _Thread_local bool waits;
+
+static hvd_code run_blocking(void *state, struct collective *collective, hvd_status *status)
+{
+    struct library *library = state;
+    CHECK(!library->current, "two collectives of one group at once");
+    atomic_fetch_add(&run_count, 1);
+    atomic_fetch_add(&caller_runs, waits);
+    pthread_mutex_lock(&boards_lock);
+    library->current = collective;
+    if (!run(library, collective, ++library->under_way))
+        status_set(&collective->status, HVD_SYSTEM, "the library was killed");
+    library->current = NULL;
+    pthread_mutex_unlock(&boards_lock);
+    return collective->status.code ? status_copy(status, &collective->status) : HVD_OK;
+}
+
+static void abort_blocking(void *state, const hvd_status *cause)
+{
+    (void)state, (void)cause;
+}
+
+static void kill_blocking(void *state)
+{
+    struct library *library = state;
+    pthread_mutex_lock(&boards_lock);
+    library->stops = true;
+    pthread_cond_broadcast(&library->board->changed);
+    pthread_mutex_unlock(&boards_lock);
+}
+
+static void close_blocking(void *state)
+{
+    struct library *library = state;
+    board_leave(library->board);
+    free(library);
+    atomic_fetch_sub(&open_count, 1);
+}
+
+static hvd_code open_blocking(const struct backend_opening *opening, void **state, int *descriptor,
+                              hvd_status *status)
+{
+    (void)descriptor;
+    return open_library(opening, state, status);
+}
+
 #define ROWS(row_name, ...)                                                                                  \
     {                                                                                                        \
         .name = row_name, .close = close_library, .supports = supports, .start = start,                      \
@@ -351,6 +399,14 @@ static void close_library(void *state)
 static const struct backend later = ROWS("later", .open = open_later);
 static const struct backend polled = ROWS("polled", .open = open_polled);
 static const struct backend world_only = ROWS("world_only", .open = open_later, .one_order = true);
+
+static const struct backend blocking = {.name = "blocking",
+                                        .open = open_blocking,
+                                        .close = close_blocking,
+                                        .supports = supports,
+                                        .run = run_blocking,
+                                        .abort = abort_blocking,
+                                        .kill = kill_blocking};
 
 static void with_later(hvd_config *config, int rank)
 {
@@ -362,6 +418,13 @@ static void with_later(hvd_config *config, int rank)
 static void with_polled(hvd_config *config, int rank)
 {
     static const struct backend *const rows[] = {&polled, &backend_host, NULL};
+    (void)rank;
+    config->backends = rows;
+}
+
+static void with_blocking(hvd_config *config, int rank)
+{
+    static const struct backend *const rows[] = {&blocking, &backend_host, NULL};
     (void)rank;
     config->backends = rows;
 }
@@ -492,6 +555,42 @@ TEST(the_end_has_to_be_polled_for)
     assert_int_equal(open_count, 0);
 }
 
+/* Two context switches for each collective are spared. */
+static void the_caller_runs(struct member *member)
+{
+    float data[ELEMENTS];
+    waits = true;
+    for (int round = 0; round < 10; round++) {
+        fill(data, ELEMENTS, member->rank + 1);
+        int64_t elements = ELEMENTS;
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &elements, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "one", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        check_all(data, ELEMENTS, sum_of(member));
+    }
+    waits = false;
+}
+
+TEST(a_caller_that_waits_runs_what_blocks)
+{
+    want_nothing();
+    caller_runs = 0;
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 1, 3, the_caller_runs);
+    assert_true(caller_runs > 0); /* not all: one that has waited long sleeps, and the worker has it */
+    assert_int_equal(open_count, 0);
+}
+
+TEST(what_blocks_beside_other_work)
+{
+    want_nothing();
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 1, 4, sums);
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 1, 3, one_memory);
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 1, 3, nobody_waits);
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 3, 3, process_sets);
+    assert_true(run_count > 0);
+    assert_int_equal(open_count, 0);
+}
+
 TEST(the_progress_thread_sees_the_end)
 {
     want_nothing();
@@ -572,6 +671,16 @@ TEST(a_failure_ends_the_others)
     wanted.failing_rank = 1;
     check_failure(with_later, "the library on rank 1 is out of credits");
     check_failure(with_polled, "the library on rank 1 is out of credits");
+}
+
+/* Whichever thread is in it, it has to be killed. */
+TEST(a_failure_ends_what_blocks)
+{
+    want_nothing();
+    wanted.failing_rank = 1;
+    group_run(&(struct group_options){.configure = with_blocking, .transport = "shm"}, 2, failing,
+              "the library on rank 1 is out of credits");
+    assert_int_equal(open_count, 0);
 }
 
 TEST(a_refusal_ends_the_others)

@@ -33,6 +33,9 @@
 #ifndef HELD_BACK /* that use the memory of operation 0: they start after its end; none is FROM_PEER */
 #define HELD_BACK 0
 #endif
+#ifndef BLOCKING /* that a back end whose library blocks runs, one at a time: a caller that waits, or its worker */
+#define BLOCKING 0
+#endif
 #ifndef MESSAGES /* messages of the coordination that the peers send, and wait for an answer to: from MESSAGE on */
 #define MESSAGES 0
 #endif
@@ -53,7 +56,7 @@
 #define LOCK    (OPERATIONS + 1) /* context->progress_lock, as a futex word */
 #define NOTHING 255
 
-#define THREADS 5 /* process numbers: the progress thread, peers, clock, user threads */
+#define THREADS 5 /* process numbers: the progress thread, the worker, peers, clock, user threads */
 
 /* context->progress_lock */
 #define UNLOCKED  0
@@ -71,6 +74,7 @@ bool thread_waits;
 byte waiters;
 byte queue; /* a mask */
 bool added;
+bool returned; /* a caller has run a blocking operation */
 bool leaving, stop;
 bool ended; /* the progress thread */
 byte state[OPERATIONS + 1];
@@ -83,6 +87,11 @@ byte steps;    /* which have a local step that can move */
 byte finished; /* which end in this turn */
 byte held;     /* operations held back */
 bool adopted;
+
+/* Of the worker, under its lock. */
+byte todo, current, outcomes; /* blocking operations, masks */
+bool delegated;
+bool announced; /* its descriptor is readable */
 
 /* The mesh, and the kernel. */
 bool event = true; /* hvd_init: mesh_wake at the end */
@@ -121,7 +130,7 @@ byte answered; /* messages; a mask */
 
 #ifdef TCP
 #define all_news     (arrived & readable & wants)
-#define bell_rings   (event || (armed && ready))
+#define bell_rings   (event || announced || (armed && ready))
 #define kernel_news  ready
 #else
 #ifdef MARKED
@@ -129,7 +138,7 @@ byte answered; /* messages; a mask */
 #else
 #define all_news     (arrived & wants)
 #endif
-#define bell_rings   (event || doorbell)
+#define bell_rings   (event || announced || doorbell)
 #define kernel_news  doorbell
 #endif
 #define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !any_signaled(mesh->hub)| */
@@ -140,7 +149,7 @@ byte answered; /* messages; a mask */
 
 /* Of every thread: the results of the functions below. */
 #define LOCALS                                                                                               \
-    bool moved, quiet, periodic, news, sooner, left, pending, mine, looks;                                        \
+    bool moved, quiet, periodic, news, sooner, left, pending, mine, looks, claimed;                                        \
     byte calls, taken, each
 
 /* ---- base/platform_linux.c ------------------------------------------------------------------------------ */
@@ -283,12 +292,16 @@ inline progress()
         resume(queue & IN_SET); /* |comm_take: comm_resume(comm)| */
         held = held | (queue & HELD_BACK); /* |hand_over: before->held_back = handle| */
         waiting = waiting | (queue & ~HELD_BACK);
+        todo = todo | (queue & BLOCKING); /* |worker_start: collective_queue_push(&worker->todo| */
         queue = 0;
         adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
         added = false;
         leave_said = leave_said || leaving; /* |announce_leaving: &context->leaving| */
-        moved = moved || steps;
-        finished = steps;
+        moved = moved || steps || returned; /* |progress: atomic_exchange(&context->returned, false)| */
+        returned = false;
+        finished = steps | outcomes; /* |worker_progress: report(worker, &ended, NULL)| */
+        outcomes = 0;
+        announced = false; /* |worker_progress: platform_event_clear(worker->descriptor)| */
         steps = 0;
         taken = arrived & wants & runs; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
 #ifdef TCP
@@ -405,7 +418,8 @@ inline lock_release()
         left = leave_said; /* |lock_release: bool left = context->leave_said| */
         /* |lock_release: deadline < atomic_exchange(&context->deadline, deadline) && !periodic| */
         sooner = next_flush < deadline && !periodic;
-        deadline = next_flush
+        deadline = next_flush;
+        delegated = delegated || (todo && !periodic) /* |arm: worker_delegate(comm->backends.workers)| */
     }
     d_step { progress_lock = UNLOCKED; holders-- } /* |lock_release: atomic_store(&context->progress_lock, UNLOCKED)| */
     if
@@ -418,8 +432,8 @@ inline lock_release()
     fi;
     d_step {
         /* |lock_release: atomic_load(&context->queue) || atomic_load(&context->added)| */
-        /* |lock_release: (!left && atomic_load(&context->leaving))| */
-        pending = news || queue || added || (!left && leaving);
+        /* |lock_release: atomic_load(&context->returned) || (!left && atomic_load(&context->leaving))| */
+        pending = news || queue || added || returned || (!left && leaving);
         periodic = false;
         news = false;
         sooner = false;
@@ -462,6 +476,13 @@ inline run_finished_calls()
     fi
 }
 
+inline take() /* in a step */
+{
+    current = todo & (todo ^ (todo - 1));
+    todo = todo & ~current;
+    delegated = delegated && todo
+}
+
 /* `gives_up`: the caller's deadline is over. */
 inline progress_as_caller(word, gives_up)
 {
@@ -474,8 +495,12 @@ inline progress_as_caller(word, gives_up)
         if
         :: !mine -> break
         :: mine && moved && !(gives_up)
-        :: mine && !moved && !(gives_up) /* |progress_as_caller: backoff_step(&backoff)| */
-        :: mine && !moved -> break
+        :: atomic { mine && !moved && todo && !current && !(gives_up) -> /* |progress_as_caller: (claimed = claim(context))| */
+            take(); /* |worker_claim: worker->todo.head && !worker->current| */
+            claimed = true };
+            break
+        :: mine && !moved && !(todo && !current) && !(gives_up) /* |progress_as_caller: !backoff_step(&backoff)| */
+        :: mine && !moved && !(todo && !current) && !(gives_up) -> break
         :: mine && (gives_up) -> break
         fi
     :: state[word] == HANDLE_DONE -> break
@@ -522,8 +547,10 @@ inline wait_for_lock(word)
 inline drive_until(word, gives_up)
 {
     do
-    :: state[word] == HANDLE_DONE -> break /* |drive_until: atomic_load_explicit(word| */
-    :: state[word] != HANDLE_DONE ->
+    /* |drive_until: while (claimed || atomic_load_explicit(word, memory_order_acquire) != value)| */
+    :: !claimed && state[word] == HANDLE_DONE -> break
+    :: claimed || state[word] != HANDLE_DONE ->
+        claimed = false;
         lock_try(); /* |drive_until: lock_try(context)| */
         if
         :: !mine -> wait_for_lock(word)
@@ -534,8 +561,14 @@ inline drive_until(word, gives_up)
         :: !mine
         fi;
         if
-        :: gives_up -> break
-        :: !(gives_up) -> /* a load that sees HANDLE_DONE, or a CAS that fails, goes round the loop */
+        :: claimed ->
+            d_step { /* |drive_until: worker_run(claimed)| */
+                outcomes = outcomes | current;
+                current = 0
+            }
+            returned = true /* |drive_until: atomic_store(&context->returned, true)| */
+        :: !claimed && (gives_up) -> break
+        :: !claimed && !(gives_up) -> /* a load that sees HANDLE_DONE, or a CAS that fails, goes round the loop */
             d_step { /* |drive_until: atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED)| */
                 if
                 :: state[word] == HANDLE_IN_FLIGHT -> state[word] = HANDLE_AWAITED
@@ -613,6 +646,22 @@ end_asleep:
     od;
     ended = true
 }
+
+#if BLOCKING
+/* work of backend/worker.c */
+active proctype worker()
+{
+end_idle:
+    do
+    :: atomic { delegated && !current -> take() };
+        d_step {
+            outcomes = outcomes | current;
+            current = 0;
+            announced = true /* |run_current: platform_event_set(worker->descriptor)| */
+        }
+    od
+}
+#endif
 
 /* ---- the world around ----------------------------------------------------------------------------------- */
 

@@ -1,0 +1,17 @@
+/* Two operations whose library blocks: one thread waits for one, another one only asks for the other. */
+#define OPERATIONS 2
+#define BLOCKING   3
+#include "drive.pml"
+
+active proctype waits()
+{
+    LOCALS;
+    hvd_run(0)
+}
+
+active proctype asks()
+{
+    LOCALS;
+    hvd_submit(1);
+    hvd_test(1)
+}
