@@ -15,8 +15,11 @@ enum { THREAD_MULTIPLE = 3 };
 
 #include "backend/mpi_calls.h"
 
+/* A program that is linked with the library may hold these objects itself (copy relocations): the library
+ * uses the first of the global scope, whatever lies in its own memory. */
 static const char *find_constants(void *library, struct constants *found)
 {
+    (void)library; /* opened with RTLD_GLOBAL */
     static const char *const types[MPI_TYPES] = {
         [MPI_INT8] = "ompi_mpi_int8_t",
         [MPI_INT16] = "ompi_mpi_int16_t",
@@ -26,12 +29,12 @@ static const char *find_constants(void *library, struct constants *found)
         [MPI_REAL64] = "ompi_mpi_double",
         [MPI_BYTES16] = "ompi_mpi_c_double_complex",
     };
-    found->world = dlsym(library, "ompi_mpi_comm_world");
-    found->sum = dlsym(library, "ompi_mpi_op_sum");
-    found->errors_return = dlsym(library, "ompi_mpi_errors_return");
-    found->byte = dlsym(library, "ompi_mpi_byte");
+    found->world = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
+    found->sum = dlsym(RTLD_DEFAULT, "ompi_mpi_op_sum");
+    found->errors_return = dlsym(RTLD_DEFAULT, "ompi_mpi_errors_return");
+    found->byte = dlsym(RTLD_DEFAULT, "ompi_mpi_byte");
     for (int i = 0; i < MPI_TYPES; i++)
-        if (!(found->types[i] = dlsym(library, types[i])))
+        if (!(found->types[i] = dlsym(RTLD_DEFAULT, types[i])))
             return types[i];
     bool complete = found->world && found->sum && found->errors_return && found->byte;
     return complete ? NULL : "ompi_mpi_comm_world, op_sum, errors_return or byte";

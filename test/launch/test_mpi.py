@@ -98,6 +98,44 @@ def test_communicators_of_mpi4py(mpirun: str, operations: str, tmp_path: Path) -
     assert sorted(result.stdout.splitlines()) == ["0 101 3", "1 10 3", "2 101 3"]
 
 
+LINKED = """
+#include <mpi.h>
+#include <horovod.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    int threads;
+    hvd_context *context;
+    hvd_status status;
+    MPI_Comm world = MPI_COMM_WORLD; /* a copy relocation of Open MPI's object */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
+    float data = 1;
+    hvd_tensor tensor = {.data = &data, .dtype = HVD_FLOAT32, .device_type = HVD_CPU};
+    hvd_request sum = {
+        .struct_size = sizeof sum, .reduction = HVD_SUM, .name = "x", .count = 1, .inputs = &tensor};
+    if (hvd_init(NULL, &context, &status) || hvd_run(context, &sum, NULL, &status))
+        puts(status.text);
+    MPI_Allreduce(MPI_IN_PLACE, &data, 1, MPI_FLOAT, MPI_SUM, world);
+    printf("%g\\n", data);
+    hvd_shutdown(context);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_a_program_that_is_linked_with_mpi(mpirun: str, tmp_path: Path) -> None:
+    """It holds copies of the library's objects."""
+    compiler = shutil.which(Path(mpirun).name.replace("mpirun", "mpicc"))
+    if not compiler:
+        pytest.skip("no mpicc")
+    (tmp_path / "linked.c").write_text(LINKED)
+    build = ROOT / "build"
+    options = [f"-I{ROOT / 'include'}", f"-L{build}", f"-Wl,-rpath,{build}", "-lhorovod"]
+    subprocess.run([compiler, "linked.c", "-o", "linked", *options], cwd=tmp_path, check=True)
+    result = run(mpirun, "-np", "2", str(tmp_path / "linked"))
+    assert result.stdout.split() == ["4", "4"], result.stdout + result.stderr
+
+
 def test_no_starter() -> None:
     result = run(sys.executable, "-c", "import horovod as hvd; hvd.init()")
     assert "start them with `horovodrun --mpi -np N ...` or with mpirun" in result.stderr.splitlines()[-1]
