@@ -369,6 +369,11 @@ HVD_API hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *j
 /* "1.0.0" */
 HVD_API const char *hvd_version(void);
 
+/* The MPI libraries that HOROVOD_CPU_OPERATIONS=mpi can use, by name, version and path, in found->text. Opens
+ * them, but initialises none. HVD_UNSUPPORTED: there is none. `path` (HOROVOD_MPI_LIBRARY): this one only;
+ * NULL: any. */
+HVD_API hvd_code hvd_find_mpi(const char *path, hvd_status *found);
+
 #ifdef __cplusplus
 }
 #endif

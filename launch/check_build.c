@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* `module` is "" for a framework that this version has no package for. */
@@ -14,7 +15,12 @@ static const struct {
     const char *name, *module;
 } frameworks[] = {{"TensorFlow", ""}, {"PyTorch", "torch"}, {"MXNet", ""}, {"NumPy", "numpy"}};
 
-static const char *const libraries[] = {"NCCL", "DDL", "CCL", "MPI"};
+static const char *const absent[] = {"NCCL", "DDL", "CCL"};
+static const char *const transports[] = {
+#define TRANSPORT(name) #name,
+#include "transport/transports.def"
+#undef TRANSPORT
+};
 
 /* Prints its own path, then those of the words after it that name a module which can be imported. */
 static const char program[] = "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
@@ -52,18 +58,22 @@ void check_build_print(void)
     char python[1024] = "";
     bool found[FRAMEWORKS] = {false};
     query_python(python, sizeof python, found);
+    hvd_status mpi;
+    bool has_mpi = hvd_find_mpi(getenv("HOROVOD_MPI_LIBRARY"), &mpi) == HVD_OK;
     printf("Horovod v%s:\n\nAvailable Frameworks:\n", hvd_version());
     for (size_t i = 0; i < FRAMEWORKS; i++)
         print_row(found[i], frameworks[i].name);
     printf("\nAvailable Controllers:\n");
-    print_row(false, "MPI");
+    print_row(has_mpi, "MPI");
     print_row(true, "Gloo");
     printf("\nAvailable Tensor Operations:\n");
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
-        print_row(false, libraries[i]);
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        print_row(false, absent[i]);
+    print_row(has_mpi, "MPI");
     print_row(true, "Gloo");
-    print_row(true, "shared memory");
-    print_row(true, "TCP");
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
+        print_row(true, transports[i]);
     printf("\nFrameworks: as seen by %s. Gloo: Horovod's own engine, which takes its place.\n",
            *python ? python : "nobody, because there is no python3 on the PATH");
+    printf("MPI: %s.\n", has_mpi ? mpi.text : "no library of Open MPI, MPICH or Intel MPI was found");
 }

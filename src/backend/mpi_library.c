@@ -99,16 +99,57 @@ static bool started_by_mpi(void)
     return started_by_openmpi() || getenv("PMI_RANK") || getenv("PMI_FD") || getenv("PMI_SIZE");
 }
 
+static const char *const openmpi[] = {"libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0", NULL},
+                         *const mpich[] = {"libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1",
+                                           "libmpi_abi.so.0", NULL};
+
 static void *open_library(const struct settings *settings)
 {
-    static const char *const openmpi[] = {"libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0", NULL};
-    static const char *const mpich[] = {"libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1",
-                                        "libmpi_abi.so.0", NULL};
     if (dl_iterate_phdr(find_loaded, process.path))
         return open_at(process.path);
     if (*settings->mpi_library)
         return open_at(settings->mpi_library);
     return open_first(started_by_openmpi() ? openmpi : mpich);
+}
+
+/* Its name and version, which come first, and its path. */
+static void describe(void *library, hvd_status *found)
+{
+    char version[MPI_TEXT_LIMIT] = "";
+    int (*get_version)(char *text, int *length), length;
+    void *symbol = dlsym(library, "MPI_Get_library_version");
+    memcpy(&get_version, &symbol, sizeof symbol);
+    Dl_info place;
+    if (!symbol || get_version(version, &length) || !dladdr(symbol, &place))
+        return;
+    append_text(found->text, sizeof found->text, "%s", *found->text ? "; " : "");
+    version[strcspn(version, ",\n")] = '\0';
+    char *rest = version;
+    for (char *word; (word = strtok_r(rest, " \t", &rest));)
+        append_text(found->text, sizeof found->text, "%s ", word);
+    append_text(found->text, sizeof found->text, "(%s)", place.dli_fname);
+    found->code = HVD_OK;
+}
+
+static void describe_first(const char *const *names, hvd_status *found)
+{
+    void *library = NULL;
+    for (int i = 0; !library && names[i]; i++)
+        library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+    if (library)
+        describe(library, found);
+}
+
+hvd_code hvd_find_mpi(const char *path, hvd_status *found)
+{
+    *found = (hvd_status){.code = HVD_UNSUPPORTED};
+    if (path && *path) {
+        describe_first((const char *const[]){path, NULL}, found);
+    } else {
+        describe_first(openmpi, found);
+        describe_first(mpich, found);
+    }
+    return found->code;
 }
 
 /* ---- which interface ---------------------------------------------------------------------------------- */

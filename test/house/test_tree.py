@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "bind": set(),
 }
 # Lists of public names, without code: for every folder.
-TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def"}
+TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def", "transport/transports.def"}
 SKIPPED = {"corpus", ".git", "build", "out", "dist", ".venv", "__pycache__"}
 TEXTS = {
     ".c",
@@ -98,7 +98,7 @@ def test_the_launcher_knows_only_base_and_the_public_header() -> None:
     wrong = [
         f"{name} includes {header}"
         for name, header in includes(ROOT / "launch")
-        if "/" in header and not header.startswith("base/")
+        if "/" in header and not header.startswith("base/") and header not in TABLES
     ]
     assert not wrong
 

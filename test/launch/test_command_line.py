@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import sys
 
@@ -28,10 +29,11 @@ Available Tensor Operations:
     \[ \] CCL
     \[ \] MPI
     \[X\] Gloo
-    \[X\] shared memory
-    \[X\] TCP
+    \[X\] shm
+    \[X\] tcp
 
 Frameworks: as seen by .*
+MPI: no library .*
 """
 SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']
 
@@ -63,10 +65,19 @@ def test_version(launcher: Launcher, flag: str) -> None:
 
 @pytest.mark.parametrize("flag", ["-cb", "--check-build"])
 def test_check_build(launcher: Launcher, flag: str) -> None:
-    result = launcher.run(flag)
+    result = launcher.run(flag, env=launcher.environment(HOROVOD_MPI_LIBRARY="/no/libmpi.so"))
     assert result.returncode == 0
     text = re.sub(r"\[X\] (PyTorch|NumPy)\n", r"[ ] \1\n", result.stdout)  # whether they are installed here
     assert re.fullmatch(CHECK_BUILD, text), result.stdout
+
+
+def test_check_build_with_an_mpi(launcher: Launcher) -> None:
+    """As the back end finds it, not as it was compiled."""
+    if not shutil.which("mpirun.openmpi"):
+        pytest.skip("mpirun.openmpi is not installed: see tools/deps.sh")
+    result = launcher.run("--check-build")
+    assert result.stdout.count("    [X] MPI\n") == 2
+    assert re.search(r"^MPI: .*Open MPI v\d+\.\d+\.\d+ \(/.*/libmpi\.so\.40.*\)", result.stdout, re.MULTILINE)
 
 
 def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
