@@ -16,6 +16,7 @@ from pathlib import Path
 
 DEADLINE = 100.0  # of every wait; no test may take 120 s
 SUBNET = "10.83.0"
+SECOND = "10.84.0"
 NAMES = ("a", "b", "c")
 
 SSHD = """
@@ -75,6 +76,7 @@ class VirtualHosts:
         self.folder = folder
         self.names = names
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.links = 0
 
     def start(self) -> None:
         for key in ("key", "host_key", "other_key"):
@@ -85,15 +87,11 @@ class VirtualHosts:
         self.write("sshd_config", SSHD.format(folder=self.folder))
         self.write("ssh_config", SSH.format(folder=self.folder, subnet=SUBNET))
         self.know_hosts("host_key")
-        self.processes["switch"] = self.unshare(
-            ["--net"],
-            f"ip link add br0 type bridge && ip link set br0 up && touch {self.folder}/switch.up; sleep 1d",
-        )
+        self.processes["switch"] = self.unshare(["--net"], f"touch {self.folder}/switch.up; sleep 1d")
         for name in self.names:
             spaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"]
             self.processes[name] = self.unshare(spaces, BOOT, name)
-        for i, name in enumerate(self.names, 1):
-            self.connect(name, f"{SUBNET}.{i}")
+        self.add_link(SUBNET)
         for name in self.names:
             assert wait_until(lambda name=name: self.inside(name, "ssh", name, "true") == 0, 20), self.log(
                 name
@@ -136,26 +134,34 @@ class VirtualHosts:
             start_new_session=True,
         )
 
-    def connect(self, name: str, address: str) -> None:
-        assert wait_until(
-            lambda: all((self.folder / f"{each}.up").exists() for each in (name, "switch")), 20
-        ), self.log(name)
-        switch, host = (str(self.processes[each].pid) for each in ("switch", name))
-        link = f"ip link add p-{name} netns {switch} type veth peer name eth0 netns {host}"
-        subprocess.run(link.split(), check=True)
-        for pid, words in (
-            (switch, f"ip link set p-{name} master br0 up"),
-            (host, "ip link set eth0 up"),
-            (host, f"ip addr add {address}/24 dev eth0"),
-        ):
-            subprocess.run(["nsenter", "-t", pid, "--net", *words.split()], check=True)
+    def run(self, name: str, words: str) -> None:
+        """In the network of a host, or of the switch."""
+        enter = ["nsenter", "-t", str(self.processes[name].pid), "--net"]
+        subprocess.run([*enter, *words.split()], check=True)
+
+    def add_link(self, subnet: str) -> None:
+        """One more network interface for every host, and a bridge between them: eth0, eth1."""
+        marks = [self.folder / f"{name}.up" for name in ("switch", *self.names)]
+        assert wait_until(lambda: all(mark.exists() for mark in marks), 20), list(map(self.log, self.names))
+        number = self.links
+        self.links += 1
+        self.run("switch", f"ip link add br{number} type bridge")
+        self.run("switch", f"ip link set br{number} up")
+        for i, name in enumerate(self.names, 1):
+            device, port = f"eth{number}", f"p{number}-{name}"
+            pid = self.processes[name].pid
+            self.run("switch", f"ip link add {port} type veth peer name {device} netns {pid}")
+            self.run("switch", f"ip link set {port} master br{number} up")
+            self.run(name, f"ip link set {device} up")
+            self.run(name, f"ip addr add {subnet}.{i}/24 dev {device}")
 
     def limit(self, rate: str) -> None:
-        """Shapes both directions of every host's link: "1gbit", as tc has it."""
+        """Shapes both directions of every host's links: "1gbit", as tc has it."""
         for name in self.names:
-            for process, device in ((self.processes[name], "eth0"), (self.processes["switch"], f"p-{name}")):
-                words = f"tc qdisc replace dev {device} root tbf rate {rate} burst 128k latency 100ms"
-                subprocess.run(["nsenter", "-t", str(process.pid), "--net", *words.split()], check=True)
+            for number in range(self.links):
+                for end, device in ((name, f"eth{number}"), ("switch", f"p{number}-{name}")):
+                    bucket = f"tbf rate {rate} burst 128k latency 100ms"
+                    self.run(end, f"tc qdisc replace dev {device} root {bucket}")
 
     def enter(self, name: str, folder: Path = Path("/")) -> list[str]:
         """The words that run what follows them inside of the host, in the folder."""
