@@ -178,6 +178,35 @@ hvd_code addresses_find(const char *interfaces, const char *preferred, struct ad
     return code;
 }
 
+/* As the routing table says: to connect a datagram socket sends nothing. */
+static bool find_source(const char *address, char source[SOCKET_TEXT])
+{
+    struct addrinfo *found, hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST};
+    if (getaddrinfo(address, "9", &hints, &found))
+        return false;
+    int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool done =
+        fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 && socket_local_address(fd, source);
+    socket_close(&fd);
+    freeaddrinfo(found);
+    return done;
+}
+
+bool addresses_route(const char *address, struct route *route)
+{
+    char text[SOCKET_TEXT];
+    struct ifaddrs *all;
+    bool done = false;
+    if (!find_source(address, route->source) || getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *each = all; each && !done; each = each->ifa_next) {
+        done = socket_host_text(each->ifa_addr, text) && strcmp(text, route->source) == 0;
+        snprintf(route->interface, sizeof route->interface, "%s", each->ifa_name);
+    }
+    freeifaddrs(all);
+    return done;
+}
+
 const struct addresses addresses_of_loopback = {.count = 1, .list = {"127.0.0.1"}};
 
 bool addresses_are_loopback(const char *list)

@@ -26,6 +26,13 @@ hvd_code addresses_find(const char *interfaces, const char *preferred, struct ad
 hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
                           struct addresses *found, hvd_status *status);
 
+/* How this host reaches a numeric address, by its routing table. False: not at all. */
+struct route {
+    char source[SOCKET_TEXT]; /* the own address that a connection has */
+    char interface[16];
+};
+bool addresses_route(const char *address, struct route *route);
+
 /* 127.0.0.1 */
 extern const struct addresses addresses_of_loopback;
 

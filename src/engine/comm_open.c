@@ -272,6 +272,7 @@ static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct int
                                  .owner = comm,
                                  .settings = comm->id ? &settings : &comm->context->settings,
                                  .channels = CHANNELS,
+                                 .striped_channel = CHANNEL_LONG,
                                  .deadline = deadline,
                                  .interrupt = interrupt};
     struct tree_node tree = {0};

@@ -1,4 +1,5 @@
 /* attempt.c - see opening.h. */
+#include "transport/lanes.h"
 #include "transport/opening.h"
 
 #include "base/clock.h"
@@ -48,14 +49,14 @@ struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *wh
     return attempt;
 }
 
-struct attempt *attempt_for_peer(struct peer *peer, int row, int channel, int address)
+struct attempt *attempt_for_peer(struct peer *peer, int row, int number, int address)
 {
     struct attempt *attempt = allocate(peer->mesh, row, -1);
     if (!attempt)
         return NULL;
     attempt->initiator = true;
     attempt->peer = peer;
-    attempt->channel = channel;
+    attempt->number = number;
     attempt->address = address;
     attempt->next_due = CLOCK_NEVER;
     return attempt;
@@ -135,7 +136,7 @@ hvd_code attempt_connect(struct attempt *attempt, hvd_status *status)
     struct handshake_claim claim = claim_of(attempt->mesh->hub, attempt->row);
     claim.from = claim.to;
     claim.to = (uint32_t)attempt->peer->rank;
-    claim.channel = (uint32_t)attempt->channel;
+    claim.channel = (uint32_t)attempt->number;
     claim.mesh = attempt->mesh->number;
     attempt->fd = transport_at(attempt->row)->dial(attempt_address(attempt, attempt->address));
     if (attempt->fd < 0)
@@ -148,20 +149,38 @@ hvd_code attempt_connect(struct attempt *attempt, hvd_status *status)
 
 /* ---- proving ------------------------------------------------------------------------------------------ */
 
-/* The handshake has proven the claim; now it must also make sense here: the higher rank connects, once for
- * each channel, or once. */
+/* Of a peer, or NULL: the higher rank connects, once for each channel and each further lane, or once. */
+static bool is_plausible(const struct attempt *attempt, const struct mesh *mesh, const struct peer *peer)
+{
+    const struct handshake_claim *claim = &attempt->handshake.claim;
+    uint32_t channels = (uint32_t)mesh->channels;
+    uint32_t limit = transport_at(attempt->row)->connection_per_channel ? channels * (LANES_LIMIT + 1) : 1;
+    return peer && claim->from > claim->to && claim->channel < limit &&
+           (claim->channel < channels ||
+            (mesh->striped_channel && (int)(claim->channel % channels) == mesh->striped_channel)) &&
+           (peer->reachable >> attempt->row & 1);
+}
+
+static bool is_vacant(const struct attempt *attempt, const struct mesh *mesh, const struct peer *peer)
+{
+    const struct transport *transport = transport_at(attempt->row);
+    int channel = (int)attempt->handshake.claim.channel % mesh->channels;
+    int lane = (int)attempt->handshake.claim.channel / mesh->channels;
+    if (lane > 1)
+        return peer->transport == transport && peer->lanes && !(peer->lanes >> lane & 1);
+    return (!peer->transport || peer->transport == transport) && !peer->links[channel];
+}
+
+/* The handshake has proven the claim; now it must also make sense here. */
 hvd_code attempt_identify(struct attempt *attempt, struct mesh *mesh, hvd_status *status)
 {
     const struct handshake_claim *claim = &attempt->handshake.claim;
-    const struct transport *transport = transport_at(attempt->row);
     struct peer *peer = mesh_peer(mesh, (int)claim->from);
-    uint32_t connections = transport->connection_per_channel ? (uint32_t)mesh->channels : 1;
-    bool plausible = peer && claim->from > claim->to && claim->channel < connections &&
-                     (peer->reachable >> attempt->row & 1);
-    if (plausible && (!peer->transport || peer->transport == transport) && !peer->links[claim->channel]) {
+    bool plausible = is_plausible(attempt, mesh, peer);
+    if (plausible && is_vacant(attempt, mesh, peer)) {
         attempt->mesh = mesh;
         attempt->peer = peer;
-        attempt->channel = (int)claim->channel;
+        attempt->number = (int)claim->channel;
         attempt->stage = ATTEMPT_NEGOTIATING;
         return HVD_OK;
     }

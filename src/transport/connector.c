@@ -99,10 +99,16 @@ static hvd_code add(struct connector *connector, struct attempt *attempt, hvd_st
 
 /* ---- how attempts end ------------------------------------------------------------------------------- */
 
+/* Nothing waits for the lanes behind the first. */
+static bool is_optional(const struct attempt *attempt)
+{
+    return attempt->initiator && connection_lane(attempt) > 1;
+}
+
 /* Of one link there is an attempt for each of the peer's addresses. */
 static bool same_link(const struct attempt *a, const struct attempt *b)
 {
-    return a->initiator && a->peer == b->peer && a->row == b->row && a->channel == b->channel &&
+    return a->initiator && a->peer == b->peer && a->row == b->row && a->number == b->number &&
            a->stage != ATTEMPT_ENDED;
 }
 
@@ -176,13 +182,18 @@ static hvd_code fail(struct connector *connector, struct peer *peer, hvd_status 
 static hvd_code make_links(struct attempt *attempt, hvd_status *status)
 {
     struct peer *peer = attempt->peer;
+    int lane = connection_lane(attempt);
     int fd = attempt->fd;
     struct tls *tls = attempt->handshake.tls;
     attempt_unwatch(attempt);
     attempt->fd = -1;
     attempt->handshake.tls = NULL;
     peer->transport = transport_at(attempt->row);
-    hvd_code code = peer->transport->open(peer, attempt->channel, fd, tls, attempt->state, status);
+    hvd_code code = peer->transport->open(peer, attempt->number, fd, tls, attempt->state, status);
+    peer->lanes |= lane ? 1U << lane : 0;
+    peer->address = lane == 1 ? attempt->address : peer->address;
+    if (lane > 1)
+        return code;
     for (int channel = 0; channel < peer->mesh->channels; channel++)
         if (!peer->links[channel])
             return code;
@@ -206,8 +217,10 @@ static hvd_code add_attempts(struct connector *connector, struct peer *peer, int
 {
     hvd_code code = HVD_OK;
     int connections = transport_at(row)->connection_per_channel ? peer->mesh->channels : 1;
-    for (int channel = 0; !code && channel < connections; channel++)
-        code = add(connector, attempt_for_peer(peer, row, channel, 0), status);
+    for (int channel = 0; !code && channel < connections; channel++) {
+        int lane = rails_lanes(peer, row, channel) > 1;
+        code = add(connector, attempt_for_peer(peer, row, lane * peer->mesh->channels + channel, 0), status);
+    }
     return code;
 }
 
@@ -239,10 +252,11 @@ static void end_others(const struct connector *connector, const struct attempt *
 static hvd_code try_next_address(struct connector *connector, struct attempt *attempt, hvd_status *status)
 {
     attempt->next_due = CLOCK_NEVER;
-    if (!attempt_address(attempt, attempt->address + 1) || find_attempt(connector, attempt, attempt->address))
+    if (is_optional(attempt) || !attempt_address(attempt, attempt->address + 1) ||
+        find_attempt(connector, attempt, attempt->address))
         return HVD_OK;
     return add(connector,
-               attempt_for_peer(attempt->peer, attempt->row, attempt->channel, attempt->address + 1), status);
+               attempt_for_peer(attempt->peer, attempt->row, attempt->number, attempt->address + 1), status);
 }
 
 /* All addresses have failed: all are tried again if that may help. Else what the first one has to say is the
@@ -281,6 +295,15 @@ static hvd_code take_failure(struct connector *connector, struct attempt *attemp
     return end_round(connector, attempt, status);
 }
 
+static void give_up_lane(struct attempt *attempt)
+{
+    char who[128], outcome[256] = "";
+    attempt_append_outcome(attempt, outcome, sizeof outcome);
+    log_info(attempt->mesh->rank, "no further connection to %s: %s",
+             peer_text(attempt->peer, who, sizeof who), outcome);
+    attempt->stage = ATTEMPT_ENDED;
+}
+
 /* `code` and `fault` are the attempt's. Returns HVD_OK unless the whole mesh fails. */
 static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd_code code,
                        const hvd_status *fault, hvd_status *status)
@@ -291,6 +314,11 @@ static hvd_code settle(struct connector *connector, struct attempt *attempt, hvd
             return HVD_OK;
         status_set_errno(status, errno, "rank %d can't wait for its connections", attempt->mesh->rank);
         return fail(connector, attempt->peer, status);
+    }
+    if (code && is_optional(attempt)) {
+        attempt_fail(attempt, code, fault);
+        give_up_lane(attempt);
+        return HVD_OK;
     }
     /* Once the peer is authenticated, only a lost connection is worth another attempt. */
     bool proven = attempt->stage == ATTEMPT_NEGOTIATING;
@@ -364,7 +392,10 @@ static hvd_code take_authenticated(struct connector *connector, hvd_status *stat
 /* When it needs a turn though nothing arrives. */
 static int64_t due_at(const struct attempt *attempt)
 {
+    const struct settings *settings = attempt->mesh->hub->settings;
     int64_t due = attempt->initiator && attempt->mesh->attached ? attempt->peer->deadline : CLOCK_NEVER;
+    if (is_optional(attempt))
+        due = attempt->since + (int64_t)(settings->start_timeout_seconds * CLOCK_SECOND);
     due = attempt->initiator ? clock_earlier(due, attempt->next_due) : due;
     return attempt->stage == ATTEMPT_PAUSED ? clock_earlier(due, attempt->since) : due;
 }
@@ -378,6 +409,10 @@ static hvd_code keep_time_of(struct connector *connector, struct attempt *attemp
         return begin(connector, attempt, status);
     if (attempt->next_due <= now)
         return try_next_address(connector, attempt, status) ? fail(connector, attempt->peer, status) : HVD_OK;
+    if (is_optional(attempt)) {
+        give_up_lane(attempt);
+        return HVD_OK;
+    }
     report_unconnected(connector, attempt->peer, status);
     return fail(connector, attempt->peer, status);
 }
@@ -445,6 +480,25 @@ void connector_want(struct connector *connector, struct peer *peer)
     connector->next = 0;
     if (peer->rank < peer->mesh->rank && add_attempts(connector, peer, next_row(peer, -1), &status))
         fail(connector, peer, &status);
+}
+
+bool peer_want_lanes(struct peer *peer, int channel)
+{
+    const struct mesh *mesh = peer->mesh;
+    hvd_status status;
+    int row = 0;
+    if (!mesh->attached)
+        return false;
+    while (transport_at(row) != peer->transport)
+        row++;
+    int lanes = rails_lanes(peer, row, channel);
+    for (int lane = 2; lane <= lanes; lane++) {
+        struct attempt *attempt =
+            attempt_for_peer(peer, row, lane * mesh->channels + channel, rails_address(peer, row, lane));
+        if (add(mesh->hub->connector, attempt, &status))
+            break;
+    }
+    return true;
 }
 
 void connector_forget(struct connector *connector, const struct mesh *mesh)

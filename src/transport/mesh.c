@@ -122,6 +122,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     opened->owner = config->owner;
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
+    opened->striped_channel = config->striped_channel;
     opened->event = opened->bell = opened->sockets = -1;
     opened->next_report = CLOCK_NEVER;
     hvd_code code = make_peers(opened, config, status);

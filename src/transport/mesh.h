@@ -28,7 +28,8 @@ struct mesh_config {
     int peer_count;
     const int *neighbours; /* those to connect to at once, ascending; the relation is symmetric. NULL: all */
     int neighbour_count;
-    int channels; /* links per peer */
+    int channels;        /* links per peer */
+    int striped_channel; /* of long messages: striped where there are several network paths; 0: none is */
     int64_t deadline;
     const struct interrupt *interrupt; /* NULL: never */
 };

@@ -23,6 +23,8 @@ void record_free(struct record *record);
  * to this host unless both are on it, come last. Up to the end of a line; NULL: there are fewer. */
 const char *record_address(const struct record *theirs, const struct record *mine, int row, int index);
 const char *record_next(const char *address); /* the line behind it, or NULL */
+/* Whether the lines have the address, at any port. */
+bool record_has_address(const char *lines, const char *address);
 
 void record_encode(struct wire_writer *writer, const struct record *record);
 /* In place of what the record, zeroed or valid, holds. */
@@ -70,7 +72,7 @@ struct attempt {
     int64_t since;
     struct mesh *mesh; /* the hub until the one that it names has taken it */
     struct peer *peer; /* NULL: not known yet */
-    int channel;       /* 0 where one connection stands for all */
+    int number;        /* of the connection, see below; 0 where one stands for all */
     int address;       /* of those of the peer, by record_address */
     int64_t next_due;  /* when the next address is tried as well; CLOCK_NEVER: it has been */
     hvd_code code;     /* how it ended last, with this outcome; HVD_OK: it has not */
@@ -80,9 +82,22 @@ struct attempt {
     struct attempt *next;
 };
 
+/* Connections to a peer are numbered: lane * channels + channel. Lane 0 is the whole link; of a striped one,
+ * lane 1 is opened as lane 0 would be, and the further ones are opened once it has moved much. Only the end
+ * that dials decides whether and how a link is striped. */
+static inline int connection_channel(const struct attempt *attempt)
+{
+    return attempt->number % attempt->mesh->channels;
+}
+
+static inline int connection_lane(const struct attempt *attempt)
+{
+    return attempt->number / attempt->mesh->channels;
+}
+
 /* Takes over `fd`, of `who`; NULL when memory is out. */
 struct attempt *attempt_accept(struct mesh *hub, int row, int fd, const char *who);
-struct attempt *attempt_for_peer(struct peer *peer, int row, int channel, int address);
+struct attempt *attempt_for_peer(struct peer *peer, int row, int number, int address);
 void attempt_free(struct attempt *attempt);
 
 /* Begins, or begins again, at its address of the peer. HVD_IN_PROGRESS, or the fault. */
@@ -198,6 +213,16 @@ struct mesh *connector_mesh(const struct connector *connector, unsigned number);
 
 /* Goes on as far as possible without waiting: when the poller has news, or at `next`. */
 hvd_code connector_turn(struct connector *connector, hvd_status *status);
+
+/* ---- rails -----------------------------------------------------------------------------------------------
+ * The network paths to a peer which leave this host by different interfaces, and the lanes of a striped link
+ * that go over them. */
+
+/* The sockets over which messages of the channel go; 1: the link is not striped. */
+int rails_lanes(const struct peer *peer, int row, int channel);
+
+/* By record_address, the peer's address for a lane behind the first, which is open. */
+int rails_address(const struct peer *peer, int row, int lane);
 
 /* ---- opening ---------------------------------------------------------------------------------------------
  * How a mesh comes about; mesh_open's inner half. */

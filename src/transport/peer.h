@@ -26,6 +26,8 @@ struct peer {
     char host[PEER_HOST_LIMIT];
     struct link **links; /* [channels] */
     bool linked;         /* all of them are there */
+    unsigned lanes;      /* of its striped link that are there, a bit each */
+    int address;         /* to which this rank has made the first of them */
     bool wanted;         /* the links are being opened */
     int64_t deadline;    /* for that; set with `wanted` */
     bool expected;       /* its end, after the shutdown handshake */
@@ -54,8 +56,9 @@ struct mesh {
     atomic_uint *signaled;     /* of a hub: not 0 while a peer has marked meshes with news; or NULL */
     int rank;
     int channels;
-    int index;          /* this rank's among the ranks of the mesh */
-    struct peer *peers; /* ascending */
+    int striped_channel; /* 0: none */
+    int index;           /* this rank's among the ranks of the mesh */
+    struct peer *peers;  /* ascending */
     int peer_count;
     int neighbours;                     /* so many peers */
     uint64_t news[MESH_NEWS_BITS / 64]; /* reported and not taken */
@@ -105,6 +108,10 @@ void peer_give_up(struct peer *peer, const hvd_status *cause); /* likewise, for 
 
 /* All its links are there. False: errno. */
 bool peer_linked(struct peer *peer);
+
+/* A striped link to a peer of lower rank moves much: begins to open its further lanes, which nothing waits
+ * for. False: not yet possible. */
+bool peer_want_lanes(struct peer *peer, int channel);
 
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);

@@ -22,8 +22,8 @@ const char *record_next(const char *address)
     return end ? end + 1 : NULL;
 }
 
-/* Whatever the port, which follows the first space. */
-static bool has_address(const char *lines, const char *address)
+/* A port follows the first space. */
+bool record_has_address(const char *lines, const char *address)
 {
     size_t length = strcspn(address, " \n");
     for (; lines; lines = record_next(lines))
@@ -36,7 +36,7 @@ const char *record_address(const struct record *theirs, const struct record *min
 {
     for (int shared = 0; shared < 2; shared++)
         for (const char *line = theirs->addresses[row]; line; line = record_next(line))
-            if (has_address(mine->addresses[row], line) == shared && index-- == 0)
+            if (record_has_address(mine->addresses[row], line) == shared && index-- == 0)
                 return line;
     return NULL;
 }

@@ -1,31 +1,29 @@
-/* tcp.c - links over TCP: one socket per peer and channel, non-blocking, written straight from the tensors.
- * Edge-triggered: `readable` and `writable` say whether a system call may be worth it. */
+/* tcp.c - links over TCP: a stream per peer and channel (lanes.h), written straight from the tensors. */
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "transport/lanes.h"
 #include "transport/peer.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define BUFFER_BYTES   ((size_t)256 << 10)
-#define CONTROL_BYTES  ((size_t)16 << 10)
-#define BUFFER_ALIGN   64
-#define PARTS_PER_CALL 64
+#define BUFFER_BYTES  ((size_t)256 << 10)
+#define CONTROL_BYTES ((size_t)16 << 10)
+#define BUFFER_ALIGN  64
+#define LANES_AFTER                                                                                          \
+    ((size_t)4 << 20) /* bytes that a striped link has moved: then its further lanes are opened */
 
 /* A peer's state: its links by channel, NULL where there is none yet. */
 struct tcp_link {
     struct link link;
     struct peer *peer;
-    int fd;
-    struct tls *tls; /* NULL: not encrypted */
-    bool readable, writable;
-    bool ending, ended; /* the kernel has reported the end; nothing is left to read before it */
+    struct lanes lanes;
+    size_t moved; /* bytes both ways, until the further lanes are opened */
+    bool spread;  /* they are, or nothing is left to this rank about it */
     /* Bytes received ahead of receive() or shown by view(). */
     uint8_t *buffer;
     size_t capacity, start, length;
@@ -40,25 +38,26 @@ static struct tcp_link *tcp_of(struct link *link)
 
 /* ---- sending ------------------------------------------------------------------------------------------ */
 
+/* Whichever end moves the bytes, the higher rank opens the lanes. */
+static ssize_t count_moved(struct tcp_link *tcp, ssize_t n)
+{
+    if (tcp->spread || n <= 0)
+        return n;
+    tcp->moved += (size_t)n;
+    if (tcp->moved >= LANES_AFTER)
+        tcp->spread = peer_want_lanes(tcp->peer, tcp->link.channel);
+    return n;
+}
+
 static ssize_t tcp_send(struct link *link, const struct iovec *parts, int count)
 {
     struct tcp_link *tcp = tcp_of(link);
-    struct msghdr message = {.msg_iov = (struct iovec *)parts,
-                             .msg_iovlen = (size_t)(count < PARTS_PER_CALL ? count : PARTS_PER_CALL)};
     if (tcp->peer->lost)
         return -1;
-    if (!tcp->writable)
-        return 0;
-    ssize_t n = tcp->tls ? tls_write(tcp->tls, parts, count) : sendmsg(tcp->fd, &message, MSG_NOSIGNAL);
-    if (n >= 0)
-        return n;
-    if (errno == EINTR)
-        return 0;
-    tcp->writable = false;
-    if (errno == EAGAIN)
-        return 0;
-    peer_lose(tcp->peer, errno); /* what it sent before can still be read */
-    return -1;
+    ssize_t n = lanes_send(&tcp->lanes, parts, count);
+    if (n < 0)
+        peer_lose(tcp->peer, errno); /* what it sent before can still be read */
+    return count_moved(tcp, n);
 }
 
 /* A stream needs no padding. */
@@ -69,37 +68,12 @@ static void tcp_end_send(struct link *link)
 
 /* ---- receiving ---------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const struct iovec *parts, int count)
+static ssize_t receive_parts(struct tcp_link *tcp, const struct iovec *parts, int count)
 {
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += parts[i].iov_len;
-    return bytes;
-}
-
-/* As recvmsg, in link_operations' terms. */
-static ssize_t receive_now(struct tcp_link *tcp, struct iovec *parts, int count)
-{
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-    size_t asked = bytes_of(parts, count);
-    if (!tcp->readable || !asked)
-        return tcp->ended && asked ? -1 : 0;
-    ssize_t n;
-    do
-        n = tcp->tls ? tls_read(tcp->tls, parts, count) : recvmsg(tcp->fd, &message, 0);
-    while (n < 0 && errno == EINTR);
-    if (n > 0) {
-        /* Less than asked: that was all, and more will be news; but the end is reported once only. */
-        tcp->readable = (size_t)n == asked || tcp->ending;
-        return n;
-    }
-    int error = n < 0 ? errno : 0;
-    tcp->readable = false;
-    if (error == EAGAIN)
-        return 0;
-    tcp->ended = true;
-    peer_lose(tcp->peer, error);
-    return -1;
+    ssize_t n = lanes_receive(&tcp->lanes, parts, count);
+    if (n < 0)
+        peer_lose(tcp->peer, errno);
+    return count_moved(tcp, n);
 }
 
 static void compact(struct tcp_link *tcp)
@@ -114,7 +88,7 @@ static ssize_t fill_buffer(struct tcp_link *tcp, size_t wanted)
     if (tcp->start + wanted > tcp->capacity)
         compact(tcp);
     struct iovec part = {tcp->buffer + tcp->start + tcp->length, wanted - tcp->length};
-    ssize_t n = receive_now(tcp, &part, 1);
+    ssize_t n = receive_parts(tcp, &part, 1);
     if (n > 0)
         tcp->length += (size_t)n;
     return n;
@@ -139,16 +113,6 @@ static size_t take_buffered(struct tcp_link *tcp, const struct iovec *parts, int
         total += n;
     }
     return total;
-}
-
-/* Straight into the parts. */
-static ssize_t receive_parts(struct tcp_link *tcp, const struct iovec *parts, int count)
-{
-    struct iovec copies[PARTS_PER_CALL];
-    if (count > PARTS_PER_CALL)
-        count = PARTS_PER_CALL;
-    memcpy(copies, parts, (size_t)count * sizeof *parts);
-    return receive_now(tcp, copies, count);
 }
 
 /* Channel 0 carries small messages: one system call fetches several. */
@@ -189,7 +153,7 @@ static bool tcp_consume(struct link *link, size_t n)
 static bool tcp_is_empty(const struct link *link)
 {
     const struct tcp_link *tcp = (const struct tcp_link *)link;
-    return !tcp->length && !tcp->readable && !tcp->ended;
+    return !tcp->length && !lanes_may_receive(&tcp->lanes) && !lanes_ended(&tcp->lanes);
 }
 
 static void tcp_end_receive(struct link *link)
@@ -203,8 +167,8 @@ static void tcp_end_receive(struct link *link)
 static bool tcp_news(struct link *link)
 {
     const struct tcp_link *tcp = tcp_of(link);
-    return (link->want_read && (tcp->readable || tcp->length > tcp->unusable)) ||
-           (link->want_write && tcp->writable);
+    return (link->want_read && (lanes_may_receive(&tcp->lanes) || tcp->length > tcp->unusable)) ||
+           (link->want_write && lanes_may_send(&tcp->lanes));
 }
 
 static void tcp_ready(struct link *link, unsigned what)
@@ -213,26 +177,22 @@ static void tcp_ready(struct link *link, unsigned what)
     mesh_resume_for_news(tcp->peer->mesh);
     if (link->channel == 0 && what & (POLLER_READ | POLLER_END))
         peer_report(tcp->peer);
-    tcp->readable |= (what & POLLER_READ) != 0;
-    tcp->writable |= (what & POLLER_WRITE) != 0;
-    if (what & POLLER_END) {
-        tcp->ending = tcp->readable = true;
-        peer_lose(tcp->peer, socket_error(tcp->fd));
-    }
+    lanes_ready(&tcp->lanes, what);
+    if (what & POLLER_END)
+        peer_lose(tcp->peer, lanes_error(&tcp->lanes));
 }
 
 static bool tcp_is_delivered(const struct link *link)
 {
     const struct tcp_link *tcp = (const struct tcp_link *)link;
-    int unacknowledged;
-    return tcp->peer->lost || ioctl(tcp->fd, SIOCOUTQ, &unacknowledged) || !unacknowledged;
+    return tcp->peer->lost || lanes_are_delivered(&tcp->lanes);
 }
 
 /* The ends of its connections are reported in any order. */
 static bool tcp_is_drained(const struct peer *peer)
 {
     const struct tcp_link *const *links = peer->state;
-    return links[0]->ended && !links[0]->length;
+    return lanes_ended(&links[0]->lanes) && !links[0]->length;
 }
 
 static const struct link_operations operations = {
@@ -317,6 +277,12 @@ static int tcp_dial(const char *address)
     return sscanf(address, "%79s port %d", numeric, &port) == 2 ? socket_connect_numeric(numeric, port) : -1;
 }
 
+static bool tcp_route(const char *address, struct route *route)
+{
+    char numeric[SOCKET_TEXT];
+    return sscanf(address, "%79s", numeric) == 1 && addresses_route(numeric, route);
+}
+
 static int tcp_accept(int listener, char who[SOCKET_TEXT])
 {
     int fd = socket_accept(listener);
@@ -325,36 +291,52 @@ static int tcp_accept(int listener, char who[SOCKET_TEXT])
     return fd;
 }
 
-/* A link at a time. */
-static hvd_code tcp_open(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
-                         hvd_status *status)
+static struct tcp_link *make_link(struct peer *peer, int channel, bool striped)
 {
     size_t capacity = channel == 0 ? CONTROL_BYTES : BUFFER_BYTES;
     struct tcp_link *tcp = calloc(1, sizeof *tcp);
     uint8_t *buffer = aligned_alloc(BUFFER_ALIGN, capacity);
-    (void)state;
-    if (!peer->state)
-        peer->state = calloc((size_t)peer->mesh->channels, sizeof tcp);
-    struct tcp_link **links = peer->state;
-    if (!tcp || !buffer || !links) {
+    if (!tcp || !buffer) {
         free(tcp);
         free(buffer);
-        socket_close(&connection);
-        tls_free(tls);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return NULL;
     }
     *tcp = (struct tcp_link){
         .link = {.operations = &operations, .mesh = peer->mesh, .peer = peer->rank, .channel = channel},
         .peer = peer,
-        .fd = connection,
-        .tls = tls,
-        .readable = true,
-        .writable = true,
+        .spread = !striped || peer->rank > peer->mesh->rank,
         .buffer = buffer,
         .capacity = capacity};
-    links[channel] = tcp;
-    peer->links[channel] = &tcp->link;
-    socket_send_at_once(connection);
+    lanes_init(&tcp->lanes, striped);
+    return tcp;
+}
+
+static bool watch(const struct tcp_link *tcp, int lane)
+{
+    return mesh_watch_link(tcp->peer, tcp->lanes.list[lane].fd, (struct link *)&tcp->link);
+}
+
+/* A link at a time, or one more lane of it. */
+static hvd_code tcp_open(struct peer *peer, int number, int connection, struct tls *tls, void *state,
+                         hvd_status *status)
+{
+    int channel = number % peer->mesh->channels, lane = number / peer->mesh->channels;
+    (void)state;
+    if (!peer->state)
+        peer->state = calloc((size_t)peer->mesh->channels, sizeof(struct tcp_link *));
+    struct tcp_link **links = peer->state;
+    if (links && !links[channel])
+        links[channel] = make_link(peer, channel, lane > 0);
+    if (!links || !links[channel] || !lanes_add(&links[channel]->lanes, connection, tls)) {
+        socket_close(&connection);
+        tls_free(tls);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    }
+    if (lane > 1 && peer->mesh->attached && !watch(links[channel], links[channel]->lanes.count - 1))
+        return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", peer->mesh->rank,
+                                peer->rank);
+    if (lane < 2)
+        peer->links[channel] = &links[channel]->link;
     return HVD_OK;
 }
 
@@ -362,24 +344,20 @@ static bool tcp_attach(struct peer *peer)
 {
     struct tcp_link **links = peer->state;
     bool done = true;
-    for (int channel = 0; done && channel < peer->mesh->channels; channel++)
-        done = mesh_watch_link(peer, links[channel]->fd, &links[channel]->link);
+    for (int channel = 0; channel < peer->mesh->channels; channel++)
+        for (int lane = 0; done && lane < links[channel]->lanes.count; lane++)
+            done = watch(links[channel], lane);
     return done;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
-/* A close with unread bytes would reset the connection, and the peer might lose the last bytes. */
 static void close_link(struct tcp_link *tcp)
 {
-    char unread[4096];
-    /* A child that has inherited the socket would keep the hub's poller reporting it. */
-    platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->fd);
-    shutdown(tcp->fd, SHUT_WR);
-    for (int i = 0; i < 256 && recv(tcp->fd, unread, sizeof unread, 0) > 0;)
-        i++;
-    socket_close(&tcp->fd);
-    tls_free(tcp->tls);
+    /* A child that has inherited a socket would keep the hub's poller reporting it. */
+    for (int lane = 0; lane < tcp->lanes.count; lane++)
+        platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->lanes.list[lane].fd);
+    lanes_close(&tcp->lanes);
     free(tcp->buffer);
     free(tcp);
 }
@@ -398,7 +376,7 @@ static void tcp_abandon(struct peer *peer)
     struct tcp_link **links = peer->state;
     for (int channel = 0; channel < peer->mesh->channels; channel++)
         if (links[channel])
-            socket_close(&links[channel]->fd);
+            lanes_abandon(&links[channel]->lanes);
 }
 
 const struct transport transport_tcp = {
@@ -410,6 +388,7 @@ const struct transport transport_tcp = {
     .reachable = tcp_reachable,
     .dial = tcp_dial,
     .accept = tcp_accept,
+    .route = tcp_route,
     .open = tcp_open,
     .attach = tcp_attach,
     .is_drained = tcp_is_drained,

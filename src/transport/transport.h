@@ -134,6 +134,8 @@ struct transport {
     bool (*reachable)(const char *mine, const char *theirs); /* symmetric; both have published */
     int (*dial)(const char *address);                        /* the first line */
     int (*accept)(int listener, char who[SOCKET_TEXT]);      /* EPERM: of another user, refused */
+    /* From where this host reaches the first line, as addresses_route. NULL: no link is striped. */
+    bool (*route)(const char *address, struct route *route);
     /* Which peers this row reaches is known by now. After an error no negotiation succeeds, and the next rows
      * are used. */
     hvd_code (*prepare)(struct mesh *mesh, int row, hvd_status *status);
@@ -143,9 +145,9 @@ struct transport {
     hvd_code (*negotiate)(struct peer *peer, int connection, void **state, hvd_status *status);
     short (*events)(const void *state);
     void (*discard)(void *state);
-    /* Fills peer->links, all or that of the channel. Takes over connection and `tls` (NULL: it is plain),
-     * also on failure. */
-    hvd_code (*open)(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
+    /* Fills peer->links, all or that of the channel, or adds a lane to a striped one; the connection's number
+     * as in opening.h. Takes over connection and `tls` (NULL: it is plain), also on failure. */
+    hvd_code (*open)(struct peer *peer, int number, int connection, struct tls *tls, void *state,
                      hvd_status *status);
 
     /* In use, under the progress lock. From `dial` to `attach` may happen at any time then, too. */

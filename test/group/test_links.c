@@ -1,5 +1,6 @@
 /* test_links.c - links between ranks that are no neighbours in the tree or the rings: there are none until an
- * operation needs them, of the world or of a set, and then it has them, over every transport. */
+ * operation needs them, of the world or of a set, and then it has them, over every transport. And long
+ * messages are striped over several sockets, once they have moved much. */
 #define member coordinator_member /* group.h has another struct of this name */
 #include "engine/context.h"
 #undef member
@@ -8,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 6 };
@@ -70,4 +72,81 @@ TEST(test_links_open_on_first_use)
 TEST(test_links_open_on_first_use_between_hosts)
 {
     run("auto", (const char *const[]){"a", "b", "a", "b", "b", "a"});
+}
+
+/* ---- striping ----------------------------------------------------------------------------------------- */
+
+#define LANES_OF_THREE 0xe /* bits 1 to 3, see peer.h */
+
+static bool has_lanes(const struct mesh *mesh, unsigned lanes)
+{
+    bool all = true;
+    for (int i = 0; i < mesh->peer_count; i++)
+        all &= !mesh->peers[i].neighbour || mesh->peers[i].lanes == lanes;
+    return all;
+}
+
+/* The sum of this rank's own numbers, different in each place. */
+static void sum_many(struct member *member, int32_t set, int members, const char *name)
+{
+    int64_t count = 3 << 20;
+    int32_t *data = malloc((size_t)count * sizeof *data);
+    CHECK(data, "out of memory");
+    for (int64_t i = 0; i < count; i++)
+        data[i] = (int32_t)(i % 9973) * (member->rank + 1);
+    hvd_tensor tensor = tensor_of(data, HVD_INT32, &count, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    request.process_set = set;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    for (int64_t i = 0; i < count; i++)
+        CHECK(data[i] == (int32_t)(i % 9973) * members * (members + 1) / 2, "[%lld] is %d", (long long)i,
+              (int)data[i]);
+    free(data);
+}
+
+static void stripe(struct member *member)
+{
+    static const int32_t some[] = {0, 1};
+    const unsigned *lanes = member->argument;
+    const struct mesh *mesh = member->context->world->mesh;
+    int32_t set;
+    bool all = false;
+    for (int i = 0; i < 100 && !all; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        sum_many(member, 0, member->size, name);
+        float missing = lanes && !has_lanes(mesh, *lanes);
+        finish(submit_sum(member, "missing", &missing, 1, 0));
+        all = missing == 0;
+    }
+    CHECK(all, "rank %d has not all lanes", member->rank);
+    CHECK_OK(hvd_process_set_add(member->context, some, 2, &set, &check_status));
+    for (int i = 0; i < 3 && member->rank < 2; i++)
+        sum_many(member, set, 2, "of two");
+    check_allreduce_works(member, "end");
+}
+
+#define THREE_SOCKETS SETTINGS("sockets_per_peer", "3")
+
+TEST(test_striped_links)
+{
+    unsigned lanes = LANES_OF_THREE;
+    for (int size = 2; size <= 3; size++)
+        group_run(&(struct group_options){.transport = "tcp", THREE_SOCKETS}, size, stripe, &lanes);
+    group_run(
+        &(struct group_options){.transport = "tcp", SETTINGS("sockets_per_peer", "3", "encryption", "1")}, 2,
+        stripe, &lanes);
+}
+
+/* A lane that can't be opened is left out. */
+TEST(test_striped_links_that_split_and_delay)
+{
+    group_run(&(struct group_options){.transport = "faulty-tcp", THREE_SOCKETS}, 3, stripe, NULL);
+}
+
+/* Between ranks that share an interface nothing is striped unless that is asked for. */
+TEST(test_links_are_not_striped)
+{
+    unsigned none = 0;
+    group_run(&(struct group_options){.transport = "tcp"}, 2, stripe, &none);
 }

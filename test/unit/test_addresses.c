@@ -186,3 +186,12 @@ TEST(test_malformed_ports)
     ASSERT_FAILS(addresses_listen(&foreign, "", fds, &port, &check_status), HVD_SYSTEM,
                  "can't listen on 192.0.2.1: Cannot assign");
 }
+
+TEST(test_routes)
+{
+    struct route route = {0};
+    assert_true(addresses_route("127.0.0.2", &route));
+    assert_string_equal(route.interface, "lo");
+    assert_int_equal(strncmp(route.source, "127.", 4), 0);
+    assert_false(addresses_route("no address", &route));
+}

@@ -1,0 +1,90 @@
+"""Hosts that reach each other by two networks: long messages take both, and a network may be down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import virtual_hosts
+from conftest import Launcher
+from virtual_hosts import VirtualHosts
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[VirtualHosts]:
+    try:
+        made = virtual_hosts.make(("a", "b"))
+    except virtual_hosts.UnavailableError as reason:
+        pytest.skip(str(reason))
+    made.add_link(virtual_hosts.SECOND)
+    yield made
+    made.end()
+    shutil.rmtree(made.folder)
+
+
+SUM = """
+import numpy as np, pathlib, socket
+import horovod as hvd
+
+def sent(device):
+    line = pathlib.Path("/proc/net/dev").read_text().split(device + ":")[1]
+    return int(line.split()[8])
+
+hvd.init()
+mine = np.arange(1 << 22, dtype=np.int32)
+before = [sent(device) for device in ("eth0", "eth1")]
+for i in range(12):
+    total = hvd.allreduce(mine * (hvd.rank() + i), op=hvd.Sum, name=f"x{i}")
+    assert (total == mine * (2 * i + 1)).all()
+after = [sent(device) for device in ("eth0", "eth1")]
+hvd.shutdown()
+print(socket.gethostname(), *(b - a >> 20 for a, b in zip(before, after)))
+"""
+
+
+def sent(launcher: Launcher, hosts: VirtualHosts, *words: str) -> list[tuple[int, int]]:
+    """MiB that each host has sent by its first and its second interface."""
+    first, *rest = hosts.enter("a", launcher.folder)
+    command = [launcher.program, *words, "-H", "a:1,b:1", *launcher.python(SUM)]
+    result = launcher.run(*rest, *command, program=first)
+    assert result.returncode == 0, result.stderr
+    assert launcher.none_alive()
+    lines = sorted(line.split()[-3:] for line in result.stdout.splitlines())
+    assert [line[0].split(">")[-1] for line in lines] == ["a", "b"], result.stdout
+    return [(int(one), int(two)) for _, one, two in lines]
+
+
+@pytest.mark.parametrize("flags", [[], ["--encryption"]])
+def test_both_carry_a_message(launcher: Launcher, hosts: VirtualHosts, flags: list[str]) -> None:
+    """Of 192 MiB each a good part; which network is faster nobody knows here."""
+    for one, two in sent(launcher, hosts, *flags):
+        assert 190 <= one + two <= 230
+        assert one >= 40
+        assert two >= 40
+
+
+@pytest.mark.parametrize("flags", [["--sockets-per-peer", "1"], ["--network-interface", "eth0"]])
+def test_one_may_be_left_out(launcher: Launcher, hosts: VirtualHosts, flags: list[str]) -> None:
+    for one, two in sent(launcher, hosts, *flags):
+        assert (one >= 190, two) == (True, 0)
+
+
+DOWN = ["ip", "link", "set", "eth1", "down"]
+# With a carrier, but packets do not arrive.
+DEAF = ["ip", "neighbour", "replace", "10.84.0.2", "lladdr", "02:00:00:00:00:99", "dev", "eth1"]
+BACK = ["ip", "neighbour", "del", "10.84.0.2", "dev", "eth1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "fault", "repair"), [("b", DOWN, [*DOWN[:-1], "up"]), ("a", DEAF, BACK)], ids=["down", "deaf"]
+)
+def test_one_is_down(
+    launcher: Launcher, hosts: VirtualHosts, host: str, fault: list[str], repair: list[str]
+) -> None:
+    assert hosts.inside(host, *fault) == 0
+    try:
+        for one, two in sent(launcher, hosts):
+            assert (one >= 190, two) == (True, 0)
+    finally:
+        assert hosts.inside(host, *repair) == 0
