@@ -1,11 +1,12 @@
 """Collectives between hosts, beside Gloo and Open MPI and the least time that the network allows.
 
-    python bench/hosts.py [--layouts 2x1,2x2,2x4,4x1,4x2] [--rate 1gbit] [--seconds 300]
+    python bench/hosts.py [--layouts 2x1,2x2,2x4,4x1,4x2] [--rate 1gbit] [--links 1] [--seconds 300]
 
 Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
 rate, ssh between them, and one bridge. HOSTSxRANKS says how many ranks each has. The bound of an allreduce is
 2 (hosts - 1) / hosts of its bytes, that of a broadcast its bytes, over the goodput that iperf3 shows between
-two hosts. The load of others counts the ranks of all hosts but the first, too.
+two hosts, times the number of links between them; with two, a column shows ours over one. The load of others
+counts the ranks of all hosts but the first, too.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ def peers_on(hosts: virtual_hosts.VirtualHosts, count: int, ranks: int, folder: 
         compare.Peer(compare.C_PEER.name, ours, compare.C_PEER.worker),
         compare.Peer(compare.GLOO_PEER.name, ours, gloo, compare.C_PEER.name),
     ]
+    if hosts.links > 1:
+        one = (*ours, "--sockets-per-peer", "1")
+        peers.append(compare.Peer("over one link", one, compare.C_PEER.worker, compare.C_PEER.name))
     for peer in compare.mpi_peers(folder):
         if peer.name == "Open MPI":
             options = ("--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0")
@@ -77,7 +81,9 @@ def least(case: str, count: int, ranks: int, rate: float) -> float | None:
 
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
-    args = compare.arguments(__doc__, seconds=300, options={"layouts": LAYOUTS, "rate": "1gbit"})
+    args = compare.arguments(
+        __doc__, seconds=300, options={"layouts": LAYOUTS, "rate": "1gbit", "links": "1"}
+    )
     layouts = [tuple(map(int, each.split("x"))) for each in args.layouts.split(",")]
     size = 1 << 20 if args.effort == "tiny" else SIZE
     cases = [f"allreduce:{SMALL}", f"allreduce:{size}", f"broadcast:{size}"]
@@ -88,14 +94,17 @@ def main() -> int:
         print(f"hosts: left out: {reason}", flush=True)
         return 0
     try:
+        for _ in range(1, int(args.links)):
+            hosts.add_link(virtual_hosts.SECOND)
         hosts.limit(args.rate)
-        rate = goodput(hosts)
+        rate = goodput(hosts) * hosts.links
+        suffix = f"-{hosts.links}-links" if hosts.links > 1 else ""
         head = ["", "bound, ms"]
         rows = []
         failed = 0
         for count, ranks in layouts:
             comparison = compare.Comparison(
-                f"hosts-{count}x{ranks}", compare.EFFORTS[args.effort], args.seconds / len(layouts)
+                f"hosts-{count}x{ranks}{suffix}", compare.EFFORTS[args.effort], args.seconds / len(layouts)
             )
             peers = peers_on(hosts, count, ranks, args.output)
             head = ["hosts x ranks", "bound, ms", *(f"{peer.name}, ms" for peer in peers), "ours / bound"]
@@ -110,9 +119,8 @@ def main() -> int:
                      publish.number(bound and bound / 1e3), *cells,
                      f"{own / bound:.2f}" if own and bound else "-"]
                 )  # fmt: skip
-            text = (
-                f"iperf3: {rate * 8 / 1e6:.0f} Mbit/s, links of {args.rate}.\n\n{publish.table(head, rows)}"
-            )
+            conditions = f"iperf3: {rate * 8 / 1e6:.0f} Mbit/s, {hosts.links} link(s) of {args.rate}."
+            text = f"{conditions}\n\n{publish.table(head, rows)}"
             failed |= publish.write(comparison, args.output, text)
         return failed
     finally:
