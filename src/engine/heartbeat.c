@@ -17,6 +17,9 @@
 #define LOOKS_UNTIL_REPORT 28
 #define LOOKS_FOR_SETTLING 2
 
+/* Of a connection without acknowledgements: later, since a silent peer is the better cause. */
+#define LOOKS_UNTIL_BROKEN 40
+
 /* How long a peer may be silent, in seconds; 0: for ever. */
 static double time_limit(const struct settings *settings)
 {
@@ -180,11 +183,14 @@ static void look_at(struct comm *comm, struct edge *edge)
 void heartbeat_check(struct hvd_context *context)
 {
     int64_t now = context->next_heartbeat ? clock_now() : 0;
+    double limit = time_limit(&context->settings);
     if (!context->next_heartbeat || now < context->next_heartbeat)
         return;
     context->next_heartbeat += interval(&context->settings);
     if (context->next_heartbeat < now)
         context->next_heartbeat = now + interval(&context->settings);
+    double each = (double)interval(&context->settings) / CLOCK_SECOND;
+    unsigned broken = (unsigned)(limit / each * LOOKS_UNTIL_BROKEN / LOOKS_PER_PERIOD);
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
             /* This rank waits for nothing in this set. */
@@ -192,6 +198,8 @@ void heartbeat_check(struct hvd_context *context)
                 comm->edges[i].alive = true;
             look_at(comm, &comm->edges[i]);
         }
+        if (limit > 0)
+            mesh_check_peers(comm->mesh, broken);
         comm_flush(comm);
     }
 }

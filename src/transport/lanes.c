@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h> /* of netinet/tcp.h struct tcp_info is older */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -280,6 +280,30 @@ int lanes_error(const struct lanes *lanes)
     for (int i = 0; i < lanes->count && !error; i++)
         error = socket_error(lanes->list[i].fd);
     return error;
+}
+
+/* Probes of a closed window are acknowledged without bytes, but leave nothing unacknowledged. */
+static bool is_unanswered(struct lane *lane)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof info;
+    if (getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &length))
+        return false;
+    bool unanswered =
+        info.tcpi_unacked && info.tcpi_retransmits && info.tcpi_bytes_acked == lane->acknowledged;
+    lane->acknowledged = info.tcpi_bytes_acked;
+    return unanswered;
+}
+
+bool lanes_check(struct lanes *lanes, unsigned limit)
+{
+    bool alive = true;
+    for (int i = 0; i < lanes->count; i++) {
+        struct lane *lane = &lanes->list[i];
+        lane->unanswered = is_unanswered(lane) ? lane->unanswered + 1 : 0;
+        alive &= lane->unanswered < limit;
+    }
+    return alive;
 }
 
 bool lanes_are_delivered(const struct lanes *lanes)

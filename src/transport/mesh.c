@@ -333,6 +333,15 @@ void peer_lose(struct peer *peer, int error)
     peer_give_up(peer, &cause);
 }
 
+void mesh_check_peers(struct mesh *mesh, unsigned limit)
+{
+    for (int i = 0; i < mesh->linked_count; i++) {
+        struct peer *peer = mesh->linked[i];
+        if (!peer->lost && peer->transport->check && !peer->transport->check(peer, limit))
+            peer_lose(peer, ETIMEDOUT);
+    }
+}
+
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)
 {
     const struct peer *found = mesh_peer(mesh, peer);

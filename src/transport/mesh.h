@@ -71,6 +71,10 @@ void mesh_expect_end(struct mesh *mesh, int peer);
  * second later. */
 int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 
+/* Called now and then: a peer is lost whose host has acknowledged nothing for `limit` calls in a row on one
+ * of its connections. That its other ones are alive tells nothing: they may take another network path. */
+void mesh_check_peers(struct mesh *mesh, unsigned limit);
+
 /* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */
 hvd_code mesh_attach(struct mesh *mesh, hvd_status *status);
 

@@ -188,6 +188,15 @@ static bool tcp_is_delivered(const struct link *link)
     return tcp->peer->lost || lanes_are_delivered(&tcp->lanes);
 }
 
+static bool tcp_check(struct peer *peer, unsigned limit)
+{
+    struct tcp_link **links = peer->state;
+    bool alive = true;
+    for (int channel = 0; channel < peer->mesh->channels; channel++)
+        alive &= lanes_check(&links[channel]->lanes, limit);
+    return alive;
+}
+
 /* The ends of its connections are reported in any order. */
 static bool tcp_is_drained(const struct peer *peer)
 {
@@ -391,6 +400,7 @@ const struct transport transport_tcp = {
     .route = tcp_route,
     .open = tcp_open,
     .attach = tcp_attach,
+    .check = tcp_check,
     .is_drained = tcp_is_drained,
     .close_peer = tcp_close_peer,
     .abandon = tcp_abandon,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 import virtual_hosts
-from conftest import Launcher
+from conftest import Launcher, wait_until
 from virtual_hosts import VirtualHosts
 
 
@@ -88,3 +89,37 @@ def test_one_is_down(
             assert (one >= 190, two) == (True, 0)
     finally:
         assert hosts.inside(host, *repair) == 0
+
+
+ENDLESS = """
+import numpy as np, pathlib, sys
+import horovod as hvd
+hvd.init()
+mine = np.ones(1 << 22)
+try:
+    for i in range(100_000):
+        hvd.allreduce(mine, op=hvd.Sum, name="x")
+        if i == 5:
+            pathlib.Path(f"{hvd.rank()}.reduced").touch()
+except hvd.HorovodInternalError as error:
+    pathlib.Path(f"{hvd.rank()}.error").write_text(str(error))
+"""
+
+
+def test_one_breaks(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """The other one is alive, and so are both ranks."""
+    first, *rest = hosts.enter("a", launcher.folder)
+    command = [launcher.program, "--timeout-seconds", "4", "-H", "a:1,b:1", *launcher.python(ENDLESS)]
+    process: subprocess.Popen[str] = launcher.start(*rest, *command, program=first)
+    files = [launcher.folder / f"{rank}.reduced" for rank in range(2)]
+    assert wait_until(lambda: all(path.exists() for path in files))
+    hosts.run("switch", "ip link set br1 down")
+    try:
+        _, err = process.communicate(timeout=60)
+        for rank in range(2):
+            cause = (launcher.folder / f"{rank}.error").read_text()
+            assert cause.startswith("lost rank "), (cause, err)
+            assert "the connection failed: Connection timed out" in cause
+        assert launcher.none_alive()
+    finally:
+        hosts.run("switch", "ip link set br1 up")
