@@ -92,6 +92,8 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
         c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
         c->members[c->member_count++] = has_request(entry) ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
+        if (entry->round && entry->round->apart)
+            c->table.last_apart = c->seen;
         end_round(c, entry);
     }
     return HVD_OK;
@@ -114,6 +116,26 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
     c->running++;
     if (batch.is_short && is_root(c))
         c->short_running = batch.sequence;
+    c->config.output.run(c->config.output.owner, &batch);
+    return HVD_OK;
+}
+
+/* The data came with the reports: nothing is left to do but to hand the result out. */
+static hvd_code apply_result(struct coordinator *c, struct decision *decision, hvd_status *status)
+{
+    bool all_short;
+    hvd_code code = take_members(c, decision, &all_short, status);
+    if (code)
+        return code;
+    const struct pending *request = c->members[0];
+    if (request && request->eager_bytes != decision->data_bytes)
+        return refuse(status, "the result of a request that is another one, as decision", c->seen);
+    struct batch batch = {.sequence = c->seen,
+                          .requests = c->members,
+                          .members = c->forms,
+                          .count = 1,
+                          .result = decision->data};
+    c->member_count = 0;
     c->config.output.run(c->config.output.owner, &batch);
     return HVD_OK;
 }
@@ -156,6 +178,8 @@ static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_stat
         return apply_fail(c, decision, status);
     case DECISION_JOINED:
         return apply_joined(c, decision, status);
+    case DECISION_RESULT:
+        return apply_result(c, decision, status);
     case DECISION_CLOSE:
         close_begin(c, decision->rank);
     }

@@ -41,6 +41,9 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     }
     c->config = *config;
     c->children = children;
+    c->eager_sum = config->eager_threshold ? malloc(config->eager_threshold) : NULL;
+    if (!c->eager_sum)
+        c->config.eager_threshold = 0; /* such data go as all others do */
     c->table.reporters = config->tree.child_count + 1;
     pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
@@ -59,6 +62,7 @@ void coordinator_destroy(struct coordinator *c)
     wire_writer_free(&c->out);
     free(c->children);
     members_free(c);
+    free(c->eager_sum);
     free(c->root.joined);
     free(c->joins);
     free(c);
@@ -94,6 +98,7 @@ struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
     *(request->next ? &request->next->previous : &c->newest) = request->previous;
     entry->round->mine = NULL;
     c->pending--;
+    c->eager_bytes -= request->eager_bytes;
     return request;
 }
 
@@ -136,6 +141,8 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     code = table_open_round(&c->table, entry)
                ? round_add_own(entry, &c->config.tree, form, status)
                : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %.200s", entry->name);
+    if (!code)
+        eager_submit(c, entry, form, request);
     form_release(form);
     if (code)
         return code;
@@ -234,9 +241,9 @@ static void put_report(struct coordinator *c, const struct entry *entry)
     if (entry->round->variants)
         report_put_variants(&c->out, entry);
     else if (agreed && agreed->form == entry->round->common)
-        report_put_agreed(&c->out, entry);
+        report_put_agreed(&c->out, entry, eager_reduce(c, entry));
     else
-        report_put_common(&c->out, entry);
+        report_put_common(&c->out, entry, eager_reduce(c, entry));
 }
 
 /* Before each item: what has become long goes out. */

@@ -25,6 +25,7 @@ struct pending {
     struct signature signature;
     bool unnamed;                    /* `name` was made from coordinator_unnamed */
     bool apart;                      /* shares no batch, and overtakes nothing that is ready before it */
+    uint32_t eager_bytes;            /* the coordinator's: data that go with the report; 0: none do */
     void *owner;                     /* the submitter's */
     struct entry *entry;             /* the coordinator's: where it is counted, */
     struct pending *previous, *next; /* and its place among this rank's requests */
@@ -44,6 +45,9 @@ struct batch {
     int count;
     struct choice choice; /* the root's */
     bool is_short;        /* may run beside the long ones before it, on all ranks alike */
+    /* Of the one request, reduced over all ranks, before average and postscale: it came with the decision,
+     * and the batch is over when `run` returns. NULL: the batch is to move its data. */
+    const uint8_t *result;
 };
 
 struct coordinator_output {
@@ -54,6 +58,10 @@ struct coordinator_output {
      * but not to `except` (-1: to all). `fatal`: it has the cause that ends the job; afterwards the requests
      * are finished, and this process may end at once. */
     void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
+    /* Where eager_threshold is not 0: writes this rank's input, prescaled. */
+    void (*contribute)(void *owner, const struct pending *request, uint8_t *data);
+    /* sum = sum op other, of `what->bytes` each. */
+    void (*combine)(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
     void (*run)(void *owner, const struct batch *batch);
     /* The request ends without being run. It leaves the coordinator. */
@@ -84,6 +92,7 @@ struct coordinator_config {
     bool adasum_alone;         /* nor does an Adasum, whose rounding depends on the whole batch */
     int64_t cycle_time;        /* ns; the root's counts */
     uint32_t cache_capacity;   /* agreed requests kept; the root's counts */
+    uint32_t eager_threshold;  /* bytes in flight whose data may go with the reports; 0: none do */
     int64_t stall_time;        /* ns after which a waiting name is reported as stalled; 0: never */
     int64_t stall_shutdown_time; /* ns after which the root ends the job; 0: never */
     int64_t settling_time; /* ns from the first silent rank to the end of the job; see coordinator_silent */

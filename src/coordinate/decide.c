@@ -148,6 +148,38 @@ static int find_next(const struct coordinator *c)
 
 /* ---- judging ----------------------------------------------------------------------------------------- */
 
+/* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
+static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    const struct agreement *agreed = entry->agreed;
+    uint64_t *id = &entry->round->id;
+    if (agreed && agreed->form == entry->round->common) {
+        *id = agreed->id;
+        return HVD_OK;
+    }
+    if (agreed) {
+        decision_put_evict(&c->out, agreed->id);
+        code = decided(c, id, status);
+    }
+    if (!code) {
+        decision_put_assign(&c->out, entry, entry->round->common);
+        code = decided(c, id, status);
+    }
+    return code;
+}
+
+/* At once, beside all batches: it moves nothing any more. */
+static hvd_code decide_result(struct coordinator *c, struct entry *entry, hvd_status *status)
+{
+    uint64_t number;
+    hvd_code code = agree_on_id(c, entry, status);
+    if (code)
+        return code;
+    decision_put_result(&c->out, entry, eager_reduce(c, entry));
+    return decided(c, &number, status);
+}
+
 static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
 {
     uint64_t number;
@@ -161,6 +193,8 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
         decision_put_fail(&c->out, entry, text);
         return decided(c, &number, status);
     }
+    if (eager_is_whole(c, entry))
+        return decide_result(c, entry, status);
     add_ready(c, entry, now);
     return HVD_OK;
 }
@@ -269,27 +303,6 @@ static uint64_t pick_members(struct coordinator *c, int index)
     while (entry_at(&cursors[1]) && runs_before(entry_at(&cursors[1]), next))
         pass_over(&cursors[1]);
     return fill_batch(root, cursors, limit, bytes);
-}
-
-/* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
-static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_status *status)
-{
-    hvd_code code = HVD_OK;
-    const struct agreement *agreed = entry->agreed;
-    uint64_t *id = &entry->round->id;
-    if (agreed && agreed->form == entry->round->common) {
-        *id = agreed->id;
-        return HVD_OK;
-    }
-    if (agreed) {
-        decision_put_evict(&c->out, agreed->id);
-        code = decided(c, id, status);
-    }
-    if (!code) {
-        decision_put_assign(&c->out, entry, entry->round->common);
-        code = decided(c, id, status);
-    }
-    return code;
 }
 
 static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *status)

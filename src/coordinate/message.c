@@ -29,25 +29,34 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
 /* The kind in the low bits, above them the flags. */
-static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry)
+static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry,
+                     const uint8_t *data)
 {
     const struct round *round = entry->round;
     int flags = (round->partial ? REPORT_PARTIAL : 0) | (round->rootless ? REPORT_ROOTLESS : 0) |
-                (round->apart ? REPORT_APART : 0);
+                (round->apart ? REPORT_APART : 0) | (data ? REPORT_EAGER : 0);
     wire_put_u8(writer, (uint8_t)(kind | flags));
 }
 
-void report_put_agreed(struct wire_writer *writer, const struct entry *entry)
+static void put_data(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
 {
-    put_kind(writer, REPORT_AGREED, entry);
-    wire_put_u64(writer, entry->agreed->id);
+    if (data)
+        wire_put_blob(writer, data, (uint32_t)entry->round->common->summary.bytes);
 }
 
-void report_put_common(struct wire_writer *writer, const struct entry *entry)
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
 {
-    put_kind(writer, REPORT_COMMON, entry);
+    put_kind(writer, REPORT_AGREED, entry, data);
+    wire_put_u64(writer, entry->agreed->id);
+    put_data(writer, entry, data);
+}
+
+void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
+{
+    put_kind(writer, REPORT_COMMON, entry, data);
     put_name(writer, entry);
     put_form(writer, entry->round->common);
+    put_data(writer, entry, data);
 }
 
 static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
@@ -63,7 +72,7 @@ static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
     const struct variants *variants = entry->round->variants;
-    put_kind(writer, REPORT_VARIANTS, entry);
+    put_kind(writer, REPORT_VARIANTS, entry, NULL);
     put_name(writer, entry);
     wire_put_u8(writer, variants->others);
     wire_put_u8(writer, (uint8_t)variants->count);
@@ -132,13 +141,14 @@ static bool get_variants(struct wire_reader *reader, int first, int last, struct
     return true;
 }
 
-bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
+static bool get_data(struct wire_reader *reader, const uint8_t **data, uint32_t *bytes)
 {
-    uint8_t kind = wire_get_u8(reader);
-    report->kind = kind & ~REPORT_FLAGS;
-    report->partial = kind & REPORT_PARTIAL;
-    report->rootless = kind & REPORT_ROOTLESS;
-    report->apart = kind & REPORT_APART;
+    *data = wire_get_blob(reader, EAGER_LIMIT, bytes);
+    return *data && *bytes;
+}
+
+static bool get_item(struct wire_reader *reader, int first, int last, struct report *report)
+{
     switch (report->kind) {
     case REPORT_AGREED:
         report->id = wire_get_u64(reader);
@@ -154,6 +164,20 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
                get_variants(reader, first, last, report);
     }
     return false;
+}
+
+bool report_get(struct wire_reader *reader, int first, int last, struct report *report)
+{
+    uint8_t kind = wire_get_u8(reader);
+    report->kind = kind & ~REPORT_FLAGS;
+    report->partial = kind & REPORT_PARTIAL;
+    report->rootless = kind & REPORT_ROOTLESS;
+    report->apart = kind & REPORT_APART;
+    report->data = NULL;
+    if (!get_item(reader, first, last, report))
+        return false;
+    bool may_have_data = report->kind == REPORT_AGREED || report->kind == REPORT_COMMON;
+    return !(kind & REPORT_EAGER) || (may_have_data && get_data(reader, &report->data, &report->data_bytes));
 }
 
 void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
@@ -220,6 +244,21 @@ void decision_put_close(struct wire_writer *writer, int rank)
     wire_put_u32(writer, (uint32_t)rank);
 }
 
+void decision_put_result(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
+{
+    wire_put_u8(writer, DECISION_RESULT);
+    wire_put_u64(writer, entry->round->id);
+    put_data(writer, entry, data);
+}
+
+static bool get_ids(struct wire_reader *reader, int count, struct decision *decision)
+{
+    const uint8_t *ids = wire_get_raw(reader, (size_t)count * sizeof(uint64_t));
+    decision->count = count;
+    decision->ids = wire_reader_of(ids, (size_t)count * sizeof(uint64_t));
+    return ids;
+}
+
 static bool get_batch(struct wire_reader *reader, struct decision *decision)
 {
     decision->choice.backend = wire_get_u8(reader);
@@ -228,10 +267,7 @@ static bool get_batch(struct wire_reader *reader, struct decision *decision)
     uint32_t count = wire_get_u32(reader);
     if (count < 1 || count > BATCH_LIMIT)
         return false;
-    const uint8_t *ids = wire_get_raw(reader, (size_t)count * sizeof(uint64_t));
-    decision->count = (int)count;
-    decision->ids = wire_reader_of(ids, (size_t)count * sizeof(uint64_t));
-    return ids;
+    return get_ids(reader, (int)count, decision);
 }
 
 bool decision_get(struct wire_reader *reader, struct decision *decision)
@@ -253,6 +289,8 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
         return get_rank(reader, 0, INT32_MAX, &decision->rank) && get_unnamed(reader, decision->unnamed);
     case DECISION_CLOSE:
         return get_rank(reader, 0, INT32_MAX, &decision->rank);
+    case DECISION_RESULT:
+        return get_ids(reader, 1, decision) && get_data(reader, &decision->data, &decision->data_bytes);
     }
     return false;
 }

@@ -14,6 +14,7 @@
 #define MESSAGE_SOFT_LIMIT (16u << 10)
 #define MESSAGE_LIMIT      (16u << 20)
 #define BATCH_LIMIT        65536 /* members of one batch */
+#define EAGER_LIMIT        65536 /* bytes of the data of one request in a report or decision */
 
 /* The first byte. */
 enum message_kind {
@@ -30,11 +31,12 @@ enum message_kind {
 /* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */
 
 /* Added to the kind: ranks that have joined are excluded; a broadcast's root among them; for some rank it
- * must share no batch. */
+ * must share no batch; the subtree's data, reduced, stand behind the item (u32 length, bytes). */
 #define REPORT_PARTIAL  0x80
 #define REPORT_ROOTLESS 0x40
 #define REPORT_APART    0x20
-#define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART)
+#define REPORT_EAGER    0x10
+#define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART | REPORT_EAGER)
 
 enum report_kind {
     REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
@@ -56,13 +58,16 @@ struct report {
     bool partial, rootless, apart;
     int rank;
     uint64_t unnamed[UNNAMED_KINDS];
+    const uint8_t *data; /* NULL: none */
+    uint32_t data_bytes;
     bool others;
     int count; /* of variants; 1 in a common report */
     struct report_variant variants[VARIANT_LIMIT];
 };
 
-void report_put_agreed(struct wire_writer *writer, const struct entry *entry);
-void report_put_common(struct wire_writer *writer, const struct entry *entry);
+/* data: of the common form's bytes; NULL: none. */
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
+void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
 /* False when it is malformed, or names a rank outside [first, last]. */
@@ -82,7 +87,8 @@ enum decision_kind {
     DECISION_BATCH,      /* back end, algorithm, piece exponent (u8 each), count (u32), ids (u64 each) */
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
     DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
-    DECISION_CLOSE   /* rank (u32) that leaves: nothing more runs */
+    DECISION_CLOSE,  /* rank (u32) that leaves: nothing more runs */
+    DECISION_RESULT  /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
 };
 
 struct decision {
@@ -94,6 +100,8 @@ struct decision {
     struct choice choice;
     int count;
     struct wire_reader ids;
+    const uint8_t *data;
+    uint32_t data_bytes;
     int rank;
     uint64_t unnamed[UNNAMED_KINDS];
     char text[HVD_STATUS_TEXT];
@@ -107,6 +115,7 @@ void decision_put_batch(struct wire_writer *writer, struct choice choice, const 
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
 void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed);
 void decision_put_close(struct wire_writer *writer, int rank);
+void decision_put_result(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 bool decision_get(struct wire_reader *reader, struct decision *decision);
 
 #endif

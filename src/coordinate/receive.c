@@ -107,6 +107,8 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
     hvd_code code = agreement ? round_add_child(entry, &c->config.tree, child, agreement->form, status)
                     : report->kind == REPORT_COMMON ? count_common(c, child, entry, report, status)
                                                     : count_variants(c, child, entry, report, status);
+    if (!code)
+        code = eager_receive(c, child, entry, report, status);
     if (code)
         return code;
     entry->round->partial |= report->partial;

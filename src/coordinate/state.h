@@ -86,6 +86,8 @@ struct coordinator {
     bool leaves, leave_sent;                /* this rank leaves; `leaver` was sent to the parent */
     struct rank_set silent;                 /* places that do not answer */
     int64_t silent_since;                   /* the first of them was known; 0: none */
+    uint32_t eager_bytes;                   /* of this rank's requests whose data went with the report */
+    uint8_t *eager_sum;                     /* room for eager_threshold */
     struct wire_writer out;                 /* the message in the making */
     struct root root;
 };
@@ -203,6 +205,22 @@ bool join_is_over(const struct coordinator *c);
 
 /* Applies the decision that ends it: all ranks submit again. */
 void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
+
+/* ---- eager.c: small allreduces whose data travel with reports and decisions ---------------------------- */
+
+/* This rank has submitted the request: do its data go with the report? */
+void eager_submit(struct coordinator *c, struct entry *entry, const struct form *form,
+                  struct pending *request);
+
+/* A child has reported the round, which has counted it: stores the data of the report, if it has any. */
+hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, const struct report *report,
+                       hvd_status *status);
+
+/* Of a complete round: the data of all reporters are here. */
+bool eager_is_whole(const struct coordinator *c, const struct entry *entry);
+
+/* Their reduction, in the order of places; valid until the next call. NULL: they are not all here. */
+const uint8_t *eager_reduce(struct coordinator *c, const struct entry *entry);
 
 /* ---- stall.c: names that some ranks have submitted and others have not --------------------------------- */
 

@@ -84,6 +84,11 @@ static size_t round_bytes(const struct table *table)
     return sizeof(struct round) + ((size_t)table->reporters + 63) / 64 * sizeof(uint64_t);
 }
 
+size_t round_parts_bytes(const struct table *table, const struct round *round)
+{
+    return (size_t)(table->reporters - 1) * round->part_bytes;
+}
+
 struct entry *table_entry(struct table *table, const char *name, uint32_t length)
 {
     struct entry *entry = map_get(&table->names, name, length);
@@ -111,6 +116,7 @@ bool table_open_round(struct table *table, struct entry *entry)
         return false;
     memset(round, 0, bytes);
     round->missing = table->reporters;
+    round->opened = table->last_apart;
     entry->round = round;
     table->open++;
     return true;
@@ -125,6 +131,7 @@ void table_close_round(struct table *table, struct entry *entry)
     if (entry->round->variants)
         variants_release(entry->round->variants);
     free(entry->round->variants);
+    pool_give(&table->pool, entry->round->parts, round_parts_bytes(table, entry->round));
     pool_give(&table->pool, entry->round, round_bytes(table));
     entry->round = NULL;
     table->open--;

@@ -91,6 +91,7 @@ struct round {
     bool partial;  /* some rank is excluded because it has joined */
     bool rootless; /* the root of this broadcast is one of them */
     bool apart;    /* some rank demands that it shares no batch */
+    bool bare;     /* the data of some reporter did not come with its report */
     union {
         struct { /* ROUND_COUNTING, stall.c: when first seen waiting, and last warned of; 0: not yet */
             int64_t since, warned;
@@ -106,6 +107,9 @@ struct round {
     struct stall_report *stalls; /* of children */
     struct form *common;         /* what all reporters submitted; NULL: none yet, or they differ */
     struct variants *variants;   /* where they differ */
+    uint64_t opened;             /* the table's last_apart by then */
+    uint8_t *parts;              /* part_bytes for each child: the data of its report */
+    size_t part_bytes;           /* those of the common form; 0: no parts */
     uint64_t reported[];         /* a bit per child */
 };
 
@@ -124,6 +128,7 @@ struct table {
     struct pool pool;                      /* of entries, rounds and agreements */
     int reporters;                         /* children and this rank */
     int open;                              /* rounds */
+    uint64_t last_apart;                   /* number of the last decision that runs something `apart` */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };
 
@@ -134,6 +139,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
 /* Begins a round unless one is open; false when memory is out. */
 bool table_open_round(struct table *table, struct entry *entry);
 void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
+size_t round_parts_bytes(const struct table *table, const struct round *round);
 /* Frees an entry without a round or agreement. */
 void table_tidy(struct table *table, struct entry *entry);
 

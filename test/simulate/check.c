@@ -1,5 +1,6 @@
 /* check.c - what must hold in every run. */
 #include "coordinate/request.h"
+#include "random.h"
 #include "world.h"
 
 #include <ctype.h>
@@ -54,6 +55,40 @@ static uint64_t hash_form(const struct signature *signature)
     return hash(signature->bytes, signature->length);
 }
 
+static uint64_t hash_result(const struct batch *batch)
+{
+    struct signature_summary summary;
+    signature_summarize(batch->members[0].signature, &summary);
+    return batch->result ? hash(batch->result, summary.bytes) : 0;
+}
+
+uint64_t eager_word(const struct set *set, int code, int member)
+{
+    return random_mix(set->program.seed + ((uint64_t)code << 20) + (uint64_t)member);
+}
+
+/* The sum of what all who asked have contributed. */
+static void check_result(const struct virtual_rank *member, const struct slot *slot,
+                         const struct batch *batch)
+{
+    const struct set *set = member->set;
+    int code = code_of(slot), epoch = epoch_of(set, code);
+    uint64_t sum = 0, askers = 0, word;
+    for (int m = 0; m < set->size; m++) {
+        bool asks = program_asks(&set->program, m, epoch, slot->round);
+        sum += asks ? eager_word(set, code, m) : 0;
+        askers += asks;
+    }
+    for (uint64_t i = 0; i < slot->pending.eager_bytes / sizeof word; i++) {
+        memcpy(&word, batch->result + i * sizeof word, sizeof word);
+        if (word != sum + i * askers) {
+            violation(set->world, "rank %d gets another result for \"%s\" than the sum", member->rank,
+                      slot->text);
+            return;
+        }
+    }
+}
+
 /* One short batch runs beside two long ones. */
 static void check_length(struct virtual_rank *member, const struct batch *batch, uint64_t bytes)
 {
@@ -86,7 +121,9 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
     }
     if (batch->count > 1 && bytes > member->set->fusion_threshold)
         violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);
-    check_length(member, batch, bytes);
+    if (!batch->result)
+        check_length(member, batch, bytes);
+    world->tally->results += batch->result != NULL;
     world->tally->batches++;
     world->tally->set_ran += member->set->id > 0;
     world->tally->fused += batch->count > 1;
@@ -117,7 +154,7 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     if (member->number != 0)
         violation(set->world, "rank %d runs batch %d before the root", member->rank, member->batches);
     check_fusion(member, batch);
-    if (!same_choice(batch->choice, set->chosen))
+    if (!batch->result && !same_choice(batch->choice, set->chosen))
         violation(set->world, "a batch runs by back end %d, algorithm %d, pieces of 2^%d, not as was chosen",
                   batch->choice.backend, batch->choice.algorithm, batch->choice.piece_exponent);
     struct decided *decided = &set->decided[set->decided_count++];
@@ -125,6 +162,7 @@ static void record(struct virtual_rank *member, const struct batch *batch)
                                 .time = set->world->now,
                                 .choice = batch->choice,
                                 .is_short = batch->is_short,
+                                .result = hash_result(batch),
                                 .first = set->member_count,
                                 .count = batch->count};
     for (int i = 0; i < batch->count; i++) {
@@ -149,7 +187,8 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     struct set *set = member->set;
     struct decided *decided = &set->decided[member->batches];
     if (batch->sequence != decided->sequence || batch->count != decided->count ||
-        !same_choice(batch->choice, decided->choice) || batch->is_short != decided->is_short) {
+        !same_choice(batch->choice, decided->choice) || batch->is_short != decided->is_short ||
+        hash_result(batch) != decided->result) {
         violation(set->world, "rank %d: batch %d of set %d is decision %llu, not %llu", member->rank,
                   member->batches, set->id, (unsigned long long)batch->sequence,
                   (unsigned long long)decided->sequence);
@@ -185,12 +224,19 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
             violation(set->world, "rank %d runs \"%s\" with others, which must share no batch", member->rank,
                       slot->text);
         set->world->tally->apart += slot && slot->pending.apart;
+        if (slot && batch->result && member->apart_asked > slot->asked_at)
+            violation(set->world, "rank %d: the data of \"%s\" were read before an apart request ran",
+                      member->rank, slot->text);
         if (slot && !signature_equal(&slot->pending.signature, batch->members[i].signature))
             violation(set->world, "rank %d runs \"%s\" in a form that it did not ask for", member->rank,
                       slot->text);
     }
     if (member->batches == set->decided_count && set->member_count + batch->count <= most)
         record(member, batch);
+    bool first = batch->result && batch->requests[0] && member->batches < set->decided_count &&
+                 set->codes[set->decided[member->batches].first] < 0;
+    if (first)
+        check_result(member, batch->requests[0]->owner, batch);
     if (member->batches < set->decided_count)
         compare(member, batch);
     else

@@ -270,6 +270,25 @@ void member_batch_done(struct virtual_rank *member, int batch)
     plan_turn(member);
 }
 
+static void on_contribute(void *owner, const struct pending *request, uint8_t *data)
+{
+    struct virtual_rank *member = owner;
+    uint64_t first = eager_word(member->set, code_of(request->owner), member->number);
+    for (uint64_t i = 0; i < request->eager_bytes / sizeof i; i++)
+        memcpy(data + i * sizeof i, &(uint64_t){first + i}, sizeof i);
+}
+
+static void on_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
+{
+    (void)owner;
+    for (size_t at = 0; at < what->bytes; at += sizeof(uint64_t)) {
+        uint64_t a, b;
+        memcpy(&a, sum + at, sizeof a);
+        memcpy(&b, other + at, sizeof b);
+        memcpy(sum + at, &(uint64_t){a + b}, sizeof a);
+    }
+}
+
 static void on_run(void *owner, const struct batch *batch)
 {
     struct virtual_rank *member = owner;
@@ -285,9 +304,17 @@ static void on_run(void *owner, const struct batch *batch)
         if (!slot)
             continue;
         slot->state = SLOT_RUNS;
+        if (slot->pending.apart && slot->asked_at > member->apart_asked)
+            member->apart_asked = slot->asked_at;
         free(slot->pending.signature.bytes);
         change_sets(member, &set->program.plans[code_of(slot)]);
         world->tally->ran++;
+    }
+    if (batch->result) { /* it is over */
+        member->batches++;
+        if (batch->requests[0])
+            advance(batch->requests[0]->owner);
+        return;
     }
     member->running++;
     member->running_short += batch->is_short;
@@ -384,6 +411,8 @@ struct coordinator_output member_output(struct virtual_rank *member)
     return (struct coordinator_output){.owner = member,
                                        .send = network_send,
                                        .flood = network_flood,
+                                       .contribute = on_contribute,
+                                       .combine = on_combine,
                                        .run = on_run,
                                        .finish = on_finish,
                                        .choose = on_choose,

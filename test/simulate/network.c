@@ -137,6 +137,7 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->agreed += report.kind == REPORT_AGREED;
         world->tally->common += report.kind == REPORT_COMMON;
         world->tally->variants += report.kind == REPORT_VARIANTS;
+        world->tally->eager += report.data != NULL;
         world->tally->partly += report.partial;
         world->tally->told += report.kind == REPORT_JOINED;
         if (report.kind == REPORT_JOINED && to->number == 0)

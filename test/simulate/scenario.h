@@ -63,6 +63,8 @@ struct scenario {
     uint64_t fusion_threshold;
     int64_t cycle_time, stall_time, stall_shutdown_time;
     uint32_t cache_capacity;
+    uint32_t eager_threshold;                /* of most ranks; */
+    bool eager_differs;                      /* some have less */
     int tune_percent;                        /* turns of a root before which its limits change */
     int64_t spread, delay, think, execution; /* longest times: between submissions, on an edge, ... */
     int64_t opening;                         /* ... until a new set is connected */

@@ -109,11 +109,14 @@ void member_open(struct virtual_rank *member)
                                         .cycle_time = scenario->cycle_time,
                                         .cache_capacity = scenario->cache_capacity,
                                         .settling_time = split_settling(scenario),
+                                        .eager_threshold = scenario->eager_threshold,
                                         .join_all = set->program.join_all,
                                         .stall_time = scenario->stall_time,
                                         .stall_shutdown_time = scenario->stall_shutdown_time,
                                         .output = member_output(member)};
     hvd_status status;
+    if (scenario->eager_differs && member->rank % 4 == 3)
+        config.eager_threshold /= 4;
     if (coordinator_create(&config, &member->coordinator, &status)) {
         fprintf(stderr, "%s\n", status.text);
         abort();

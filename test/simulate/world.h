@@ -57,8 +57,9 @@ struct virtual_rank {
     bool opening, added;             /* the batch that adds the set has started here, and is done */
     int sets_added;                  /* by batches of set 0 */
     bool join_planned, joined, started, through;
-    bool back;     /* the join is done, but some batches of that epoch still run */
-    int64_t timer; /* the next one that is set */
+    bool back;           /* the join is done, but some batches of that epoch still run */
+    int64_t timer;       /* the next one that is set */
+    int64_t apart_asked; /* when the newest `apart` request that has run was submitted */
     bool turn_planned, left, stopped, closed;
     int64_t left_at;
     int looks; /* since it waits */
@@ -70,6 +71,7 @@ struct decided {
     int64_t time;
     struct choice choice;
     bool is_short;
+    uint64_t result;  /* hash of the result that came with the decision; 0: none */
     int first, count; /* in `codes` */
     int started;      /* members that run it */
 };
@@ -207,6 +209,8 @@ static inline int code_of(const struct slot *slot)
 {
     return slot->name * slot->member->set->program.rounds + slot->round;
 }
+/* What a member contributes to eager data: this and the index of the word. */
+uint64_t eager_word(const struct set *set, int code, int member);
 void check_batch(struct virtual_rank *member, const struct batch *batch);
 void check_finish(struct slot *slot, const hvd_status *status);
 void check_joined(struct virtual_rank *member, int last_rank);

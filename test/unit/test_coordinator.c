@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 200, MESSAGES = 1024, REQUESTS = 2048 };
+enum { RANKS = 200, MESSAGES = 1024, REQUESTS = 2048, DATA = 32 };
 
 struct message {
     int from, to;
@@ -73,9 +73,39 @@ static void write_log(struct rank *rank, const char *text)
     snprintf(rank->log + used, sizeof rank->log - used, "%.8s", text);
 }
 
+/* Eager data: the digits of ranks in the order in which they are combined; those of a subtree
+ * that was combined already stand in brackets. */
+static void on_contribute(void *owner, const struct pending *request, uint8_t *data)
+{
+    memset(data, 0, request->eager_bytes);
+    snprintf((char *)data, DATA, "%d", ((const struct rank *)owner)->number);
+}
+
+static void on_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
+{
+    (void)owner;
+    char both[2 * DATA];
+    assert_int_equal(what->bytes, DATA);
+    snprintf(both, sizeof both, "%s%s%s%s", (const char *)sum, other[1] ? "(" : "", (const char *)other,
+             other[1] ? ")" : "");
+    memcpy(sum, both, DATA);
+}
+
+static void write_result(struct rank *rank, const struct batch *batch)
+{
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "%s=%s ",
+             batch->requests[0] ? batch->requests[0]->name : "-", (const char *)batch->result);
+    assert_int_equal(batch->count, 1);
+}
+
 static void on_run(void *owner, const struct batch *batch)
 {
     struct rank *rank = owner;
+    if (batch->result) {
+        write_result(rank, batch);
+        return;
+    }
     assert_int_equal(batch->choice.backend, 1);
     assert_int_equal(batch->choice.algorithm, 3);
     assert_int_equal(batch->choice.piece_exponent, 20);
@@ -144,6 +174,8 @@ static void open_layout(const int *hosts, int number)
             .send = on_send,
             .flood = on_flood,
             .silent = on_silent,
+            .contribute = on_contribute,
+            .combine = on_combine,
             .run = on_run,
             .finish = on_finish,
             .joined = on_joined,
@@ -988,7 +1020,11 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0", "a malformed decision"), /* a join without counters */
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0" COUNTERS, "the end of a join before every rank has"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\6\4\0\0\0", "the leaving of a rank that is not in the set"),
-        GARBAGE(2, 0, BEGIN_DECISIONS "\7", "a malformed decision"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\7\1\0\0\0\0\0\0\0", "a malformed decision"), /* no result */
+        GARBAGE(2, 0, BEGIN_DECISIONS "\7\1\0\0\0\0\0\0\0\1\0\0\0x", "a batch with the unknown id 1"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\10", "a malformed decision"),
+        GARBAGE(0, 1, BEGIN_REPORT "\23\1\0\0\0" COUNTERS "\1\0\0\0x",
+                "a malformed report"),                              /* a join with data */
         GARBAGE(2, 0, "\6", "a message that no parent sends then"), /* SHUTDOWN_ACK before SHUTDOWN_DONE */
         GARBAGE(2, 0, "\7\0\0\0\0\0", "a malformed abort"),         /* for no reason */
         GARBAGE(2, 0, "\7\143\0\0\0\0", "a malformed abort"),       /* of no known code */
@@ -1315,4 +1351,218 @@ TEST(what_an_idle_node_hears_of_a_stall_counts)
     for (; now <= 100300; now += 50)
         run_all();
     assert_true(coordinator_next_flush(ranks[0].coordinator) < INT64_MAX);
+}
+
+/* ---- data with the report ------------------------------------------------------------------------------ */
+
+#define ELEMENTS (DATA / (int)sizeof(float))
+
+/* A tree of three levels: 0 over 1 and 2, 3 below 2. */
+static void open_eager(uint32_t threshold)
+{
+    config.eager_threshold = threshold;
+    open_ranks("2,2", 4);
+}
+
+TEST(small_data_take_one_message_each_way)
+{
+    open_eager(DATA);
+    for (int round = 0; round < 3; round++) { /* in full, then by the id */
+        submit_everywhere("a", ELEMENTS);
+        flush(3);
+        deliver(find_message(3, 2));
+        flush(2);
+        deliver(find_message(2, 0));
+        flush(1);
+        deliver(find_message(1, 0));
+        flush(0);
+        assert_string_equal(ranks[0].log, "a=01(23) ");
+        deliver(find_message(0, 1));
+        deliver(find_message(0, 2));
+        deliver(find_message(2, 3));
+        assert_int_equal(message_count, 0);
+        check_log("a=01(23) ");
+    }
+}
+
+/* Whatever the order in which they come. */
+TEST(small_data_are_combined_by_place)
+{
+    config.eager_threshold = DATA;
+    open_layout((const int[]){0, 1, 2, 1, 0}, 5); /* places: 0 4 1 3 2, of hosts below the first */
+    for (int last = 0; last < size; last++) {
+        for (int r = 0; r < size; r++)
+            submit((last + 1 + r) % size, "a", ELEMENTS);
+        settle();
+        check_log("a=04(13)2 ");
+    }
+}
+
+TEST(what_is_not_small_goes_as_before)
+{
+    open_eager(2 * DATA - 1); /* in flight */
+    submit_everywhere("a", ELEMENTS);
+    submit_everywhere("b", ELEMENTS);
+    submit_everywhere("c", ELEMENTS);
+    settle();
+    check_log("a=01(23) b+c ");
+    finish_batches();
+    submit_everywhere("d", 2 * ELEMENTS);
+    settle();
+    check_log("d ");
+    finish_batches();
+    submit_everywhere("b", ELEMENTS); /* nothing else is in flight now */
+    settle();
+    check_log("b=01(23) ");
+}
+
+/* Each rank may leave its data out. */
+TEST(data_of_all_are_there_or_of_none)
+{
+    for (int other = 0; other < 4; other++) {
+        open_eager(DATA);
+        for (int r = 0; r < 4; r++) { /* the first one goes with its data */
+            submit(r, r == other ? "b" : "a", ELEMENTS);
+            submit(r, r == other ? "a" : "b", ELEMENTS);
+        }
+        settle();
+        for (int r = 0; r < 4; r++)
+            check_text(ranks[r].log, "+"); /* one batch of both, no result */
+        close_ranks(NULL);
+    }
+}
+
+TEST(other_requests_keep_their_data)
+{
+    hvd_request adasum = {.reduction = HVD_ADASUM}, broadcast = {.operation = HVD_BROADCAST};
+    open_eager(DATA);
+    for (int r = 0; r < size; r++) {
+        ASSERT_OK(submit_tensor(r, "a", ELEMENTS, adasum, &check_status));
+        ASSERT_OK(submit_tensor(r, "b", ELEMENTS, broadcast, &check_status));
+    }
+    run_all();
+    check_log("a b ");
+}
+
+TEST(forms_that_differ_fail_with_data_too)
+{
+    for (int other = 0; other < 4; other++) {
+        open_eager(2 * DATA);
+        for (int r = 0; r < 4; r++)
+            submit(r, "a", r == other ? 2 * ELEMENTS : ELEMENTS);
+        settle();
+        check_log("!a ");
+        submit_everywhere("a", ELEMENTS);
+        settle();
+        check_log("a=01(23) ");
+        close_ranks(NULL);
+    }
+}
+
+static void submit_apart(int rank, const char *name)
+{
+    submits_apart = true;
+    submit(rank, name, ELEMENTS);
+    submits_apart = false;
+}
+
+/* "b" overwrites what "a" reads on rank 3, or may: decided first, it has to run first. */
+TEST(data_read_before_an_apart_request_do_not_count)
+{
+    open_eager(DATA);
+    submit(3, "a", ELEMENTS);
+    submit_apart(3, "b");
+    for (int r = 0; r < 3; r++)
+        submit_apart(r, "b");
+    settle();
+    check_log("b ");
+    finish_batches();
+    for (int r = 0; r < 3; r++)
+        submit(r, "a", ELEMENTS);
+    settle();
+    check_log("a ");
+    finish_batches();
+    submit_everywhere("a", ELEMENTS);
+    settle();
+    check_log("a=01(23) ");
+}
+
+/* The same where rank 2 has reported "a" before it knows of the decision. */
+TEST(data_that_cross_an_apart_request_do_not_count)
+{
+    open_eager(DATA);
+    submit(3, "a", ELEMENTS);
+    submit_apart(3, "b");
+    flush(3);
+    deliver(find_message(3, 2));
+    for (int r = 0; r < 3; r++)
+        submit(r, "b", ELEMENTS);
+    flush(2);
+    deliver(find_message(2, 0));
+    flush(1);
+    deliver(find_message(1, 0));
+    flush(0);
+    assert_string_equal(ranks[0].log, "b ");
+    submit(2, "a", ELEMENTS);
+    flush(2);
+    submit(0, "a", ELEMENTS);
+    submit(1, "a", ELEMENTS);
+    finish_batches();
+    settle();
+    check_log("b a ");
+}
+
+TEST(joined_ranks_have_no_data)
+{
+    open_eager(DATA);
+    join_rank(1);
+    settle();
+    submit(0, "a", ELEMENTS);
+    submit(2, "a", ELEMENTS);
+    submit(3, "a", ELEMENTS);
+    settle();
+    assert_string_equal(ranks[1].log, "-=0(23) ");
+    assert_string_equal(ranks[3].log, "a=0(23) ");
+    join_rank(2);
+    join_rank(0);
+    submit(3, "b", ELEMENTS);
+    settle();
+    for (int r = 0; r < 4; r++)
+        check_text(ranks[r].log, r == 3 ? "b=3 " : "-=3 ");
+}
+
+TEST(data_must_have_the_length_of_the_request)
+{
+    open_eager(DATA);
+    submit_everywhere("a", ELEMENTS);
+    flush(1);
+    int at = find_message(1, 0);
+    /* The length stands before the data, at the end. */
+    messages[at].bytes[messages[at].length - DATA - 4]--;
+    messages[at].length--;
+    settle();
+    for (int r = 0; r < 4; r++) {
+        ASSERT_FAILS(coordinator_health(ranks[r].coordinator, &check_status), HVD_REFUSED,
+                     "rank 1 sent rank 0 data of another length than the request's");
+    }
+}
+
+TEST(a_result_must_have_the_length_of_the_request)
+{
+    open_eager(DATA);
+    submit_everywhere("a", ELEMENTS);
+    for (int r = 3; r >= 0; r--) {
+        while (message_count && messages[0].to == r)
+            deliver(0);
+        flush(r);
+        while (message_count && r)
+            deliver(0);
+    }
+    int at = find_message(0, 1);
+    messages[at].bytes[messages[at].length - DATA - 4]--;
+    messages[at].length--;
+    settle();
+    ASSERT_FAILS(coordinator_health(ranks[1].coordinator, &check_status), HVD_REFUSED,
+                 "rank 0 sent rank 1 the result of a request that is another one");
+    assert_string_equal(ranks[1].log, "!a ");
 }
