@@ -236,6 +236,10 @@ void batch_start(struct comm *comm, const struct batch *batch)
 {
     hvd_status status;
     int found = 0;
+    if (batch->result) {
+        eager_finish(comm, batch);
+        return;
+    }
     size_t bytes = (size_t)batch->count * sizeof(struct hvd_handle *);
     struct hvd_handle *few[FEW], **handles = batch->count <= FEW ? few : pages_take(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;

@@ -38,6 +38,19 @@ hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 /* The collective's `gathered`. */
 hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status);
 
+/* ---- eager ----------------------------------------------------------------------------------------------
+ * Data of small allreduces in the coordinator's messages (docs/coordination.md, "Eager data"). */
+
+/* Bytes in flight whose data may go with the reports of this communicator; 0: none do. */
+uint32_t eager_threshold(const struct comm *comm);
+
+/* The coordinator's `contribute` and `combine`. */
+void eager_contribute(void *owner, const struct pending *request, uint8_t *data);
+void eager_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other);
+
+/* A batch with its result: writes it to the outputs and ends the request. */
+void eager_finish(struct comm *comm, const struct batch *batch);
+
 /* ---- observe ---------------------------------------------------------------------------------------------
  * Events of requests (watch/timeline.h) for the timeline, if the settings enable it.
  * Without it, an event costs one branch. Under the progress lock, except where it says otherwise. */
@@ -56,6 +69,9 @@ void observe_submitted(struct hvd_handle *handle);
 void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank);
 void observe_deciding(const struct comm *comm);
 void observe_dispatched(const struct running_batch *running);
+/* Its data came with decision `sequence`. */
+void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uint64_t sequence,
+                   uint64_t bytes);
 void observe_phase(const struct collective *collective, int phase);
 /* Before the handle is seen to be done. */
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status);

@@ -162,6 +162,8 @@ struct coordinator_output comm_output(struct comm *comm)
         .owner = comm,
         .send = send_message,
         .flood = flood_message,
+        .contribute = eager_contribute,
+        .combine = eager_combine,
         .run = run_batch,
         .finish = finish_request,
         .joined = end_join,

@@ -8,6 +8,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "coll/pattern.h"
+#include "engine/batch.h"
 #include "engine/config.h"
 #include "engine/context.h"
 #include "engine/progress.h"
@@ -212,6 +213,7 @@ static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_
         .adasum_alone = settings->deterministic,
         .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
         .cache_capacity = (uint32_t)settings->cache_capacity,
+        .eager_threshold = eager_threshold(comm),
         .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
         .stall_shutdown_time = (int64_t)(settings->stall_shutdown_seconds * CLOCK_SECOND),
         .settling_time = heartbeat_settling(settings),

@@ -116,6 +116,23 @@ void observe_dispatched(const struct running_batch *running)
         emit_of_batch(running, EVENT_DISPATCHED, 0);
 }
 
+void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uint64_t sequence,
+                   uint64_t bytes)
+{
+    if (!observed(comm->context))
+        return;
+    const struct event_batch batch = {.number = sequence,
+                                      .requests = 1,
+                                      .bytes = bytes,
+                                      .algorithm = "eager",
+                                      .transport = transport_of(comm)};
+    for (enum event_kind kind = EVENT_DISPATCHED; kind <= EVENT_PHASE; kind++) {
+        struct event event = event_of(kind, handle);
+        event.batch = &batch;
+        emit(comm->context, event);
+    }
+}
+
 void observe_phase(const struct collective *collective, int phase)
 {
     emit_of_batch(collective->owner, EVENT_PHASE, phase);

@@ -192,6 +192,8 @@ VARIANT(over_shm_direct_reads, "shm", "shm_path", "direct")
 static const char *const hosts[8] = {"a", "b", "b", "a", "b", "c", "c", "a"};
 GROUP_TEST(over_hosts, all_cases, 2, MOST_RANKS, .transport = "auto", .hosts = hosts,
            SETTINGS("latency_threshold", "64", "ring_piece_bytes", "4096"))
+GROUP_TEST(over_hosts_not_eager, all_cases, 4, 5, .transport = "auto", .hosts = hosts,
+           SETTINGS("latency_threshold", "64", "ring_piece_bytes", "4096", "eager_threshold", "0"))
 GROUP_TEST(over_shm_hierarchical_only, all_cases, 2, MOST_RANKS, .transport = "shm",
            SETTINGS("allreduce_algorithm", "hierarchical", "shm_ring_bytes", "4096"))
 GROUP_TEST(over_faulty_shm, all_cases, 2, 3, .transport = "faulty-shm", SETTINGS("shm_ring_bytes", "16384"))

@@ -341,5 +341,15 @@ GROUP_TEST(test_readers, readers, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_opposite_orders, opposite_orders, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_random_orders, random_orders, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_random_orders_where_one_shares, random_orders_where_one_shares, 2, 4, EVERY_TRANSPORT)
+#define BETWEEN_HOSTS                                                                                        \
+    .transport = "auto", .hosts = (const char *const[])                                                      \
+    {                                                                                                        \
+        "a", "b", "b", "c"                                                                                   \
+    }
+GROUP_TEST(test_same_memory_between_hosts, same_memory, 4, 4, BETWEEN_HOSTS)
+GROUP_TEST(test_one_rank_shares_between_hosts, one_rank_shares, 4, 4, BETWEEN_HOSTS)
+GROUP_TEST(test_random_orders_between_hosts, random_orders, 2, 4, BETWEEN_HOSTS)
+GROUP_TEST(test_random_orders_between_hosts_where_one_shares, random_orders_where_one_shares, 2, 4,
+           BETWEEN_HOSTS)
 GROUP_TEST(test_ended_by_leaving, ended_by_leaving, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_ended_by_own_shutdown, ended_by_own_shutdown, 2, 3, EVERY_TRANSPORT)

@@ -72,6 +72,7 @@ static void run_job(uint64_t seed)
     static const char *const names[] = {"a", "b", "c"};
     static const char *const rings[] = {"4096", "65536", "1048576"};
     static const char *const thresholds[] = {"0", "5000", "134217728"};
+    static const char *const eager[] = {"0", "100", "4096"};
     static const char *const caches[] = {"0", "5", "1024"};
     static const char *const pieces[] = {"4096", "524288"};
     static const char *const cycles[] = {"0", "0.3"};
@@ -88,6 +89,8 @@ static void run_job(uint64_t seed)
                                     thresholds[random_next(&state) % 3],
                                     "cache_capacity",
                                     caches[random_next(&state) % 3],
+                                    "eager_threshold",
+                                    eager[random_next(&state) % 3],
                                     "cycle_time_ms",
                                     cycles[random_next(&state) % 2],
                                     "shm_path",

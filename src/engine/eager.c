@@ -1,0 +1,83 @@
+/* eager.c - see batch.h: small allreduces whose data travel in the coordinator's messages. Under the progress
+ * lock. */
+#include "base/status.h"
+#include "base/types.h"
+#include "device/reduce.h"
+#include "engine/batch.h"
+
+#include <string.h>
+
+/* Only between hosts, where a round trip costs more than the additions of rank 0; and only what no setting
+ * wants moved otherwise. */
+uint32_t eager_threshold(const struct comm *comm)
+{
+    const struct settings *settings = &comm->context->settings;
+    const struct backend_query query = {.operation = HVD_ALLREDUCE,
+                                        .reduction = HVD_SUM,
+                                        .dtype = HVD_FLOAT32,
+                                        .device_type = HVD_CPU,
+                                        .bytes = sizeof(float),
+                                        .latency_threshold = comm->latency_threshold,
+                                        .piece_bytes = comm->ring_piece_bytes};
+    bool chosen = settings->deterministic || strcmp(settings->allreduce_algorithm, "auto") != 0 ||
+                  backends_choose(&comm->backends, &query).backend != comm->backends.count - 1;
+    return comm->topology.hosts > 1 && !chosen ? (uint32_t)settings->eager_threshold : 0;
+}
+
+static double factor_of(double given)
+{
+    return given != 0 ? given : 1; /* left out */
+}
+
+void eager_contribute(void *owner, const struct pending *pending, uint8_t *data)
+{
+    const hvd_request *request = &((const struct hvd_handle *)pending->owner)->request;
+    double factor = factor_of(request->prescale);
+    (void)owner;
+    for (int i = 0; i < request->count; i++) {
+        const hvd_tensor *input = &request->inputs[i];
+        size_t bytes = tensor_bytes(input);
+        if (bytes && factor == 1)
+            memcpy(data, input->data, bytes);
+        else if (bytes)
+            reduce_scale(input->dtype)(data, input->data, bytes / hvd_dtype_size(input->dtype), factor, 1);
+        data += bytes;
+    }
+}
+
+void eager_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
+{
+    (void)owner;
+    reduce_combine(what->dtype, what->reduction)(sum, sum, other, what->bytes / hvd_dtype_size(what->dtype));
+}
+
+/* As the last step of an algorithm does it. In a message data lie anywhere: they are copied before they are
+ * elements. */
+static void write_result(const struct comm *comm, const hvd_request *request, const uint8_t *data)
+{
+    double factor = factor_of(request->postscale);
+    int64_t divisor = request->reduction == HVD_AVERAGE ? comm->size : 1;
+    for (int i = 0; i < request->count; i++) {
+        const hvd_tensor *output = request->outputs ? &request->outputs[i] : &request->inputs[i];
+        size_t bytes = tensor_bytes(output);
+        if (bytes)
+            memcpy(output->data, data, bytes);
+        if (bytes && (factor != 1 || divisor != 1))
+            reduce_scale(output->dtype)(output->data, output->data, bytes / hvd_dtype_size(output->dtype),
+                                        factor, divisor);
+        data += bytes;
+    }
+}
+
+void eager_finish(struct comm *comm, const struct batch *batch)
+{
+    struct operation_counters *counters = &comm->counters->operations[HVD_ALLREDUCE];
+    struct hvd_handle *handle = batch->requests[0] ? batch->requests[0]->owner : NULL;
+    counter_add(&counters->batches, 1);
+    if (!handle) /* this rank has joined */
+        return;
+    counter_add(&counters->bytes, batch->requests[0]->eager_bytes);
+    observe_eager(comm, handle, batch->sequence, batch->requests[0]->eager_bytes);
+    write_result(comm, &handle->request, batch->result);
+    handle_finish(handle, &(hvd_status){.code = HVD_OK});
+}
