@@ -83,16 +83,13 @@ static const char *list_hosts(const struct hosts *hosts, bool with_ranks)
     return file && !fclose(file) ? list : NULL;
 }
 
-/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. Cuts the values
- * off, which mpirun takes from its own environment. */
+/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. */
 static void name_variables(struct words *words, const struct environment *environment)
 {
     for (char **entry = environment->entries; *entry; entry++) {
         size_t length = strcspn(*entry, "=");
-        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length) {
-            (*entry)[length] = '\0';
-            add_pair(words, "-x", *entry);
-        }
+        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length)
+            add_pair(words, "-x", strndup(*entry, length));
     }
 }
 

@@ -153,6 +153,22 @@ def test_mpirun_on_two_hosts(starter: Starter, hosts: VirtualHosts, words: list[
     assert sorted(finish([process])) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
 
 
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_horovodrun_mpi_on_two_hosts(starter: Starter, hosts: VirtualHosts, kind: str) -> None:
+    mpirun = shutil.which(f"mpirun.{kind}")
+    if not mpirun:
+        pytest.skip(f"there is no mpirun.{kind}")
+    hosts.know_hosts("host_key")
+    named = starter.folder / "mpirun"
+    named.write_text(f'#!/bin/sh\nexec {mpirun} "$@"\n')
+    named.chmod(0o755)
+    path = os.pathsep.join([str(starter.folder), starter.environment()["PATH"]])
+    words = [*hosts.enter("a", starter.folder), starter.launcher.program, "--mpi", "-H", "a:2,b:1"]
+    lines = finish([starter.start(words, PATH=path)])
+    places = [" ".join(line.replace(":", " ").split()[-7:]) for line in lines]
+    assert sorted(places) == ["0 3 0 2 0 2 6", "1 3 1 2 0 1 6", "2 3 0 1 1 2 6"], lines
+
+
 CYCLIC = ["0 5 0 2 0 3 15", "1 5 0 2 1 3 15", "2 5 0 1 2 3 15", "3 5 1 2 0 2 15", "4 5 1 2 1 2 15"]
 
 
