@@ -133,6 +133,7 @@ static void call_host(struct remote *remote)
                                      .ended = on_end_of_frames,
                                      .limit = FRAME_LIMIT_ANSWER,
                                      .awaits_preamble = true};
+                                     .to = -1,
     if (error) {
         socket_close(&own[0]);
         socket_close(&own[1]);

@@ -259,6 +259,13 @@ def test_another_release(launcher: Launcher, on_a: Run) -> None:
     assert "host b: its horovodrun is of release 100.0." in result.stderr
 
 
+def test_no_such_rsh_agent(on_a: Run) -> None:
+    result = on_a("--rsh-agent", "/no/such", "-H", "b:1,c:1", "true")
+    cause = "can't start '/no/such' to reach it: no such file or directory"
+    assert result.stderr.splitlines() == [f"horovodrun: host {name}: {cause}" for name in "bc"]
+    assert result.returncode == 1
+
+
 def test_a_chatty_shell(launcher: Launcher, on_a: Run) -> None:
     """What is written before the agent's first frame is none of it."""
     script = 'seq 100000; echo welcome >&2; shift; eval "$@"'
