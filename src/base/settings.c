@@ -89,7 +89,8 @@ static hvd_code parse_boolean(const struct setting *setting, const char *value, 
     }
     double number;
     if (parse_number(setting, value, source, &number, status))
-        return HVD_INVALID_ARGUMENT;
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is neither yes nor no: write 1 or 0 (%s)",
+                          source, value, setting->help);
     *result = number > 0;
     return HVD_OK;
 }

@@ -155,6 +155,8 @@ def test_bad_environment_is_said_once(launcher: Launcher) -> None:
     result = launcher.run("-np", "2", "true", env=launcher.environment(HOROVOD_CYCLE_TIME="soon"))
     assert result.returncode == 2
     assert "HOROVOD_CYCLE_TIME=soon is not a number" in result.stderr
+    result = launcher.run("-np", "2", "true", env=launcher.environment(HOROVOD_ENCRYPTION="maybe"))
+    assert "HOROVOD_ENCRYPTION=maybe is neither yes nor no: write 1 or 0 (" in result.stderr
 
 
 @pytest.mark.parametrize(

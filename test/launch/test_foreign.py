@@ -189,7 +189,7 @@ def test_the_command_line_wins(launcher: Launcher) -> None:
     [
         ("controller: [a, b]\n", "run.yaml:1: controller must be a single value"),
         ("autotune:\n  warmup_samples: -3\n", "run.yaml:2: autotune.warmup_samples=-3 must be >= 0"),
-        ("autotune:\n  enabled: maybe\n", "run.yaml:2: autotune.enabled=maybe is not a number"),
+        ("autotune:\n  enabled: maybe\n", "run.yaml:2: autotune.enabled=maybe is neither yes nor no"),
         ("autotune:\n  enabled: 1\n  noise: 1\n", "run.yaml:3: autotune.noise is no setting"),
     ],
 )
