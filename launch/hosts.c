@@ -57,12 +57,16 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
 {
     const char *at = strrchr(text, '@'), *name = at ? at + 1 : text;
     size_t length = strlen(name), user = at ? (size_t)(at - text) : 0;
+    if (text[strcspn(text, " \t'`\"$\\;&<>|(){}")]) /* as ssh has it */
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
     if (length > 2 && *name == '[' && name[length - 1] == ']') {
         name++;
         length -= 2;
     } else if (memchr(name, ':', length)) {
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: '%s': an IPv6 address stands in brackets, e.g. [fd00::7]:4", source, text);
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "%s: '%s' is no name of a host; an IPv6 address stands in brackets, e.g. [fd00::7]:4", source,
+            text);
     }
     /* What begins with a dash would be an option of ssh. */
     if (length == 0 || length >= sizeof host->name || *name == '-' || (at && (user == 0 || *text == '-')) ||
@@ -81,14 +85,15 @@ static hvd_code take_number(int64_t *number, const char *text, int64_t maximum, 
     *number = strtoll(text, &end, 10);
     if (errno || end == text || *end || *number < 1 || *number > maximum)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: '%s' is not a number of %s; it must be a whole number from 1 to %" PRId64,
-                          source, text, what, maximum);
+                          "%s: '%s' is not a %s; it must be a whole number from 1 to %" PRId64, source, text,
+                          what, maximum);
     return HVD_OK;
 }
 
 static hvd_code take_slots(struct host *host, const char *text, const char *source, hvd_status *status)
 {
-    return take_number(&host->slots, text, (int64_t)setting_by_key("size")->maximum, "slots", source, status);
+    return take_number(&host->slots, text, (int64_t)setting_by_key("size")->maximum, "number of slots",
+                       source, status);
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
@@ -165,13 +170,13 @@ static hvd_code take_word(struct host *host, const char *word, int64_t *most, co
     if (length == 5 && strncmp(word, "slots", length) == 0)
         return take_slots(host, value + 1, source, status);
     if (length == 9 && (strncmp(word, "max_slots", length) == 0 || strncmp(word, "max-slots", length) == 0))
-        return take_number(most, value + 1, INT64_MAX, "slots", source, status);
+        return take_number(most, value + 1, INT64_MAX, "number of slots", source, status);
     if (length != 4 || strncmp(word, "port", length) != 0)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: '%s' is not understood; expected 'host slots=N [max_slots=N] [port=N]' or "
                           "'host:N'",
                           source, word);
-    hvd_code code = take_number(&port, value + 1, PORT_MAXIMUM, "a port", source, status);
+    hvd_code code = take_number(&port, value + 1, PORT_MAXIMUM, "port", source, status);
     host->port = (int)port;
     return code;
 }
@@ -202,14 +207,16 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
     FILE *file = fopen(path, "re");
     if (!file)
         return status_set_errno(status, errno, "can't read the host file %s", path);
-    char line[1024], source[512];
+    char *line = NULL, source[512];
+    size_t capacity = 0;
     hvd_code code = HVD_OK;
-    for (int number = 1; !code && fgets(line, sizeof line, file); number++) {
+    for (int number = 1; !code && getline(&line, &capacity, file) >= 0; number++) {
         snprintf(source, sizeof source, "%s:%d", path, number);
         code = add_line(hosts, line, source, status);
     }
     if (!code && ferror(file))
         code = status_set_errno(status, errno, "can't read the host file %s", path);
+    free(line);
     fclose(file);
     if (!code && !hosts->count)
         code = status_set(status, HVD_INVALID_ARGUMENT, "the host file %s names no host", path);

@@ -126,7 +126,11 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
         (["-H", "localhost:x", "true"], "'x' is not a number of slots"),
         (["-H", "localhost:2,", "true"], "'' is not of the form host:slots"),
         (["-H", "localhost:0", "true"], "'0' is not a number of slots; it must be a whole number from 1"),
-        (["-H", "::1:2", "true"], "'::1': an IPv6 address stands in brackets, e.g. [fd00::7]:4"),
+        (
+            ["-H", "::1:2", "true"],
+            "'::1' is no name of a host; an IPv6 address stands in brackets, e.g. [fd00::7]:4",
+        ),
+        (["-H", "localhost:1, localhost:1", "true"], "--hosts: ' localhost' is no name of a host\n"),
         (["-H", "@localhost:2", "true"], "'@localhost' is no name of a host"),
         (["-H", "-oProxyCommand=x:2", "true"], "'-oProxyCommand=x' is no name of a host"),
         (
@@ -191,7 +195,7 @@ def test_names_of_this_host(launcher: Launcher, name: str) -> None:
 
 def test_host_file(launcher: Launcher) -> None:
     (launcher.folder / "hosts").write_text(
-        "# mine\n\nlocalhost slots=1  # one\n127.0.0.1\tslots=1\nlocalhost:1\n[::1]:1\n"
+        f"# mine {'x' * 2000}\n\nlocalhost slots=1  # one\n127.0.0.1\tslots=1\nlocalhost:1\n[::1]:1\n"
         "localhost max_slots=2 slots=1\n"
     )
     for flag in ["-hostfile", "--hostfile"]:
