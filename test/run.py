@@ -23,7 +23,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -122,40 +122,46 @@ def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, p
         result.add(f"{name}: ctest", "failed")
 
 
-def pytest_words(folder: str, path: Path | str) -> list[str]:
+def pytest_words(tests: list[str], path: Path | str) -> list[str]:
     options = ["-q", "-p", "no:cacheprovider", "--timeout=300", "--timeout-method=thread"]
-    return ["python", "-m", "pytest", folder, *options, f"--junitxml={path}"]
+    return ["python", "-m", "pytest", *tests, *options, f"--junitxml={path}"]
 
 
-def pytest(result: Result, folder: str, name: str, *options: str) -> None:
+def pytest(result: Result, tests: list[str], name: str) -> None:
     path = result_file(name)
-    done = call(*pytest_words(f"test/{folder}", path), *options, HVD_BUILD=str(BUILD.absolute()))
+    done = call(*pytest_words(tests, path), HVD_BUILD=str(BUILD.absolute()))
     read_junit(result, path)
     if not done and not result.failed:
         result.add(f"{name}: pytest", "failed")
 
 
 def run_launch(result: Result) -> None:
-    """What only takes long, examples and benchmarks, beside the rest, which waits most of the time."""
-    long = [f"test/launch/test_{name}.py" for name in ("examples", "benchmarks")]
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(pytest, result, "launch", "launch-long", "-k", "test_examples or test_benchmarks")
-        pytest(result, "launch", "launch", *(f"--ignore={path}" for path in long))
+    """Three parts of about one length side by side, since they wait most of the time."""
+    parts = {
+        "programs": ("examples", "benchmarks"),
+        "hosts": ("addresses", "faults", "hosts", "starters"),
+    }
+    files = {part: [f"test/launch/test_{name}.py" for name in names] for part, names in parts.items()}
+    others = ["test/launch", *(f"--ignore={path}" for paths in files.values() for path in paths)]
+    with ThreadPoolExecutor(len(files)) as beside:
+        for part, paths in files.items():
+            beside.submit(pytest, result, paths, f"launch-{part}")
+        pytest(result, others, "launch")
 
 
 def run_model(result: Result) -> None:
-    pytest(result, "model", "model")
+    pytest(result, ["test/model"], "model")
 
 
 def run_house(result: Result) -> None:
-    pytest(result, "house", "house")
+    pytest(result, ["test/house"], "house")
 
 
 def run_python(result: Result) -> None:
     """The same tests as jobs of 1, 2, 3 and 4 ranks; every rank writes a result file of its own."""
     for size in (1, 2, 3, 4):
         paths = [result_file(f"python-{size}.{rank}") for rank in range(size)]
-        words = " ".join(pytest_words("test/python", RESULTS / f"python-{size}.$HOROVOD_RANK.xml"))
+        words = " ".join(pytest_words(["test/python"], RESULTS / f"python-{size}.$HOROVOD_RANK.xml"))
         done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}")
         for path in paths:
             read_junit(result, path, f"{size} ranks: ")
@@ -227,18 +233,19 @@ def build(folder: Path, options: Iterable[str], target: str = "all") -> bool:
     )
 
 
-def build_sanitized() -> None:
+def build_sanitized(kinds: list[str]) -> None:
     """What run_sanitize and run_fuzz build first; a failure shows there."""
-    for name in SANITIZED:
+    for name in SANITIZED if "sanitize" in kinds else ():
         build_sanitizer(name)
-    build_fuzzers()
+    if "fuzz" in kinds:
+        build_fuzzers()
 
 
 def run_fuzz(result: Result) -> None:
     """The kept inputs again, and for FUZZ_SECONDS each what comes out of them."""
     os.environ.setdefault("FUZZ_SECONDS", "5")
     if build_fuzzers():
-        ctest(result, BUILD / "fuzz", "fuzz", "fuzz")
+        ctest(result, BUILD / "fuzz", "fuzz", "fuzz", parallel=2)
     else:
         result.add("fuzz: build", "failed")
 
@@ -255,10 +262,10 @@ def run_soak(result: Result) -> None:
     for name, words in simulations.items():
         result.add(name, "passed" if call(*words) else "failed")
     for size in (2, 3, 4):
-        lives = pytest_words("test/python", "/dev/null")
+        lives = pytest_words(["test/python"], "/dev/null")
         done = call("horovodrun", "-np", str(size), *lives, "-k", "many_lives", **whole)
         result.add(f"1,000 lives of {size} processes", "passed" if done else "failed")
-    done = call(*pytest_words("test/model", "/dev/null"), "-k", "no_wake_up", **whole)
+    done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
     rounds = 0
     while not rounds or (time.monotonic() < end and not result.failed):
@@ -272,10 +279,10 @@ def run_soak(result: Result) -> None:
 
 
 KINDS: dict[str, Callable[[Result], None]] = {
-    "unit": lambda result: ctest(result, BUILD, "unit", "unit"),
-    # Its programs wait more than they compute.
+    # Their programs wait more than they compute.
+    "unit": lambda result: ctest(result, BUILD, "unit", "unit", parallel=2),
     "group": lambda result: ctest(result, BUILD, "group", "group", parallel=2),
-    "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate"),
+    "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate", parallel=2),
     "model": run_model,
     "launch": run_launch,
     "python": run_python,
@@ -286,7 +293,7 @@ KINDS: dict[str, Callable[[Result], None]] = {
 }
 SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when asked for
 
-# Seconds on two idle cores; a kind that needs more is due for a second look. lint runs beside launch.
+# Seconds on two idle cores; a kind that needs more is due for a second look. Those of BESIDE take longer.
 BUDGETS = {
     "unit": 30, "group": 90, "simulate": 60, "model": 90, "launch": 390, "python": 190, "house": 15,
     "lint": 390, "sanitize": 360, "fuzz": 60,
@@ -304,27 +311,32 @@ def run(kind: str) -> Result:
     return result
 
 
+# They only compute: beside the other kinds, which wait, at low priority.
+BESIDE = ("lint", "model", "house", "simulate")
+
+
 def run_all(kinds: list[str]) -> dict[str, Result]:
-    """The launcher's tests wait most of the time: meanwhile what only computes goes on at low priority."""
-
-    def lower() -> None:
-        os.setpriority(os.PRIO_PROCESS, 0, 19)  # of this thread and what it starts
-
     results: dict[str, Result] = {}
-    early: dict[str, Future[Result]] = {}
-    for kind in kinds:
-        with ThreadPoolExecutor(1, initializer=lower) as background:
-            if kind == "launch":
-                if {"sanitize", "fuzz"}.intersection(kinds):
-                    background.submit(build_sanitized)
-                if "lint" in kinds:
-                    early["lint"] = background.submit(run, "lint")
-            try:
-                results[kind] = early[kind].result() if kind in early else run(kind)
-            except BaseException:
-                stopping.set()
-                raise
-    return results
+    background = ThreadPoolExecutor(1, initializer=lower_priority)
+    try:
+        built = background.submit(build_sanitized, kinds)
+        beside = {kind: background.submit(run, kind) for kind in BESIDE if kind in kinds and kinds != [kind]}
+        for kind in kinds:
+            if kind in ("sanitize", "fuzz"):
+                built.result()
+            if kind not in beside:
+                results[kind] = run(kind)
+        results |= {kind: each.result() for kind, each in beside.items()}
+    except BaseException:
+        stopping.set()
+        raise
+    finally:
+        background.shutdown(cancel_futures=True)
+    return {kind: results[kind] for kind in kinds}
+
+
+def lower_priority() -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, 19)  # of this thread and what it starts
 
 
 def table(results: dict[str, Result]) -> str:

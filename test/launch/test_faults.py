@@ -11,12 +11,12 @@ import uuid
 from pathlib import Path
 
 import pytest
+from conftest import DEADLINE
 
 HOROVODRUN = os.environ.get("HOROVODRUN") or shutil.which("horovodrun") or "horovodrun"
 WORKER = Path(__file__).with_name("fault_worker.py")
 TRAINER = Path(__file__).with_name("fault_trainer.py")
 MARK = "HVD_TEST_MARK"
-DEADLINE = 60.0
 
 
 def processes_with(mark: str) -> list[int]:
@@ -148,7 +148,7 @@ def test_killed_while_training(victim: int) -> None:
     mark = uuid.uuid4().hex
     command = [HOROVODRUN, "-np", "3", sys.executable, str(TRAINER), str(victim)]
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, env={**os.environ, MARK: mark}, check=False
+        command, capture_output=True, text=True, timeout=DEADLINE, env={**os.environ, MARK: mark}, check=False
     )
     check_survivors(result.stdout, victim, size=3)
     assert result.returncode == 128 + 9, result.stderr

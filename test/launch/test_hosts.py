@@ -389,7 +389,7 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     process = start_on_a(launcher, hosts, "--grace-seconds", "1", "-H", "b:1,c:1", "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     alive = launcher.alive()
-    agents = agents_of(launcher)
+    agents = agents_of(hosts)
     assert agents
     found = {
         "launcher": [pid for pid in alive if name_of(pid) == "horovodrun"],
@@ -403,17 +403,19 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert launcher.none_alive()
-    assert wait_until(lambda: not agents_of(launcher))
+    assert wait_until(lambda: not agents_of(hosts))
     if victim in ("ssh", "agent"):
         assert "horovodrun: lost host " in err
 
 
-def agents_of(launcher: Launcher) -> list[int]:
-    """The agents of this build: another one's tests may run beside these."""
+def agents_of(hosts: VirtualHosts) -> list[int]:
+    """Those in the hosts' namespaces: other tests' may run beside these."""
+    spaces = {os.readlink(f"/proc/{hosts.processes[name].pid}/ns/net") for name in hosts.names}
 
     def is_agent(path: Path) -> bool:
         try:
-            return (path / "cmdline").read_bytes().endswith(f"{launcher.program}\0--agent\0".encode())
+            command = (path / "cmdline").read_bytes()
+            return command.endswith(b"\0--agent\0") and os.readlink(path / "ns/net") in spaces
         except OSError:
             return False
 
