@@ -428,7 +428,7 @@ static void agent_loop(struct agent *agent)
         }
     }
     if (agent->lost)
-        guard_kill_descendants();
+        guard_kill_descendants(agent->job.guard);
     for (int i = 0; i < job->count; i++)
         job_close_outputs(&job->ranks[i]);
     report_progress(agent);

@@ -9,7 +9,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #define KILL_SECONDS 5
+#define END_SECONDS  3.0
 
 hvd_code guard_init(struct guard *guard, char **argv, hvd_status *status)
 {
@@ -91,7 +91,7 @@ int guard_watch(struct guard *guard)
     }
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    guard_kill_descendants();
+    guard_kill_descendants(guard);
     fprintf(stderr, "horovodrun: its process hvd-job (pid %d) was killed by %s, so the job was ended\n",
             (int)guard->job, report_signal_name(WTERMSIG(status)));
     return 128 + WTERMSIG(status);
@@ -129,9 +129,9 @@ static bool kill_children(DIR *processes)
 }
 
 /* Children only: when they are dead theirs become ours. */
-void guard_kill_descendants(void)
+void guard_kill_descendants(const struct guard *guard)
 {
-    int64_t deadline = clock_after(KILL_SECONDS);
+    int64_t deadline = clock_after(KILL_SECONDS), begin = clock_after(guard->has_agents ? END_SECONDS : 0);
     DIR *processes = NULL;
     for (;;) {
         pid_t ended;
@@ -141,7 +141,7 @@ void guard_kill_descendants(void)
             break;
         if (!processes && !(processes = opendir("/proc")))
             break;
-        if (!kill_children(processes))
+        if (clock_now() >= begin && !kill_children(processes))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }

@@ -7,6 +7,7 @@
 #include "horovod.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define GUARD_PARENT_ENDED SIGUSR1 /* what the child gets when its parent has ended */
@@ -16,6 +17,7 @@ struct guard {
     size_t title_bytes;
     sigset_t signals; /* blocked in both processes, until the child handles them */
     pid_t job;        /* the child; 0 in the child itself */
+    bool has_agents;  /* children are connections to agents */
 };
 
 /* Remembers the command line's memory. The words become copies: call it before anything points to them. */
@@ -29,7 +31,8 @@ hvd_code guard_fork(struct guard *guard, pid_t parent, hvd_status *status);
 int guard_watch(struct guard *guard);
 
 /* Kills all descendants, whatever group, session or environment they have. Returns when none is left, but
- * after 5 s at the latest. */
-void guard_kill_descendants(void);
+ * after 5 s at the latest. Connections get 3 s of them to end with their stdin, which is closed by then:
+ * srun, when it is killed, may leave its tasks behind with a stdin that stays open. */
+void guard_kill_descendants(const struct guard *guard);
 
 #endif

@@ -165,12 +165,6 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
     return HVD_OK;
 }
 
-/* Whether this process starts the ranks itself. */
-static bool is_local(const struct job *job)
-{
-    return job->hosts->count == 1 && job->hosts->list[0].local && !job->options->host_setup;
-}
-
 static hvd_code job_start(struct job *job, hvd_status *status)
 {
     hvd_code code = crypto_random_hex(job->id, JOB_ID_DIGITS, status);
@@ -181,7 +175,7 @@ static hvd_code job_start(struct job *job, hvd_status *status)
     if (!code)
         code = job_add_ranks(job, job->hosts->slots, job->size, status);
     if (!code)
-        code = is_local(job) ? start_ranks(job, status) : remotes_start(job, status);
+        code = job->guard->has_agents ? remotes_start(job, status) : start_ranks(job, status);
     return code;
 }
 
@@ -237,7 +231,9 @@ static void close_handle(uv_handle_t *handle, void *argument)
 
 void job_close(struct job *job)
 {
-    guard_kill_descendants();
+    if (job->remotes)
+        remotes_close(job);
+    guard_kill_descendants(job->guard);
     /* Handles are memory of the job: the loop has to let go of all of them first. */
     uv_walk(&job->loop, close_handle, NULL);
     uv_run(&job->loop, UV_RUN_DEFAULT);

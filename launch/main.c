@@ -53,6 +53,7 @@ static int run_job(const struct options *options, const struct settings *setting
                    struct guard *guard)
 {
     hvd_status status;
+    guard->has_agents = hosts->count > 1 || !hosts->list[0].local || options->host_setup;
     if (guard_fork(guard, (pid_t)options->parent, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;

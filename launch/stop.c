@@ -197,12 +197,14 @@ static void on_signal(uv_signal_t *handle, int signal)
 /* The first process was killed. */
 static void on_end_of_parent(uv_signal_t *handle, int signal)
 {
-    (void)handle;
+    struct job *job = handle->data;
     (void)signal;
+    if (job->remotes)
+        remotes_close(job);
     /* Reading /proc takes descriptors, and there may be none left. */
     for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
         close(file);
-    guard_kill_descendants();
+    guard_kill_descendants(job->guard);
     _exit(128 + SIGKILL);
 }
 

@@ -210,11 +210,13 @@ def test_horovodrun_in_an_allocation(starter: Starter, slurm: Slurm) -> None:
 BLOCK = ["0 5 0 2 0 3 15", "1 5 1 2 0 2 15", "2 5 0 2 1 3 15", "3 5 1 2 1 2 15", "4 5 0 1 2 3 15"]
 
 
-@pytest.mark.parametrize("victim", ["hvd-job", "srun", "rank"])
+@pytest.mark.parametrize("victim", ["launcher", "hvd-job", "srun", "rank"])
 def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slurm, victim: str) -> None:
     """The allocation itself stays. Slurm does not always close the stdin of an agent whose srun was killed;
-    the agent ends then when no heartbeat has come for 30 s."""
-    script = f"{starter.launcher.program} --grace-seconds 1 -np 3 sleep 300; touch ended; exec sleep 301"
+    the agent ends then when no heartbeat has come for 30 s. Nothing else needs that."""
+    timeout = 30 if victim == "srun" else 0
+    command = f"{starter.launcher.program} --grace-seconds 1 --timeout-seconds {timeout} -np 3 sleep 300"
+    script = f"{command}; touch ended; exec sleep 301"
     words = ["salloc", "--quiet", "-N3", "-n3", "bash", "-c", script]
     process = starter.start(slurm.enter(starter.folder), *words)
 
@@ -228,7 +230,8 @@ def test_nothing_of_a_job_is_left_in_the_allocation(starter: Starter, slurm: Slu
         return found
 
     assert wait_until(lambda: len(running("sleep 300")) == 3), slurm.log()
-    os.kill(running("sleep 300" if victim == "rank" else victim)[0], signal.SIGKILL)
+    name = {"launcher": command, "rank": "sleep 300"}.get(victim, victim)
+    os.kill(running(name)[0], signal.SIGKILL)
     assert wait_until((starter.folder / "ended").exists, 60), slurm.log()
     assert wait_until(lambda: not running("sleep 300"), 60), "ranks are left"
     assert wait_until(lambda: bool(running("sleep 301")), 20)
