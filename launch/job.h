@@ -182,6 +182,8 @@ bool stop_finished(struct job *job);
 /* ---- report.c: messages about ranks -------------------------------------------------------------------- */
 
 const char *report_signal_name(int signal); /* "SIGKILL"; valid until the next call */
+/* "ended with exit code 3", "was killed by SIGKILL" (if it is not 0). */
+const char *report_outcome(int exit_code, int signal, char *text, size_t capacity);
 
 void report_job(struct job *job);                                    /* verbose: what runs where */
 void report_rank_start(struct rank *rank, char *const *environment); /* verbose */

@@ -70,6 +70,7 @@ static void on_end_of_process(uv_process_t *process, int64_t exit_code, int sign
     struct remote *remote = process->data;
     remote->running = false;
     remote->exit_code = signal ? 128 + signal : (int)exit_code;
+    remote->signal = signal;
 }
 
 /* It is lost, but what it still does is seen by check_end. */
@@ -132,8 +133,8 @@ static void call_host(struct remote *remote)
                                      .take = remote_take,
                                      .ended = on_end_of_frames,
                                      .limit = FRAME_LIMIT_ANSWER,
-                                     .awaits_preamble = true};
                                      .to = -1,
+                                     .awaits_preamble = true};
     if (error) {
         socket_close(&own[0]);
         socket_close(&own[1]);
@@ -264,6 +265,21 @@ static void lose(struct remote *remote, const char *why)
     stop_all(job, STEP_OWN);
 }
 
+/* Heartbeats come often enough that nobody else can have been silent for half that time, too. */
+static bool others_are_silent(const struct job *job, double timeout)
+{
+    int count = 0;
+    for (int i = 0; i < job->remotes->count; i++) {
+        const struct remote *remote = &job->remotes->list[i];
+        if (remote->state != REMOTE_STARTED || remote->host->local)
+            continue;
+        if (!frames_silent(&remote->frames, timeout / 2))
+            return false;
+        count++;
+    }
+    return count > 1;
+}
+
 /* The process and its two streams have ended, or have been silent for too long. */
 static void check_end(struct remote *remote)
 {
@@ -273,10 +289,18 @@ static void check_end(struct remote *remote)
         return;
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, timeout)) {
         uv_process_kill(&remote->process, SIGKILL);
-        snprintf(why, sizeof why, "it has been silent for %g s", timeout);
+        snprintf(why, sizeof why, "it has been silent for %g s%s", timeout,
+                 others_are_silent(remote->job, timeout)
+                     ? ", as all others: this host is cut off; is its network up?"
+                     : "");
     } else if (remote->frames.open || remote->running ||
                (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
         return; /* something that ssh has left behind may hold stderr open for ever */
+    } else if (remote->state == REMOTE_STARTED) {
+        char outcome[64];
+        snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s",
+                 (int)remote->process.pid,
+                 report_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
         ssh_explain(remote->host, remote->exit_code, remote->said.failed ? "" : (char *)remote->said.bytes,

@@ -18,8 +18,8 @@ struct remote {
     struct host *host; /* in job->hosts; NULL: its ranks have gone to another entry, which is the same host */
     enum remote_state state;
     uv_process_t process;
-    bool running; /* the process */
-    int exit_code;
+    bool running;          /* the process */
+    int exit_code, signal; /* of it */
     struct frames frames;
     off_t function_sent;     /* bytes of --task's function */
     struct output errors;    /* stderr of the process, and of the agent */

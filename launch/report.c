@@ -21,14 +21,18 @@ const char *report_signal_name(int signal)
     return text;
 }
 
-/* "ended with exit code 3", "was killed by SIGKILL". */
+const char *report_outcome(int exit_code, int signal, char *text, size_t capacity)
+{
+    if (signal)
+        snprintf(text, capacity, "was killed by %s", report_signal_name(signal));
+    else
+        snprintf(text, capacity, "ended with exit code %d", exit_code);
+    return text;
+}
+
 static const char *outcome(const struct rank *rank, char *text, size_t capacity)
 {
-    if (rank->signal)
-        snprintf(text, capacity, "was killed by %s", report_signal_name(rank->signal));
-    else
-        snprintf(text, capacity, "ended with exit code %d", rank->exit_code);
-    return text;
+    return report_outcome(rank->exit_code, rank->signal, text, capacity);
 }
 
 static double seconds(const struct rank *rank)
@@ -104,14 +108,30 @@ static void report_others(struct job *job)
         job_say(job, "after it: %s", line);
 }
 
+/* The text of the first error of the job itself, as Python ends a traceback with it; or NULL. Every rank has
+ * the same one. */
+static const char *cause_in(const struct output *errors)
+{
+    static const char name[] = "HorovodInternalError: ";
+    const char *line, *found = NULL;
+    for (unsigned i = 0; !found && (line = output_last_line(errors, i)); i++)
+        found = strstr(line, name);
+    return found ? found + strlen(name) : NULL;
+}
+
 void report_failure_again(struct job *job)
 {
     if (job->failed < 0 || job->size == 1)
         return;
     const struct rank *rank = &job->ranks[job->failed];
     const struct output *errors = &rank->outputs[OUTPUT_STDERR];
+    const char *cause = rank->signal ? NULL : cause_in(errors);
     char text[64];
     report_others(job);
+    if (cause) {
+        job_say(job, "the job failed after %.3f s: %s", seconds(rank), cause);
+        return;
+    }
     job_say(job, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s%s", rank->rank, rank->pid,
             rank_host(rank)->name, outcome(rank, text, sizeof text), seconds(rank),
             errors->lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");

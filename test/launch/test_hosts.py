@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -405,7 +406,8 @@ def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHo
     assert launcher.none_alive()
     assert wait_until(lambda: not agents_of(hosts))
     if victim in ("ssh", "agent"):
-        assert "horovodrun: lost host " in err
+        how = "was killed by SIGKILL" if victim == "ssh" else "ended with exit code "
+        assert re.search(f"horovodrun: lost host . with rank .: its connection has ended: .*{how}", err), err
 
 
 def agents_of(hosts: VirtualHosts) -> list[int]:
@@ -448,23 +450,26 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHost
     assert launcher.none_alive()
 
 
-def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts) -> None:
-    """Both ends notice the silence."""
+@pytest.mark.parametrize("cut", ["c", "a"])
+def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, cut: str) -> None:
+    """Both ends notice the silence; a launcher that has lost all hosts blames its own network."""
     words = ["--timeout-seconds", "4", "--grace-seconds", "1", "-H", "b:1,c:1"]
     process = start_on_a(launcher, hosts, *words, "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
-    assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
+    assert hosts.inside(cut, "ip", "link", "set", "eth0", "down") == 0
     try:
         _, err = process.communicate(timeout=90)
         assert process.returncode == 1
-        assert "horovodrun: lost host c with rank 1: it has been silent for 4 s" in err
+        assert err.count("horovodrun: lost host ") == 1
+        assert f"with rank {int(cut == 'c')}: it has been silent for 4 s" in err
+        assert (", as all others: this host is cut off" in err) == (cut == "a")
         assert launcher.none_alive()
     finally:
-        assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
+        assert hosts.inside(cut, "ip", "link", "set", "eth0", "up") == 0
 
 
 REDUCE = """
-import os
+import os, traceback
 import numpy as np
 import horovod as hvd
 
@@ -478,12 +483,13 @@ try:
 except hvd.HorovodInternalError as error:
     with open(f"{hvd.rank()}.error", "w") as file:
         file.write(str(error))
+    traceback.print_exc()
     os._exit(3)
 """
 
 
 def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHosts) -> None:
-    """Those on the other hosts name the host that is cut off, and so do its own ranks."""
+    """Those on the other hosts name the host that is cut off, and so do its own ranks; the launcher once."""
     words = ["--timeout-seconds", "8", "--grace-seconds", "1", "-H", "a:2,b:2,c:2"]
     command = ["env", "HOROVOD_TIMEOUT_SECONDS=4", *launcher.python(REDUCE)]
     process = start_on_a(launcher, hosts, *words, *command)
@@ -498,6 +504,9 @@ def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHos
         for cause in causes[4:]:
             assert cause.startswith("host c (ranks 4-5) is cut off: no other host"), (causes, err)
         assert len(set(causes)) == 2
+        *said, last = [line for line in err.splitlines() if line.startswith("horovodrun: ")]
+        assert re.fullmatch(rf"horovodrun: the job failed after [\d.]+ s: {re.escape(causes[0])}", last), err
+        assert not [line for line in said if causes[0] in line]
         assert launcher.none_alive()
     finally:
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
