@@ -127,7 +127,8 @@ void remote_signal(const struct rank *rank, int signal);
 char **ssh_words(const struct job *job, const struct host *host);
 /* Why that command has ended without an agent, by its exit code and what it wrote to stderr, and what to do.
  */
-void ssh_explain(const struct host *host, int exit_code, char *errors, char *text, size_t capacity);
+void ssh_explain(const struct job *job, const struct host *host, int exit_code, char *errors, char *text,
+                 size_t capacity);
 
 /* ---- environment.c ------------------------------------------------------------------------------------- */
 

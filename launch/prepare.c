@@ -220,8 +220,9 @@ void prepare_advance(struct job *job)
         if (!*remote->fault && remote->state < REMOTE_PREPARED && clock_now() > remotes->deadline)
             remote_fail(remote, 1,
                         "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
-                        "without a question?",
-                        job->settings->start_timeout_seconds);
+                        "without a question?%s",
+                        job->settings->start_timeout_seconds,
+                        job->options->host_setup ? " Does --host-setup end?" : "");
         if (!*remote->fault &&
             (remote->state < REMOTE_PREPARED || remote->function_sent < remotes->function_size))
             return;

@@ -303,8 +303,8 @@ static void check_end(struct remote *remote)
                  report_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
-        ssh_explain(remote->host, remote->exit_code, remote->said.failed ? "" : (char *)remote->said.bytes,
-                    why, sizeof why);
+        ssh_explain(remote->job, remote->host, remote->exit_code,
+                    remote->said.failed ? "" : (char *)remote->said.bytes, why, sizeof why);
     }
     if (remote->state == REMOTE_STARTED) {
         lose(remote, why);

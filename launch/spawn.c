@@ -65,8 +65,12 @@ static hvd_code explain(struct rank *rank, int error, hvd_status *status)
     const char *command = rank->job->options->command[0];
     rank->exit_code = error == UV_ENOENT ? 127 : 126;
     if (error == UV_ENOENT)
-        return status_set(status, HVD_SYSTEM, "can't start rank %d: '%s' was not found; is it on the PATH?",
-                          rank->rank, command);
+        return status_set(
+            status, HVD_SYSTEM,
+            strchr(command, '/') && access(command, F_OK) == 0
+                ? "can't start rank %d: '%s' needs an interpreter that is not there; see its first line"
+                : "can't start rank %d: '%s' was not found; is it on the PATH?",
+            rank->rank, command);
     if (error == UV_EMFILE)
         return status_set(status, HVD_SYSTEM, "can't start rank %d: too many open files; raise `ulimit -n`",
                           rank->rank);

@@ -189,7 +189,8 @@ static const char *last_line(char *text)
     return end ? end + 1 : text;
 }
 
-void ssh_explain(const struct host *host, int exit_code, char *errors, char *text, size_t capacity)
+void ssh_explain(const struct job *job, const struct host *host, int exit_code, char *errors, char *text,
+                 size_t capacity)
 {
     char destination[DESTINATION_LIMIT], remedy[512];
     *text = '\0';
@@ -204,6 +205,10 @@ void ssh_explain(const struct host *host, int exit_code, char *errors, char *tex
     if (exit_code == SETUP_FAILED)
         append_text(text, capacity, "its --host-setup has failed");
     else
-        append_text(text, capacity, "what should start horovodrun there ended with exit code %d", exit_code);
+        append_text(text, capacity,
+                    job->options->host_setup
+                        ? "its --host-setup, or what should start horovodrun there, ended with exit code %d"
+                        : "what should start horovodrun there ended with exit code %d",
+                    exit_code);
     append_text(text, capacity, *line ? ": %s" : "%s", line);
 }

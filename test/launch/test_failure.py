@@ -124,6 +124,15 @@ def test_a_command_that_is_not_there(launcher: Launcher) -> None:
     )
 
 
+def test_no_such_interpreter(launcher: Launcher) -> None:
+    script = launcher.folder / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    result = launcher.run("-np", "1", "./script")
+    assert result.returncode == 127
+    assert "'./script' needs an interpreter that is not there; see its first line\n" in result.stderr
+
+
 def test_a_command_that_is_no_program(launcher: Launcher) -> None:
     (launcher.folder / "data").write_text("x")
     result = launcher.run("-np", "4", "./data")

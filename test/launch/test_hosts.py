@@ -333,6 +333,11 @@ def test_host_setup(launcher: Launcher, on_a: Run) -> None:
         1,
         "horovodrun: host b: its --host-setup has failed: oh no\n",
     )
+    result = on_a("-H", "b:1", "--host-setup", "exit 3", "true")
+    cause = "its --host-setup, or what should start horovodrun there, ended with exit code 3"
+    assert result.stderr == f"horovodrun: host b: {cause}\n"
+    result = on_a("-H", "b:1", "--start-timeout", "1", "--host-setup", "sleep 60", "true")
+    assert "without a question? Does --host-setup end?\n" in result.stderr
 
 
 def test_stdin_output_and_exit_code(launcher: Launcher, on_a: Run) -> None:
