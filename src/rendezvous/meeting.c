@@ -73,6 +73,9 @@ hvd_code meeting_take_secret(struct settings *settings, hvd_status *status)
                           "HOROVOD_SECRET_FILE or HOROVOD_SECRET to the same secret on every rank");
     snprintf(what, sizeof what, "HOROVOD_SECRET_FILE=%s", settings->secret_file);
     hvd_code code = read_private(AT_FDCWD, settings->secret_file, what, secret, sizeof secret, status);
+    if (!code && !*secret)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: its first line is empty; it must hold the secret", what);
     return code ? code
                 : settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
 }
@@ -252,6 +255,11 @@ static hvd_code meet_at(const struct meeting *meeting, const char *address, hvd_
     hvd_code code = meeting_take_secret(meeting->settings, status);
     if (code)
         return code;
+    if (colon &&
+        (colon[1 + strspn(colon + 1, "0123456789")] || atol(colon + 1) < 1 || atol(colon + 1) > 65535))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "the rendezvous at %s: '%s' is no port; it must be a whole number from 1 to 65535",
+                          address, colon + 1);
     snprintf(arranged.secret, sizeof arranged.secret, "%s", meeting->settings->secret);
     snprintf(arranged.address, sizeof arranged.address, "%s", address);
     if (starter->rank > 0 || !colon ||

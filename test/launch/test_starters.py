@@ -269,6 +269,15 @@ FAULTS = [
     ),
     (
         {
+            "HOROVOD_RANK": "0",
+            "HOROVOD_SIZE": "2",
+            "HOROVOD_RENDEZVOUS": "localhost:0",
+            "HOROVOD_SECRET": "x",
+        },
+        "the rendezvous at localhost:0: '0' is no port; it must be a whole number from 1 to 65535",
+    ),
+    (
+        {
             "RANK": "1",
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "a",
@@ -286,6 +295,14 @@ def test_what_is_missing_is_said(starter: Starter, given: dict[str, str], words:
     result = starter.run(*starter.program, **given)
     assert result.returncode == 1
     assert words in result.stderr.splitlines()[-1]
+
+
+def test_an_empty_file_of_the_secret(starter: Starter) -> None:
+    given = starter.secret_file()
+    (starter.folder / "secret").write_text("\n")
+    result = starter.run(*starter.program, **VARIABLES["by hand"] | given | {"HOROVOD_RANK": "0"})
+    assert result.returncode == 1
+    assert "secret: its first line is empty; it must hold the secret" in result.stderr.splitlines()[-1]
 
 
 def test_a_port_that_is_taken(starter: Starter, hosts: VirtualHosts) -> None:
