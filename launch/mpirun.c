@@ -88,8 +88,12 @@ static void name_variables(struct words *words, const struct environment *enviro
 {
     for (char **entry = environment->entries; *entry; entry++) {
         size_t length = strcspn(*entry, "=");
-        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == length)
-            add_pair(words, "-x", strndup(*entry, length));
+        if (strspn(*entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != length)
+            continue;
+        char *name = strndup(*entry, length);
+        add_pair(words, "-x", name);
+        if (words->failed)
+            free(name);
     }
 }
 
