@@ -136,11 +136,12 @@ def test_refused_parameters(parameters: dict[str, Any], problem: str) -> None:
 
 
 def test_parameters_that_change_nothing(tmp_path: Path) -> None:
-    results = horovod.run(
-        place, np=2, use_mpi=True, mpi_args="-x A", ssh_port=22, disable_cache=True, start_timeout=20,
-        network_interfaces=["lo"], output_filename=str(tmp_path / "out"), verbose=2,
-        executable=sys.executable,
-    )  # fmt: skip
+    with pytest.warns(UserWarning, match="without mpirun"):
+        results = horovod.run(
+            place, np=2, use_mpi=True, mpi_args="-x A", ssh_port=22, disable_cache=True, start_timeout=20,
+            network_interfaces=["lo"], output_filename=str(tmp_path / "out"), verbose=2,
+            executable=sys.executable,
+        )  # fmt: skip
     assert [result[0] for result in results] == [0, 1]
     assert (tmp_path / "out" / "rank.1" / "stdout").exists()
 

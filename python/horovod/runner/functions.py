@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -148,7 +149,7 @@ def run(
     user can read. Its stdin is empty; what the ranks print comes out here.
     ``num_proc`` is 1 unless the hosts say more; ``np`` is its old name, as ``min_np``, ``max_np`` and
     ``network_interface`` are old names, too. ``executable`` is the Python to use. The rest are the options of
-    ``horovodrun`` of that name.
+    ``horovodrun`` of that name, but ``use_mpi`` only warns: mpirun has no channel for functions and results.
 
     Raises:
         ValueError: parameters that exclude each other, or that ``horovodrun`` refuses.
@@ -158,7 +159,14 @@ def run(
     """
     parameters = locals()
     function = pickled(parameters.pop("func"), parameters.pop("args"), parameters.pop("kwargs") or {})
-    return run_pickled(function, parameters.pop("executable"), options_of(parameters))
+    executable, options = parameters.pop("executable"), options_of(parameters)
+    if use_mpi:
+        warnings.warn(
+            "horovod.run(use_mpi=True): the ranks start without mpirun, and their bytes do not go through "
+            "MPI; `horovodrun --mpi` does both",
+            stacklevel=2,
+        )
+    return run_pickled(function, executable, options)
 
 
 def run_pickled(function: bytes, executable: str | None, options: Sequence[str]) -> list[Any]:
