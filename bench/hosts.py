@@ -5,8 +5,8 @@
 Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
 rate, ssh between them, and one bridge. HOSTSxRANKS says how many ranks each has. The bound of an allreduce is
 2 (hosts - 1) / hosts of its bytes, that of a broadcast its bytes, over the goodput that iperf3 shows between
-two hosts, times the number of links between them; with two, a column shows ours over one. The load of others
-counts the ranks of all hosts but the first, too.
+two hosts, times the number of links between them; with two, a column shows ours over one. "cpu" rows show the
+CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def peers_on(hosts: virtual_hosts.VirtualHosts, count: int, ranks: int, folder: 
 
 
 def least(case: str, count: int, ranks: int, rate: float) -> float | None:
-    """Microseconds that the busiest link needs for its bytes; None: the round trip bounds it."""
+    """Microseconds that the busiest link needs for its bytes; None: something else bounds it."""
     what, size, *_ = case.split(":")
     factors = {
         "allreduce": 2 * (count - 1) / count,
@@ -76,7 +76,8 @@ def least(case: str, count: int, ranks: int, rate: float) -> float | None:
         "broadcast": 1,
         "alltoall": ranks * (count - 1) / count,
     }
-    return int(size) * factors[what] / rate * 1e6 if int(size) > 1 << 16 else None
+    bounded = what in factors and int(size) > 1 << 16
+    return int(size) * factors[what] / rate * 1e6 if bounded else None
 
 
 def main() -> int:
@@ -86,7 +87,7 @@ def main() -> int:
     )
     layouts = [tuple(map(int, each.split("x"))) for each in args.layouts.split(",")]
     size = 1 << 20 if args.effort == "tiny" else SIZE
-    cases = [f"allreduce:{SMALL}", f"allreduce:{size}", f"broadcast:{size}"]
+    cases = [f"allreduce:{SMALL}", f"allreduce:{size}", f"cpu:{size}", f"broadcast:{size}"]
     cases += [f"{what}:{min(size, GATHERED)}" for what in ("allgather", "alltoall", "reducescatter")]
     try:
         hosts = virtual_hosts.make([f"h{i}" for i in range(1, 1 + max(count for count, _ in layouts))])

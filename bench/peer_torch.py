@@ -21,6 +21,7 @@ import torch
 
 WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
 STEADY, SHORT_ONES, SHORT_BYTES = 20, 128, 64 << 10  # rounds until buffers have been used from end to end
+CPU_ROUNDS = 5
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
 
 Work = Callable[[], object]
@@ -186,6 +187,16 @@ def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> flo
     return statistics.median(times)
 
 
+def cpu_time(peer: HorovodPeer | GlooPeer, work: Work) -> float:
+    """Seconds that all threads of this process computed, in a round."""
+    work()
+    peer.barrier()
+    before = time.process_time()
+    for _ in range(CPU_ROUNDS):
+        work()
+    return (time.process_time() - before) / CPU_ROUNDS
+
+
 def memory_held() -> int:
     """KiB that this process can write to, each page divided by the number of processes that hold it."""
     held, writable = 0, False
@@ -229,6 +240,9 @@ def main() -> None:
             if what == "memory":
                 work = peer.rows["async"](make_tensors(argument))
                 results.write(f"{case},{opening + memory_beyond(peer, work):.3f}\n")
+            elif what == "cpu":
+                work = peer.rows["allreduce"](make_tensors(argument))
+                results.write(f"{case},{1e6 * cpu_time(peer, work):.3f}\n")
             elif what in peer.rows:
                 work = peer.rows[what](make_tensors(argument))
                 with contextlib.suppress(ValueError):  # the original Horovod knows no bfloat16

@@ -1,6 +1,6 @@
 /* protocol.c - times every case: warm up (once where one round fills the time), agree on how many rounds,
  * meet at a barrier, take each round, and write the median into RESULTS/RANK. Who reads the files takes the
- * largest over the ranks. */
+ * largest over the ranks. "cpu" stands for an allreduce's CPU time, "memory" for what a process holds. */
 #include "protocol.h"
 
 #include <ctype.h>
@@ -152,6 +152,22 @@ static double memory_beyond(work_fn work, struct tensors *tensors)
     return (double)(memory_of_opening + after - before);
 }
 
+enum { CPU_ROUNDS = 5 };
+
+/* Microseconds that all threads of this process computed, in a round. */
+static double cpu_time(work_fn work, struct tensors *tensors)
+{
+    struct timespec before, after;
+    work(tensors);
+    peer_barrier();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    for (int i = 0; i < CPU_ROUNDS; i++)
+        work(tensors);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    return 1e6 / CPU_ROUNDS *
+           ((double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec));
+}
+
 static double median_time(work_fn work, struct tensors *tensors, double seconds)
 {
     static double times[MOST];
@@ -180,12 +196,15 @@ static void run_case(const char *name, double seconds, FILE *results)
     char what[32], argument[4096], dtype[16] = "float32";
     if (sscanf(name, "%31[^:]:%4095[^:]:%15s", what, argument, dtype) < 2)
         return;
-    bool memory = strcmp(what, "memory") == 0, one = isdigit((unsigned char)argument[0]);
-    work_fn work = find_work(memory ? "async" : what);
+    bool memory = strcmp(what, "memory") == 0, cpu = strcmp(what, "cpu") == 0;
+    bool one = isdigit((unsigned char)argument[0]);
+    work_fn work = find_work(memory ? "async" : cpu ? "allreduce" : what);
     if (!work || !peer_element_size(dtype))
         return;
     struct tensors tensors = one ? one_tensor(strtoul(argument, NULL, 10), dtype) : listed_tensors(argument);
-    double value = memory ? memory_beyond(work, &tensors) : 1e6 * median_time(work, &tensors, seconds);
+    double value = memory ? memory_beyond(work, &tensors)
+                   : cpu  ? cpu_time(work, &tensors)
+                          : 1e6 * median_time(work, &tensors, seconds);
     fprintf(results, "%s,%.3f\n", name, value);
     free_tensors(&tensors);
 }
