@@ -57,7 +57,8 @@ enum { UNLOCKED, LOCKED };
 
 /* A caller that sleeps needs a wake-up, and delays other ranks of its host until they sleep, too; so on one
  * host it yields for longer than a wake-up takes, in ns. What comes over a network takes longer than that,
- * and a thread that yields beside busy programs loses its core for milliseconds. */
+ * and a thread that yields beside busy programs loses its core for milliseconds; with no other rank on the
+ * host it sleeps at once. */
 #define CALLER_YIELD 1000000
 #define THREAD_YIELD 5000
 
@@ -89,9 +90,14 @@ struct backoff {
     int64_t *idle_since;        /* as of drive_until */
 };
 
+static int64_t thread_yield(const struct hvd_context *context)
+{
+    return context->placement.local_size > 1 ? THREAD_YIELD : 0;
+}
+
 static int64_t caller_yield(const struct hvd_context *context)
 {
-    return context->world->topology.hosts > 1 ? THREAD_YIELD : CALLER_YIELD;
+    return context->world->topology.hosts > 1 ? thread_yield(context) : CALLER_YIELD;
 }
 
 static void backoff_reset(struct backoff *backoff)
@@ -376,8 +382,9 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 /* True when it polls periodically from now on. */
 static bool progress_in_thread(struct hvd_context *context)
 {
-    struct backoff backoff = {.mesh = context->world->mesh, .yield = THREAD_YIELD};
+    struct backoff backoff = {.mesh = context->world->mesh, .yield = thread_yield(context)};
     backoff_reset(&backoff);
+    context->turns = 0; /* so that the first one polls the sockets: one of them may have ended the sleep */
     do {
         if (progress(context, backoff.now))
             backoff_reset(&backoff);
