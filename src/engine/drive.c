@@ -57,8 +57,8 @@ enum { UNLOCKED, LOCKED };
 
 /* A caller that sleeps needs a wake-up, and delays other ranks of its host until they sleep, too; so on one
  * host it yields for longer than a wake-up takes, in ns. What comes over a network takes longer than that,
- * and a thread that yields beside busy programs loses its core for milliseconds; with no other rank on the
- * host it sleeps at once. */
+ * and a thread that yields beside busy programs loses its core for milliseconds: with several hosts it sleeps
+ * at once, and the wake-up gets it the core back. */
 #define CALLER_YIELD 1000000
 #define THREAD_YIELD 5000
 
@@ -90,14 +90,9 @@ struct backoff {
     int64_t *idle_since;        /* as of drive_until */
 };
 
-static int64_t thread_yield(const struct hvd_context *context)
+static int64_t yield_of(const struct hvd_context *context, int64_t on_one_host)
 {
-    return context->placement.local_size > 1 ? THREAD_YIELD : 0;
-}
-
-static int64_t caller_yield(const struct hvd_context *context)
-{
-    return context->world->topology.hosts > 1 ? thread_yield(context) : CALLER_YIELD;
+    return context->world->topology.hosts > 1 ? 0 : on_one_host;
 }
 
 static void backoff_reset(struct backoff *backoff)
@@ -264,7 +259,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
 {
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = context->caller_spin,
-                              .yield = caller_yield(context),
+                              .yield = yield_of(context, CALLER_YIELD),
                               .same_core_waits = &context->same_core_waits,
                               .idle_since = idle_since};
     struct worker *claimed = NULL;
@@ -296,7 +291,7 @@ static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsign
 {
     /* without polling: the holder may need this core */
     struct backoff backoff = {
-        .mesh = context->world->mesh, .yield = caller_yield(context), .idle_since = idle_since};
+        .mesh = context->world->mesh, .yield = yield_of(context, CALLER_YIELD), .idle_since = idle_since};
     backoff_reset(&backoff);
     bool mine = false;
     atomic_fetch_add(&context->waiters, 1);
@@ -382,7 +377,7 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
 /* True when it polls periodically from now on. */
 static bool progress_in_thread(struct hvd_context *context)
 {
-    struct backoff backoff = {.mesh = context->world->mesh, .yield = thread_yield(context)};
+    struct backoff backoff = {.mesh = context->world->mesh, .yield = yield_of(context, THREAD_YIELD)};
     backoff_reset(&backoff);
     context->turns = 0; /* so that the first one polls the sockets: one of them may have ended the sleep */
     do {
