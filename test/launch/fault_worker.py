@@ -59,13 +59,13 @@ def main() -> None:
     hvd.init()
     if "workers" in extra and hvd.rank() == victim:
         fork_workers(2)
-    data = np.ones(1000, np.float32)
+    data, last = np.ones(1000, np.float32), 200
     if "shared" in extra:
-        data = np.frombuffer(_core.shared(8 << 20), np.float32)
+        data, last = np.frombuffer(_core.shared(8 << 20), np.float32), 10
     try:
         for step in range(1_000_000):
             hvd.allreduce(data, name="gradient", op=hvd.Sum)
-            if step == 200 and hvd.rank() == victim:
+            if step == last and hvd.rank() == victim:
                 if "shared" in extra:
                     hvd.allreduce_async(data, name="gradient", op=hvd.Sum)
                     time.sleep(0.003)  # the others read its memory, and it theirs
