@@ -1,7 +1,12 @@
-"""Every rank runs the same tests in the same order: horovodrun -np N python -m pytest test/python."""
+"""Every rank runs the same tests in the same order: horovodrun -np N python -m pytest test/python.
+
+`make test` runs each on 1 and 2 ranks, and on 3 or 4, as HOROVOD_TEST_SEED draws; without a seed all run.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +16,25 @@ import pytest
 import horovod as hvd
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "apart: it starts a process of its own: one rank is enough")
     hvd.init()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed, size = os.environ.get("HOROVOD_TEST_SEED"), hvd.size()
+    if not seed or "HOROVOD_TEST_FULL" in os.environ:
+        return
+    parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        sizes = (
+            [1]
+            if item.get_closest_marker("apart")
+            else [1, 2, random.Random(seed + item.nodeid).choice([3, 4])]
+        )
+        parts[size in sizes].append(item)
+    items[:] = parts[True]
+    config.hook.pytest_deselected(items=parts[False])
 
 
 def pytest_report_header() -> str:

@@ -8,9 +8,12 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 import horovod
 from horovod import _core
 
+pytestmark = pytest.mark.apart
 PATH = Path(str(_core.__file__))
 
 
