@@ -58,7 +58,8 @@ def call(*words: str | Path, **environment: str) -> bool:
     """Runs one command within the deadline, else ends its process group; True for exit code 0."""
     line = [str(word) for word in words]
     print("$", " ".join(line), flush=True)
-    variables = os.environ | {"PATH": PATH} | environment
+    # Ranks share the cores: threads of OpenMP, one for each core and rank, would spin there.
+    variables = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": PATH} | environment
     process = subprocess.Popen(line, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + DEADLINE
     try:
