@@ -4,12 +4,19 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "horovod.h"
 
 #include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
 
 /* TEST(name) { ... }; `state` is what before_each has put there. */
 #define TEST(name)                                                                                           \

@@ -36,7 +36,9 @@ struct group_options {
  * test. */
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
 
-/* The same with every number of ranks; over every transport when the options name none. */
+/* The same with numbers of ranks up to 5, and one that the test's seed draws of those above; under a
+ * sanitizer with 1 and one above. HOROVOD_TEST_SIZES asks for all. Over every transport when the options name
+ * none. */
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn);
 
 /* A test of just that; the rest of the arguments are the options. */

@@ -59,11 +59,8 @@ static struct holdings take_stock(void)
                              count_lines("/proc/self/maps"), resident_kib()};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MORE_RESIDENT = 1 << 20 }; /* KiB; what was freed is kept for a while */
-#else
-enum { MORE_RESIDENT = 8 << 10 };
-#endif
+/* KiB; a sanitizer keeps for a while what was freed. */
+enum { MORE_RESIDENT = SANITIZED ? 1 << 20 : 8 << 10 };
 
 /* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. */
 TEST(test_nothing_is_left_behind)
