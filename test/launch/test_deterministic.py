@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import Launcher
 
 WORKER = Path(__file__).with_name("order_worker.py")
@@ -16,11 +15,11 @@ VARIANTS = (
 )
 
 
-@pytest.mark.parametrize("ranks", ["2", "3"])
-def test_the_same_weights(launcher: Launcher, ranks: str) -> None:
+def test_the_same_weights(launcher: Launcher) -> None:
+    """Three ranks: the sum of two is the same in any order."""
     outputs = []
     for run, options in enumerate(VARIANTS):
-        words = ["-np", ranks, "--deterministic", *options, sys.executable, str(WORKER), str(run)]
+        words = ["-np", "3", "--deterministic", *options, sys.executable, str(WORKER), str(run)]
         process = launcher.start(*words)
         out, err = process.communicate(timeout=100)
         assert process.returncode == 0, out + err
