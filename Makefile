@@ -51,7 +51,8 @@ demo: install ## set everything up and let two processes train one network toget
 	@echo "== horovodrun -np 2 python examples/torch/function_approximation.py"
 	@horovodrun -np 2 python examples/torch/function_approximation.py
 
-test: build install ## run all tests; ends in a table of kinds
+test: deps ## run all tests; ends in a table of kinds
+	@$(MAKE) --no-print-directory --jobs=2 build install # compiling beside downloading
 	@python test/run.py
 
 test-unit test-group test-simulate: build
