@@ -134,8 +134,9 @@ typedef struct hvd_tensor {
     int32_t device_id;
 } hvd_tensor;
 
-/* Called once when the operation is done, from whichever thread drove it; it holds no engine lock and
- * may submit, but must not wait. `status` is valid during the call only. */
+/* Called once when the operation is done, by the thread that finishes it: one in hvd_wait or hvd_run for any
+ * operation of the context, one in hvd_shutdown, or the engine's own. It holds no engine lock; it may submit
+ * and release its own handle, but must not wait. `status` is valid during the call only. */
 typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A

@@ -386,7 +386,9 @@ static PyMethodDef handle_methods[] = {
      "Whether ``wait`` would return at once. Never blocks."},
     {"add_done_callback", handle_add_done_callback, METH_O,
      "add_done_callback($self, function, /)\n--\n\n"
-     "Call function(handle) once when the operation is done or has failed, on any thread; at once if it is. "
+     "Call function(handle) once when the operation is done or has failed: by this thread, at once, if it "
+     "is; "
+     "else by the thread that finishes it, which waits for any operation, or is the engine's own. "
      "It may start operations, but must not wait for others. What it raises is printed."},
     {"joined_last", handle_joined_last, METH_NOARGS,
      "joined_last($self, /)\n--\n\n"

@@ -372,12 +372,15 @@ hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_s
                           name_in_flight(handle));
     handle->request.done_argument = argument;
     handle->request.done = done;
+    atomic_fetch_add_explicit(&handle->references, 1,
+                              memory_order_relaxed); /* `done` may release the other */
     atomic_store(&handle->calls, true);
     if (atomic_load(&handle->state) == HANDLE_DONE && take_call(handle)) {
         hvd_status own;
         outcome(handle, &own);
         done(argument, &own);
     }
+    handle_release(handle);
     return status_ok(status);
 }
 
