@@ -40,7 +40,7 @@ typedef enum hvd_code {
     HVD_IN_PROGRESS = 1,      /* not done yet; only from hvd_wait, hvd_test */
     HVD_INVALID_ARGUMENT = 2, /* this rank's own mistake; nothing was sent */
     HVD_DUPLICATE_NAME = 3,   /* an operation of this name is still in flight on this rank */
-    HVD_MISMATCH = 4,         /* the ranks submitted different requests under one name; the job can go on */
+    HVD_MISMATCH = 4,         /* the ranks' requests differ, or an output does not fit; the job can go on */
     HVD_PEER_LOST = 5,        /* a rank died or became unreachable; the context is finished */
     HVD_SHUT_DOWN = 6,        /* a rank left the job; the context is finished */
     HVD_OUT_OF_MEMORY = 7,
@@ -154,8 +154,11 @@ typedef struct hvd_request {
     int32_t count;            /* number of tensors; 0 where there are none, as of a barrier or a join */
     int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
     const hvd_tensor *inputs; /* [count] */
-    const hvd_tensor *outputs; /* [count], same shapes; NULL: in place. Must be NULL for allgather, alltoall
-                                  and reducescatter, whose outputs are the engine's, see hvd_output */
+    const hvd_tensor *outputs; /* [count], same types and shapes; NULL: in place. Of allgather, alltoall and
+                                  reducescatter the first extent is the result's, else HVD_MISMATCH on this
+                                  rank alone, whose output stays as it was; NULL: the engine allocates, see
+                                  hvd_output. Output and input may be the same memory where both have this
+                                  rank's rows, and there only */
     hvd_reduction reduction;   /* allreduce, reducescatter */
     double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1; not bool */
     double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1; not bool */
@@ -233,8 +236,8 @@ HVD_API hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hv
                             hvd_status *status);
 
 /* Submits, waits, and hands out the results in outputs[count] where they are the engine's (two for alltoall,
- * see hvd_output); outputs may be NULL for the other operations. The calling thread does the work itself,
- * which is the fastest way for one operation at a time. */
+ * see hvd_output; those in request->outputs are left out); outputs may be NULL for the other operations. The
+ * calling thread does the work itself, which is the fastest way for one operation at a time. */
 HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs,
                          hvd_status *status);
 
@@ -251,10 +254,10 @@ HVD_API hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argumen
 /* The outcome, or HVD_IN_PROGRESS; never blocks. */
 HVD_API hvd_code hvd_test(hvd_handle *handle, hvd_status *status);
 
-/* The result of tensor `index` of a finished allgather or reducescatter, on that tensor's device; of an
- * alltoall, index 0 is the rows and index 1 how many of them came from each rank, as int64 [size] on the CPU.
- * Memory and shape belong to the handle; take them with hvd_output_take to keep them longer: then free `data`
- * with hvd_free. */
+/* The result of tensor `index` of a finished allgather or reducescatter without outputs, on that tensor's
+ * device; of an alltoall, index 0 is the rows and index 1 how many of them came from each rank, as int64
+ * [size] on the CPU. Memory and shape belong to the handle; take them with hvd_output_take to keep them
+ * longer: then free `data` with hvd_free. */
 HVD_API hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 HVD_API hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status);
 

@@ -226,6 +226,21 @@ static hvd_code refuse_rows(const struct mpi *mpi, const struct collective *coll
                       mpi->rank, hvd_operation_name(collective->operation), INT_MAX);
 }
 
+/* MPI takes no buffers that overlap, and its own in-place forms from all ranks only. */
+static bool overlap(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    return a < b + b_length && b < a + a_length;
+}
+
+static char *allocate_copy(const struct mpi *mpi, size_t length, hvd_status *status)
+{
+    char *copy = malloc(length);
+    if (!copy)
+        status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a copy of %zu bytes", mpi->rank,
+                   length);
+    return copy;
+}
+
 static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *collective,
                               const uint64_t *rows, int tensor, int *counts, hvd_status *status)
 {
@@ -235,11 +250,18 @@ static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *co
         return refuse_rows(mpi, collective, status);
     if (!row_bytes)
         return HVD_OK;
-    return check(mpi,
-                 mpi->abi->allgather_rows(mpi->comm, collective->input.spans[tensor].data,
-                                          counts[collective->rank], collective->output.spans[tensor].data,
-                                          counts, offsets, (int)row_bytes),
-                 "MPI_Allgatherv", status);
+    const struct span *input = &collective->input.spans[tensor], *output = &collective->output.spans[tensor];
+    char *copy = NULL;
+    if (overlap(input->data, input->length, output->data, output->length)) {
+        copy = allocate_copy(mpi, input->length, status);
+        if (!copy)
+            return HVD_OUT_OF_MEMORY;
+        memcpy(copy, input->data, input->length);
+    }
+    int error = mpi->abi->allgather_rows(mpi->comm, copy ? copy : input->data, counts[collective->rank],
+                                         output->data, counts, offsets, (int)row_bytes);
+    free(copy);
+    return check(mpi, error, "MPI_Allgatherv", status);
 }
 
 static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hvd_status *status)
@@ -300,7 +322,7 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
     const struct vector *input = &collective->input;
     size_t width = hvd_dtype_size(collective->dtype), elements = 0;
     int tensors = input->count / collective->size;
-    char *data = NULL, *scaled = NULL;
+    char *data = NULL, *copy = NULL;
     for (int rank = 0; rank < collective->size; rank++) {
         const struct span *span = &input->spans[rank * tensors + tensor];
         if (span->length / width > INT_MAX)
@@ -310,18 +332,21 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
         data = data ? data : span->data;
     }
     char *result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
-    if (collective->prescale != 1 && elements) {
-        scaled = malloc(elements * width);
-        if (!scaled)
-            return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for %zu scaled bytes",
-                              mpi->rank, elements * width);
-        reduce_scale(collective->dtype)(scaled, data, elements, collective->prescale, 1);
+    bool scales = collective->prescale != 1, in_place = result && overlap(data, elements * width, result, 1);
+    if (elements && (scales || in_place)) {
+        copy = allocate_copy(mpi, elements * width, status);
+        if (!copy)
+            return HVD_OUT_OF_MEMORY;
+        if (scales)
+            reduce_scale(collective->dtype)(copy, data, elements, collective->prescale, 1);
+        else
+            memcpy(copy, data, elements * width);
     }
-    int error = elements ? mpi->abi->reducescatter(mpi->comm, scaled ? scaled : data, result, counts,
+    int error = elements ? mpi->abi->reducescatter(mpi->comm, copy ? copy : data, result, counts,
                                                    type_of(collective->dtype), op)
                          : 0;
     finish(collective, result, (size_t)counts[collective->rank]);
-    free(scaled);
+    free(copy);
     return check(mpi, error, "MPI_Reduce_scatter", status);
 }
 

@@ -361,7 +361,7 @@ int request_read(hvd_request *request, struct held_tensors *held, int32_t *resul
         return -1;
     /* With outputs there are as many of them as inputs. */
     request->count = submission->outputs ? held->count / 2 : held->count;
-    *results = described->results * request->count;
+    *results = submission->outputs ? 0 : described->results * request->count;
     if (submission->splits && read_splits(held, submission->splits)) {
         held_tensors_release(held);
         return -1;

@@ -117,7 +117,8 @@ struct collective {
 
     /* Allgather: rows of this rank per tensor, bytes of a row per tensor (0 is fine), and what to call once
      * the rows of all ranks are known, before the first byte of the output arrives: rows[rank * tensors +
-     * tensor]. It sets `output`: tensor 0 of rank 0, 1, ..., then tensor 1 of rank 0, 1, ... */
+     * tensor]. It sets `output`: tensor 0 of rank 0, 1, ..., then tensor 1 of rank 0, 1, ... This rank's rows
+     * may be the same memory in both vectors. */
     int tensors;
     const uint64_t *own_rows, *row_bytes;
     hvd_code (*gathered)(struct collective *collective, const uint64_t *rows, hvd_status *status);
@@ -126,7 +127,7 @@ struct collective {
      * order of ranks in both vectors; the output is one span. */
 
     /* Reducescatter: where the ranks' blocks start in both vectors, [size + 1]. The output has room for all
-     * of them; only this rank's is its result. */
+     * of them; only this rank's is its result, which may be the same memory in both. */
     const size_t *blocks;
 
     /* NULL, or what a back end may call when a phase of its algorithm begins. */

@@ -49,9 +49,6 @@ static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
 static hvd_code check_details(const hvd_request *request, hvd_status *status)
 {
     const char *text = operation_name(request->operation);
-    if (operation_makes_results(request->operation) && request->outputs)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: outputs must be NULL; the results come from hvd_output", text);
     if (operation_takes(request->operation, ARGUMENT_splits) && request->count != 1)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s of %d tensors; it takes 1", text,
                           (int)request->count);
@@ -122,13 +119,20 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
     hvd_code code = check_tensor(request, output, index, status);
     if (code)
         return code;
-    size_t extents = (size_t)input->ndim * sizeof *input->shape;
-    if (input->ndim != output->ndim || input->dtype != output->dtype ||
-        (extents && memcmp(input->shape, output->shape, extents) != 0))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: output %d differs from its input in type or shape",
-                          operation_name(request->operation), index);
-    return HVD_OK;
+    /* How many rows the result has is known when the operation runs. */
+    int first = operation_makes_results(request->operation);
+    bool same = input->ndim == output->ndim && input->dtype == output->dtype;
+    for (int d = first; same && d < input->ndim; d++)
+        same = input->shape[d] == output->shape[d];
+    char shapes[2][128];
+    return same ? HVD_OK
+                : status_set(status, HVD_INVALID_ARGUMENT,
+                             "%s: output %d is %s %s, its input %s %s; type and shape must be the same%s",
+                             operation_name(request->operation), index, hvd_dtype_name(output->dtype),
+                             shape_text(output->shape, output->ndim, shapes[0], sizeof shapes[0]),
+                             hvd_dtype_name(input->dtype),
+                             shape_text(input->shape, input->ndim, shapes[1], sizeof shapes[1]),
+                             first ? " but for the first dimension" : "");
 }
 
 static bool is_factor(double factor)

@@ -31,6 +31,12 @@ static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_sta
                             operation, request->name, limit);
 }
 
+/* The outputs, which else have those of the inputs. */
+static bool has_own_shapes(const hvd_request *request)
+{
+    return request->outputs && operation_makes_results(request->operation);
+}
+
 static struct handle_block measure(const hvd_request *request, int size, size_t signature_length,
                                    size_t name_length)
 {
@@ -41,6 +47,8 @@ static struct handle_block measure(const hvd_request *request, int size, size_t 
     size_t extents = 0;
     for (int i = 0; i < request->count; i++)
         extents += (size_t)request->inputs[i].ndim;
+    if (has_own_shapes(request))
+        extents *= 2;
     block.ranges = (offsetof(struct hvd_handle, name) + name + align - 1) / align * align;
     block.tensors = block.ranges + tensors * sizeof(struct memory_range);
     block.shapes = block.tensors + tensors * sizeof(hvd_tensor);
@@ -64,7 +72,11 @@ static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
             memcpy(shape, request->inputs[i].shape, extents * sizeof *shape);
         tensors[i] = request->inputs[i];
         tensors[i].shape = shape;
-        if (request->outputs) { /* shapes are equal: signature_encode checked it */
+        if (has_own_shapes(request)) {
+            shape += extents; /* as many: signature_measure has checked them */
+            memcpy(shape, request->outputs[i].shape, extents * sizeof *shape);
+        }
+        if (request->outputs) {
             tensors[request->count + i] = request->outputs[i];
             tensors[request->count + i].shape = shape;
         }
@@ -298,18 +310,24 @@ static bool take_call(struct hvd_handle *handle)
     return atomic_load(&handle->calls) && atomic_exchange(&handle->calls, false);
 }
 
+void handle_fail(struct hvd_handle *handle, const hvd_status *failure)
+{
+    if (handle->failure)
+        return;
+    handle->failure = malloc(sizeof *handle->failure);
+    if (handle->failure)
+        status_copy(handle->failure, failure);
+    else
+        handle->failure = &no_memory;
+}
+
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
-    observe_finished(handle, status);
+    if (status->code)
+        handle_fail(handle, status);
+    observe_finished(handle, handle->failure ? handle->failure : status);
     if (handle->counters)
-        counter_add(status->code ? &handle->counters->failed : &handle->counters->succeeded, 1);
-    if (status->code) {
-        handle->failure = malloc(sizeof *handle->failure);
-        if (handle->failure)
-            status_copy(handle->failure, status);
-        else
-            handle->failure = &no_memory;
-    }
+        counter_add(handle->failure ? &handle->counters->failed : &handle->counters->succeeded, 1);
     struct hvd_context *context = handle->context;
     overlaps_leave(&context->overlaps, &handle->touched);
     handle_let_go(handle);
@@ -397,13 +415,13 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
     hvd_code code = hvd_test(handle, status);
     if (code)
         return code;
-    if (!handle->results)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s has no results of its own: they are in its output tensors",
-                          handle->pending.name);
-    if (index < 0 || index >= handle->result_count)
+    if (index < 0 || (handle->results && index >= handle->result_count))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
                           handle->pending.name, handle->result_count, index);
+    if (!handle->results || (handle->request.outputs && index < handle->request.count))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s has no result %d of its own: it is in its output tensor", handle->pending.name,
+                          index);
     *result = &handle->results[index];
     if (!(*result)->data)
         return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,

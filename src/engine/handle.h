@@ -22,7 +22,7 @@ struct hvd_handle {
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
     hvd_request request;
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
-    hvd_tensor *results; /* the engine's outputs, once done */
+    hvd_tensor *results; /* the engine's outputs, once done; those in the caller's memory have no data here */
     int result_count;
     int value;                       /* join: the last rank; adding a process set: its id */
     const struct memory_ops *memory; /* of its tensors */
@@ -54,6 +54,10 @@ hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **h
 
 /* Under the progress lock: those held back for it are looked at again, in progress_resume. */
 void handle_let_go(struct hvd_handle *handle);
+
+/* By the thread that carries the operation out: this rank's part of it goes on, but its outcome will be this
+ * failure, if it is the first. */
+void handle_fail(struct hvd_handle *handle, const hvd_status *failure);
 
 /* Under the progress lock: records the outcome, wakes waiting threads, and puts it on the list of finished
  * calls or drops the engine's reference. */
@@ -92,10 +96,11 @@ void parts_drop(struct hvd_handle *whole);
 /* Under the progress lock, as the rest. Whether an earlier part is still to end well. */
 bool parts_wait(const struct hvd_handle *part);
 
-/* Why it can't run any more: an earlier part has failed. */
+/* Why it can't run any more: an earlier part has failed on all ranks. */
 hvd_code parts_check(const struct hvd_handle *part, hvd_status *status);
 
-/* Fine for what is no part. Releases the next part; the last one ends the group, as does a failure. */
+/* Fine for what is no part. Releases the next part; the last one ends the group, as does a failure of all
+ * ranks. */
 void parts_ended(struct hvd_handle *part, const hvd_status *status);
 
 /* Its name; that of the first one is the group's. */

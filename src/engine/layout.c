@@ -128,9 +128,40 @@ static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status
     return HVD_OK;
 }
 
-/* As the input, but with so many rows; it becomes the next part of the output. */
+static bool share_memory(const hvd_tensor *a, const hvd_tensor *b)
+{
+    uintptr_t start_a = (uintptr_t)a->data, start_b = (uintptr_t)b->data;
+    return start_a < start_b + tensor_bytes(b) && start_b < start_a + tensor_bytes(a);
+}
+
+/* Whether the caller's output can take the result. Else the other ranks, which depend on this one, go on with
+ * memory of the engine, and this rank gets the error. */
+static bool output_fits(struct hvd_handle *handle, int index, const int64_t *shape, uintptr_t in_place)
+{
+    const hvd_tensor *output = &handle->request.outputs[index];
+    int rank = handle->context->placement.rank;
+    char texts[2][128];
+    hvd_status failure = {.code = HVD_OK};
+    if (output->shape[0] != shape[0])
+        status_set(&failure, HVD_MISMATCH,
+                   "%s: on rank %d output %d has shape %s, but its result has %s; the job can go on",
+                   handle->pending.name, rank, index,
+                   shape_text(output->shape, output->ndim, texts[0], sizeof texts[0]),
+                   shape_text(shape, output->ndim, texts[1], sizeof texts[1]));
+    else if ((uintptr_t)output->data != in_place && share_memory(output, &handle->request.inputs[index]))
+        status_set(&failure, HVD_MISMATCH,
+                   "%s: on rank %d output %d shares memory with its input, which does not lie where its rows "
+                   "go; the job can go on",
+                   handle->pending.name, rank, index);
+    if (failure.code)
+        handle_fail(handle, &failure);
+    return !failure.code;
+}
+
+/* As the input, but with so many rows; it becomes the next part of the output. `in_place`: where the output
+ * starts if this rank's rows of both are the same memory. */
 static hvd_code add_result(struct collective *collective, struct hvd_handle *handle, int index, uint64_t rows,
-                           hvd_status *status)
+                           uintptr_t in_place, hvd_status *status)
 {
     const hvd_tensor *input = &handle->request.inputs[index];
     hvd_tensor *result = &handle->results[index];
@@ -139,6 +170,10 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
     for (int d = 1; d < input->ndim; d++)
         shape[d] = input->shape[d];
     shape[0] = (int64_t)rows;
+    if (handle->request.outputs && output_fits(handle, index, shape, in_place)) {
+        vector_add(&collective->output, handle->request.outputs[index].data, bytes);
+        return HVD_OK;
+    }
     *result = *input;
     result->data =
         result_allocate(handle->memory, input->device_id, shape, input->ndim, bytes, &result->shape);
@@ -151,11 +186,12 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
 
 /* ---- allgather ------------------------------------------------------------------------------------ */
 
-/* The sum of what all ranks have sent: rows[rank * tensors + tensor], see coll/collective.h. */
-static uint64_t sum_over_ranks(const struct collective *collective, const uint64_t *rows, int tensor)
+/* The sum of what the first `ranks` ranks have sent: rows[rank * tensors + tensor], see coll/collective.h. */
+static uint64_t sum_over_ranks(const struct collective *collective, int ranks, const uint64_t *rows,
+                               int tensor)
 {
     uint64_t total = 0;
-    for (int rank = 0; rank < collective->size; rank++)
+    for (int rank = 0; rank < ranks; rank++)
         total += rows[(size_t)rank * (size_t)collective->tensors + (size_t)tensor];
     return total;
 }
@@ -167,8 +203,13 @@ static hvd_code add_results_of_all(struct collective *collective, const uint64_t
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
         hvd_code code = results_reserve(handle, handle->request.count, status);
-        for (int t = 0; !code && t < handle->request.count; t++, tensor++)
-            code = add_result(collective, handle, t, sum_over_ranks(collective, rows, tensor), status);
+        for (int t = 0; !code && t < handle->request.count; t++, tensor++) {
+            const hvd_tensor *input = &handle->request.inputs[t];
+            uint64_t before = sum_over_ranks(collective, collective->rank, rows, tensor);
+            uint64_t all = sum_over_ranks(collective, collective->size, rows, tensor);
+            code = add_result(collective, handle, t, all,
+                              (uintptr_t)input->data - before * row_bytes_of(input), status);
+        }
         if (code)
             return code;
     }
@@ -195,7 +236,8 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
     struct hvd_handle *handle = running->handles[0];
     hvd_code code = results_reserve(handle, 2, status);
     if (!code)
-        code = add_result(collective, handle, 0, sum_over_ranks(collective, rows, 0), status);
+        code = add_result(collective, handle, 0, sum_over_ranks(collective, collective->size, rows, 0), 0,
+                          status);
     if (code)
         return code;
     hvd_tensor *splits = &handle->results[1];
@@ -242,9 +284,10 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
         struct hvd_handle *handle = running->handles[i];
         hvd_code code = results_reserve(handle, handle->request.count, status);
         for (int t = 0; !code && t < handle->request.count; t++) {
-            size_t rows = (size_t)handle->request.inputs[t].shape[0];
-            code = add_result(collective, handle, t,
-                              pattern_rows(rows, collective->size, collective->rank).length, status);
+            const hvd_tensor *input = &handle->request.inputs[t];
+            struct range rows = pattern_rows((size_t)input->shape[0], collective->size, collective->rank);
+            code = add_result(collective, handle, t, rows.length,
+                              (uintptr_t)input->data + rows.offset * row_bytes_of(input), status);
         }
         if (code)
             return code;

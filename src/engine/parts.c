@@ -186,7 +186,8 @@ static hvd_code create_all(struct hvd_handle *whole, const int *parts, int count
 hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status)
 {
     const hvd_request *request = &whole->request;
-    if (request->count < 2 || operation_makes_results(request->operation) || !may_share(request))
+    bool reads_only = operation_makes_results(request->operation) && !request->outputs;
+    if (request->count < 2 || reads_only || !may_share(request))
         return HVD_OK;
     int *parts = calloc((size_t)request->count, sizeof *parts);
     int count = parts ? divide(request, parts) : -1;
@@ -217,8 +218,8 @@ bool parts_wait(const struct hvd_handle *part)
 
 hvd_code parts_check(const struct hvd_handle *part, hvd_status *status)
 {
-    bool failed = part->whole && part->whole->failure;
-    return failed ? status_copy(status, part->whole->failure) : HVD_OK;
+    bool ended = part->whole && handle_is_done(part->whole) && part->whole->failure;
+    return ended ? status_copy(status, part->whole->failure) : HVD_OK;
 }
 
 void parts_ended(struct hvd_handle *part, const hvd_status *status)
@@ -226,6 +227,9 @@ void parts_ended(struct hvd_handle *part, const hvd_status *status)
     struct hvd_handle *whole = part->whole, *following = part->following;
     if (!whole)
         return;
+    if (part->failure) /* this rank's own, if the status is none: the other ranks go on, and so do its parts
+                        */
+        handle_fail(whole, part->failure);
     whole->parts_done += !status->code;
     if (!handle_is_done(whole) && (status->code || !following))
         handle_finish(whole, status);

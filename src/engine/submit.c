@@ -110,7 +110,8 @@ hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle
 static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
 {
     hvd_code code = HVD_OK;
-    for (int i = 0; !code && outputs && handle->results && i < handle->result_count; i++)
+    int first = handle->request.outputs ? handle->request.count : 0;
+    for (int i = first; !code && outputs && i < handle->result_count; i++)
         code = hvd_output_take(handle, i, &outputs[i], status);
     return code;
 }

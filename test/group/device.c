@@ -341,7 +341,7 @@ struct shadow {
     int32_t count, device_id;
     bool in_place, makes_results, settled;
     hvd_tensor *tensors; /* [2 * count]: inputs, outputs; on the device */
-    size_t *bytes;       /* [count]: the test's shapes are gone when it has submitted */
+    size_t *bytes;       /* [2 * count]: the test's shapes are gone when it has submitted */
     void **origins;      /* [2 * count]: where the test has them */
     void **copies;       /* [2 * count]: of results, on the host */
 };
@@ -376,7 +376,7 @@ static void shadow_drop(struct shadow *shadow)
     pthread_mutex_lock(&lock);
     run(&streams[shadow->device_id], streams[shadow->device_id].added);
     pthread_mutex_unlock(&lock);
-    for (int32_t i = 0; i < (shadow->in_place || shadow->makes_results ? 1 : 2) * shadow->count; i++)
+    for (int32_t i = 0; i < (shadow->in_place ? 1 : 2) * shadow->count; i++)
         release(shadow->tensors[i].data);
 }
 
@@ -386,7 +386,7 @@ static struct shadow *shadow_make(hvd_context *context, const hvd_request *reque
     size_t count = (size_t)request->count;
     struct shadow *shadow = calloc(1, sizeof *shadow);
     CHECK(shadow && (shadow->tensors = calloc(2 * count + 1, sizeof *shadow->tensors)) &&
-              (shadow->bytes = calloc(count + 1, sizeof *shadow->bytes)) &&
+              (shadow->bytes = calloc(2 * count + 1, sizeof *shadow->bytes)) &&
               (shadow->origins = calloc(2 * count + 1, sizeof *shadow->origins)) &&
               (shadow->copies = calloc(2 * count + 1, sizeof *shadow->copies)) && !request->done,
           "out of memory");
@@ -404,6 +404,7 @@ static struct shadow *shadow_make(hvd_context *context, const hvd_request *reque
         shadow->origins[i] = request->inputs[i].data;
         if (request->outputs) {
             shadow->tensors[count + i] = put_on_device(&request->outputs[i], device_id, false);
+            shadow->bytes[count + i] = bytes_of(&request->outputs[i]);
             shadow->origins[count + i] = request->outputs[i].data;
         }
     }
@@ -460,8 +461,8 @@ static void settle(struct shadow *shadow, hvd_code code)
     for (int32_t i = 0; i < shadow->count && !code; i++) {
         const hvd_tensor *input = &shadow->tensors[i], *output = &shadow->tensors[first + i];
         size_t bytes = shadow->bytes[i];
-        if (bytes && !shadow->makes_results)
-            device_read(shadow->origins[first + i], output->data, bytes);
+        if (shadow->bytes[first + i] && !(shadow->in_place && shadow->makes_results))
+            device_read(shadow->origins[first + i], output->data, shadow->bytes[first + i]);
         char *copy = malloc(bytes + 1);
         device_read(copy, input->data, bytes);
         CHECK(!bytes || !memcmp(copy, shadow->origins[i], bytes), "input %d has changed on the device",
@@ -533,7 +534,8 @@ hvd_code device_run(hvd_context *context, const hvd_request *request, hvd_tensor
         return code;
     code = device_wait(handle, -1, status);
     int32_t results = request->operation == HVD_ALLTOALL ? 2 : request->count;
-    for (int32_t i = 0; !code && operation_makes_results(request->operation) && i < results; i++)
+    for (int32_t i = request->outputs ? request->count : 0;
+         !code && operation_makes_results(request->operation) && i < results; i++)
         code = take((struct shadow *)handle, i, &outputs[i], status);
     device_release_handle(handle);
     return code;

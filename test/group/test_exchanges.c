@@ -16,14 +16,32 @@ static void rows_kept(int64_t rows, int size, int rank, int64_t *first, int64_t 
     }
 }
 
+enum { ENGINE_ALLOCATES, OUTPUT_GIVEN, GIVEN_IN_PLACE, OUTPUT_KINDS };
+
 static void reducescatter_case(struct member *member, hvd_dtype type, hvd_reduction reduction, int64_t rows,
-                               int64_t width)
+                               int64_t width, int output)
 {
     trial_run(member, (struct trial){.operation = HVD_REDUCESCATTER,
                                      .type = type,
                                      .reduction = reduction,
                                      .rows = rows,
-                                     .width = width});
+                                     .width = width,
+                                     .given = output != ENGINE_ALLOCATES,
+                                     .in_place = output == GIVEN_IN_PLACE});
+}
+
+/* Results in the caller's memory, of every type. */
+static void allgather_given(struct member *member)
+{
+    static const int64_t rows[] = {0, 1, 40, 3001};
+    for (int t = 0; t < DTYPES; t++)
+        for (int output = OUTPUT_GIVEN; output < OUTPUT_KINDS; output++)
+            trial_run(member, (struct trial){.operation = HVD_ALLGATHER,
+                                             .type = dtypes[t],
+                                             .rows = rows[(t + output) % 4],
+                                             .width = 1 + t % 3,
+                                             .given = true,
+                                             .in_place = output == GIVEN_IN_PLACE});
 }
 
 static void reducescatter_product(struct member *member)
@@ -33,9 +51,10 @@ static void reducescatter_product(struct member *member)
         for (int c = 0; c < 6; c++) {
             hvd_reduction reduction = (t + c) % 2 ? HVD_SUM : HVD_AVERAGE;
             if ((t + c) % 3 != 0 && reduction_takes(reduction, dtypes[t]))
-                reducescatter_case(member, dtypes[t], reduction, rows[c], 1 + (t + c) % 3);
+                reducescatter_case(member, dtypes[t], reduction, rows[c], 1 + (t + c) % 3,
+                                   (t / 2 + c) % OUTPUT_KINDS);
         }
-        reducescatter_case(member, dtypes[t], HVD_SUM, 5, 0);
+        reducescatter_case(member, dtypes[t], HVD_SUM, 5, 0, t % OUTPUT_KINDS);
     }
 }
 
@@ -149,7 +168,7 @@ static void check_exchange(const struct member *member, const hvd_tensor *output
           "alltoall %d: shape [%d, %d]", pattern, (int)outputs[0].shape[0], (int)outputs[0].shape[1]);
 }
 
-static void alltoall_case(struct member *member, int pattern, int64_t width, bool even)
+static void alltoall_case(struct member *member, int pattern, int64_t width, bool even, bool given)
 {
     int64_t splits[MOST_RANKS + 3], shape[] = {even ? 0 : 2, width}; /* two rows that go nowhere */
     for (int to = 0; to < member->size; to++)
@@ -158,13 +177,21 @@ static void alltoall_case(struct member *member, int pattern, int64_t width, boo
     for (int to = 0; to < member->size; to++)
         for (int64_t i = 0; i < splits[to] * width; i++)
             *next++ = row_value(member->rank, to, i);
+    int64_t result_shape[] = {0, width};
+    for (int from = 0; from < member->size; from++)
+        result_shape[0] += rows_to(pattern, from, member->rank);
+    double *own = malloc((size_t)(result_shape[0] * width) * sizeof *own + 1);
     hvd_tensor in = tensor_of(input, HVD_FLOAT64, shape, 2), outputs[2];
     hvd_request request = request_of(HVD_ALLTOALL, even ? "even" : "uneven", &in);
     request.splits = even ? NULL : splits;
+    outputs[0] = tensor_of(own, HVD_FLOAT64, result_shape, 2);
+    request.outputs = given ? outputs : NULL;
     CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
     check_exchange(member, outputs, pattern, width);
-    hvd_free(outputs[0].data);
+    if (!given)
+        hvd_free(outputs[0].data);
     hvd_free(outputs[1].data);
+    free(own);
     free(input);
 }
 
@@ -172,9 +199,9 @@ static void alltoall_product(struct member *member)
 {
     for (int pattern = 0; pattern < 6; pattern++)
         for (int64_t width = 0; width < 4; width += 1 + width)
-            alltoall_case(member, pattern, width, false);
-    alltoall_case(member, 0, 2, true);
-    alltoall_case(member, 1, 2, true);
+            alltoall_case(member, pattern, width, false, width == 1);
+    alltoall_case(member, 0, 2, true, false);
+    alltoall_case(member, 1, 2, true, true);
 }
 
 static void check_splits_refused(struct member *member, int64_t rows, const int64_t *splits,
@@ -205,6 +232,7 @@ static void alltoall_refusals(struct member *member)
 
 static void all_cases(struct member *member)
 {
+    allgather_given(member);
     reducescatter_product(member);
     reducescatter_group(member);
     reducescatters_at_once(member);

@@ -27,6 +27,7 @@ static struct trial draw(uint64_t *state, int index, int size)
                            .width = 1 + (int64_t)(random_next(state) % 3),
                            .root = (int)(random_next(state) % (uint64_t)size),
                            .in_place = random_next(state) % 2};
+    sample.given = operation_makes_results(sample.operation) && random_next(state) % 2;
     do {
         sample.type = dtypes[random_next(state) % DTYPES];
         sample.reduction = drawn[random_next(state) % (sample.operation == HVD_REDUCESCATTER ? 2 : 5)];

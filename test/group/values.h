@@ -60,18 +60,21 @@ struct trial {
     hvd_reduction reduction;
     int64_t rows, width; /* allgather: rank r brings r rows more */
     int root;
-    bool in_place; /* where the output is the caller's */
+    bool given; /* the output of an allgather or reducescatter is the caller's */
+    /* Where the output is the caller's: the same memory as the input; its part that is this rank's rows. */
+    bool in_place;
     char name[96];
 };
 
 struct running {
     hvd_handle *handle;
     char *input, *output;
+    void *memory[2];
 };
 
 static inline bool has_output(const struct trial *trial)
 {
-    return !operation_makes_results(trial->operation);
+    return !operation_makes_results(trial->operation) || trial->given;
 }
 
 static inline int64_t rows_given(const struct trial *trial, int rank)
@@ -86,21 +89,43 @@ static inline int64_t rows_got(const struct trial *trial, int rank, int size)
     return trial->operation == HVD_ALLGATHER ? size * trial->rows + size * (size - 1) / 2 : trial->rows;
 }
 
+/* Elements of lower ranks, in an allgather's output or a reducescatter's input. */
+static inline size_t elements_before(const struct trial *trial, int rank, int size)
+{
+    int64_t rows = 0;
+    for (int r = 0; r < rank; r++)
+        rows += trial->operation == HVD_ALLGATHER ? rows_given(trial, r) : rows_got(trial, r, size);
+    return (size_t)(rows * trial->width);
+}
+
+static inline bool is_within(const struct trial *trial)
+{
+#ifdef HVD_ON_DEVICE
+    return false; /* where each tensor has memory of its own */
+#endif
+    return trial->given && trial->in_place;
+}
+
 static inline void trial_start(struct member *member, const struct trial *trial, struct running *running)
 {
     int64_t shape[] = {rows_given(trial, member->rank), trial->width};
-    size_t elements = (size_t)(shape[0] * shape[1]);
-    size_t bytes = elements * hvd_dtype_size(trial->type) + 1;
-    running->input = malloc(bytes);
-    running->output = malloc(bytes);
+    int64_t result_shape[] = {rows_got(trial, member->rank, member->size), trial->width};
+    size_t elements = (size_t)(shape[0] * shape[1]), width = hvd_dtype_size(trial->type);
+    running->input = running->memory[0] = malloc(elements * width + 1);
+    running->output = running->memory[1] = malloc((size_t)(result_shape[0] * result_shape[1]) * width + 1);
+    size_t before = elements_before(trial, member->rank, member->size) * width;
+    if (is_within(trial) && trial->operation == HVD_ALLGATHER)
+        running->input = running->output + before;
+    else if (is_within(trial))
+        running->output = running->input + before;
     for (size_t i = 0; i < elements; i++)
         put_at(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i));
     hvd_tensor in = tensor_of(running->input, trial->type, shape, 2);
-    hvd_tensor out = tensor_of(running->output, trial->type, shape, 2);
+    hvd_tensor out = tensor_of(running->output, trial->type, result_shape, 2);
     hvd_request request = request_of(trial->operation, trial->name, &in);
     request.reduction = trial->reduction;
     request.root = trial->root;
-    request.outputs = has_output(trial) && !trial->in_place ? &out : NULL;
+    request.outputs = has_output(trial) && (trial->given || !trial->in_place) ? &out : NULL;
     CHECK_OK(hvd_submit(member->context, &request, &running->handle, &check_status));
 }
 
@@ -125,7 +150,7 @@ static inline double trial_expected(const struct member *member, const struct tr
 static inline void trial_finish(struct member *member, const struct trial *trial, struct running *running)
 {
     bool in_place = has_output(trial) && trial->in_place;
-    hvd_tensor result = {.data = in_place ? running->input : running->output};
+    hvd_tensor result = {.data = in_place && !trial->given ? running->input : running->output};
     size_t given = (size_t)(rows_given(trial, member->rank) * trial->width);
     size_t got = (size_t)(rows_got(trial, member->rank, member->size) * trial->width);
     CHECK_OK(hvd_wait(running->handle, 60, &check_status));
@@ -141,17 +166,17 @@ static inline void trial_finish(struct member *member, const struct trial *trial
         check_value(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i),
                     trial->name);
     hvd_release(running->handle);
-    free(running->input);
-    free(running->output);
+    free(running->memory[0]);
+    free(running->memory[1]);
 }
 
 static inline void trial_run(struct member *member, struct trial trial)
 {
     struct running running;
-    snprintf(trial.name, sizeof trial.name, "%s %s %s [%d, %d] of %d%s over %s",
+    snprintf(trial.name, sizeof trial.name, "%s %s %s [%d, %d] of %d%s%s over %s",
              hvd_operation_name(trial.operation), reduction_name(trial.reduction), hvd_dtype_name(trial.type),
-             (int)trial.rows, (int)trial.width, trial.root, trial.in_place ? " in place" : "",
-             member->transport);
+             (int)trial.rows, (int)trial.width, trial.root, trial.given ? " given" : "",
+             trial.in_place ? " in place" : "", member->transport);
     trial_start(member, &trial, &running);
     trial_finish(member, &trial, &running);
 }

@@ -9,7 +9,7 @@ import pytest
 
 import horovod as hvd
 from horovod import _core
-from horovod.requests import ALLREDUCE, ALLTOALL, REDUCESCATTER
+from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCESCATTER
 
 REDUCING = [operation for operation in _core.operations.values() if operation.reductions]
 
@@ -34,6 +34,46 @@ def test_the_engine_does_what_the_table_says(operation: Any, reduction: str, siz
     else:
         with pytest.raises(ValueError, match=f"^{operation.name}: the reduction is {reduction}; it may be"):
             _core.run(*call)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_results_in_memory_of_the_caller(waits: bool, rank: int, size: int) -> None:
+    gathered = np.zeros((2 * size, 3))
+    part = np.zeros((2, 3))
+    exchanged = np.zeros((2 * size, 3))
+    calls = [
+        (ALLGATHER, np.full((2, 3), rank + 1.0), gathered),
+        (REDUCESCATTER, np.full((2 * size, 3), rank + 1.0), part),
+        (ALLTOALL, np.full((2 * size, 3), rank + 1.0), exchanged),
+    ]
+    for operation, array, output in calls:
+        request = _core.describe(operation)
+        if waits:
+            assert _core.run(request, operation.name, (array,), outputs=(output,)) is None
+        else:
+            handle = _core.submit(request, operation.name, (array,), outputs=(output,), finish=tuple)
+            assert handle.wait()[0] is output
+    by_rank = np.repeat(np.arange(size) + 1.0, 2)[:, None]
+    np.testing.assert_array_equal(gathered, np.broadcast_to(by_rank, gathered.shape))
+    np.testing.assert_array_equal(exchanged, gathered)
+    np.testing.assert_array_equal(part, size * (size + 1) / 2)
+
+
+def test_results_that_do_not_fit(rank: int, size: int) -> None:
+    request = _core.describe(ALLGATHER)
+    outputs = (np.zeros((2 * size + (rank == 0), 3)),)
+    call = (request, "does not fit", (np.ones((2, 3)),))
+    if rank == 0:
+        expected = rf"output 0 has shape \[{2 * size + 1}, 3\], but its result has \[{2 * size}, 3\]"
+        with pytest.raises(hvd.HorovodInternalError, match=expected):
+            _core.run(*call, outputs=outputs)
+    else:
+        _core.run(*call, outputs=outputs)
+        np.testing.assert_array_equal(outputs[0], 1.0)
+    with pytest.raises(
+        ValueError, match=r"^allgather: output 0 is float64 \[2, 4\], its input float64 \[2, 3\]"
+    ):
+        _core.run(*call, outputs=(np.zeros((2, 4)),))
 
 
 def test_a_request_serves_any_number_of_tensors(size: int) -> None:

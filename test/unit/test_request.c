@@ -149,10 +149,7 @@ TEST(bad_operations_are_refused)
     INVALID(HVD_ALLREDUCE, e->request.count = -1, "of -1 tensors");
     INVALID(HVD_ALLREDUCE, e->request.inputs = NULL, "inputs is NULL");
     INVALID(HVD_BARRIER, e->request.count = 1, "it takes none");
-    INVALID(HVD_ALLGATHER, e->request.outputs = e->outputs, "outputs must be NULL");
-    INVALID(HVD_ALLTOALL, e->request.outputs = e->outputs, "alltoall: outputs must be NULL");
     INVALID(HVD_ALLTOALL, e->request.count = 2, "alltoall of 2 tensors");
-    INVALID(HVD_REDUCESCATTER, e->request.outputs = e->outputs, "reducescatter: outputs must be NULL");
     INVALID(HVD_REDUCESCATTER, e->request.reduction = HVD_MAX, "reducescatter: the reduction is max");
     INVALID(HVD_REDUCESCATTER, e->request.prescale = NAN, "reducescatter: prescale nan");
     INVALID(HVD_BROADCAST, e->request.root = -1, "rank -1");
@@ -206,7 +203,28 @@ TEST(tensors_that_do_not_fit_are_refused)
     e->outputs[0].device_type = HVD_CPU;
     e->outputs[0].shape = e->shapes[1];
     e->shapes[1][0] = 3;
-    check_refused(e, HVD_INVALID_ARGUMENT, "output 0");
+    check_refused(e, HVD_INVALID_ARGUMENT, "output 0 is float32 [3, 3], its input float32 [2, 3]");
+}
+
+TEST(results_have_rows_of_their_own)
+{
+    static const hvd_operation operations[] = {HVD_ALLGATHER, HVD_ALLTOALL, HVD_REDUCESCATTER};
+    for (int i = 0; i < 3; i++) {
+        struct example *e = example_of(operations[i]);
+        e->request.outputs = e->outputs;
+        e->outputs[0].shape = e->shapes[1];
+        e->shapes[1][0] = 7;
+        free(encode(e).bytes);
+        e->shapes[1][1] = 4;
+        check_refused(e, HVD_INVALID_ARGUMENT, "output 0 is float32 [7, 4], its input float32 [2, 3]");
+        check_refused(e, HVD_INVALID_ARGUMENT, "must be the same but for the first dimension");
+        e->shapes[1][1] = 3;
+        e->outputs[0].dtype = HVD_INT32;
+        check_refused(e, HVD_INVALID_ARGUMENT, "output 0 is int32 [7, 3], its input float32 [2, 3]");
+        e->outputs[0].dtype = HVD_FLOAT32;
+        e->outputs[0].data = NULL;
+        check_refused(e, HVD_INVALID_ARGUMENT, "has no data");
+    }
 }
 
 TEST(without_elements_no_data_are_needed)
