@@ -140,11 +140,11 @@ typedef struct hvd_tensor {
 typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
- * request of several tensors is a group: it runs as a whole or fails as a whole. Tensors that share memory
- * which the group writes (the same one twice, a view) run one after the other, in the order of the group;
- * ranks that share differently get HVD_MISMATCH, where a tensor that had to wait has a first extent of 0.
- * Tensors on a device are used after the work that `stream` holds at hvd_submit; once the operation is done
- * its results are there for all streams. */
+ * request of several tensors, of one element type or more, is a group: it runs as a whole or fails as a
+ * whole, and ends once. Tensors that share memory which the group writes (the same one twice, a view) run one
+ * after the other, in the order of the group; ranks that share differently get HVD_MISMATCH, where a tensor
+ * that had to wait has a first extent of 0. Tensors on a device are used after the work that `stream` holds
+ * at hvd_submit; once the operation is done its results are there for all streams. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
@@ -315,7 +315,7 @@ typedef struct hvd_counters {
     uint64_t
         submitted; /* requests that the engine has taken; those neither succeeded nor failed are in flight */
     uint64_t succeeded, failed;
-    uint64_t batches;    /* started: requests that are ready together share one */
+    uint64_t batches;    /* started: requests of one type that are ready together share one */
     uint64_t bytes;      /* of this rank's inputs in these batches */
     double wait_seconds; /* that callers spent in hvd_wait and hvd_run, added up over threads; without a limit
                             from when there was first nothing to do but wait */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from horovod.common.basics import Average
@@ -36,13 +36,8 @@ def check_names(named_parameters: Iterable[Any], parameters: Iterable[P]) -> dic
     return names
 
 
-def make_groups(
-    groups: int | Sequence[Sequence[P]], parameters: Sequence[P], kind_of: Callable[[P], Any]
-) -> list[tuple[P, ...]]:
-    """Which parameters are reduced together: a number of slices, or the user's lists.
-
-    A group holds one element type only, so ``kind_of`` divides them further.
-    """
+def make_groups(groups: int | Sequence[Sequence[P]], parameters: Sequence[P]) -> list[tuple[P, ...]]:
+    """Which parameters are reduced together: a number of slices, or the user's lists."""
     if isinstance(groups, int):
         slices = split_list(parameters, max(1, min(groups, len(parameters))))
     else:
@@ -50,8 +45,4 @@ def make_groups(
         slices = [[parameter for parameter in group if parameter in ours] for group in groups]
         if any(count > 1 for count in Counter(p for group in slices for p in group).values()):
             raise ValueError("groups must not name a parameter twice")
-    divided = []
-    for group in slices:
-        for kind in dict.fromkeys(kind_of(parameter) for parameter in group):
-            divided.append(tuple(parameter for parameter in group if kind_of(parameter) == kind))
-    return divided
+    return [tuple(group) for group in slices if group]

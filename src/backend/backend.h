@@ -61,11 +61,11 @@ struct backend_opening {
     const struct interrupt *interrupt; /* NULL: none */
 };
 
-/* A batch, as the root sees it. */
+/* A batch, as the root sees it. A group of several types becomes a collective for each, all in one row. */
 struct backend_query {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype;                         /* where it reduces, else bytes */
+    uint32_t types;                          /* bits, 1 << hvd_dtype: where it reduces, else bytes */
     int device_type;                         /* hvd_device_type */
     uint64_t bytes;                          /* of one rank; 0 where it differs by rank */
     uint64_t latency_threshold, piece_bytes; /* the settings of that name, as tuned */

@@ -14,7 +14,8 @@ static bool fits(const struct coordinator *c, const struct form *form)
     const struct signature_summary *summary = &form->summary;
     return summary->bytes && summary->bytes <= c->config.eager_threshold &&
            summary->operation == HVD_ALLREDUCE && summary->reduction != HVD_ADASUM &&
-           summary->device_type == HVD_CPU && reduction_takes(summary->reduction, summary->dtype);
+           summary->device_type == HVD_CPU && summary->types == 1U << summary->dtype &&
+           reduction_takes(summary->reduction, summary->dtype);
 }
 
 void eager_submit(struct coordinator *c, struct entry *entry, const struct form *form,

@@ -1,8 +1,9 @@
 /* request.c - requests to signatures and back; see request.h. No state; any thread.
  *
- * Layout: operation, reduction, type, device (u8 each; type only where it is reduced), root (u32), prescale,
- * postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32), and per tensor
- * type, dimensions (u8 each) and extents (u64), the first left out where it may differ by rank. */
+ * Layout: operation, reduction, type, device (u8 each; type of tensor 0, only where it is reduced), root
+ * (u32), prescale, postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32),
+ * and per tensor type, dimensions (u8 each) and extents (u64), the first left out where it may differ by
+ * rank. */
 #include "coordinate/request.h"
 
 #include "base/status.h"
@@ -105,10 +106,6 @@ static hvd_code check_tensor(const hvd_request *request, const hvd_tensor *tenso
                           "%s: tensor %d is on a device of type %d, tensor 0 on one of type %d; make one "
                           "request per type of device",
                           text, index, (int)tensor->device_type, (int)request->inputs[0].device_type);
-    if (operation_reduces(request->operation) && tensor->dtype != request->inputs[0].dtype)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: tensor %d of the group is %s, tensor 0 is %s; make one group per type", text,
-                          index, hvd_dtype_name(tensor->dtype), hvd_dtype_name(request->inputs[0].dtype));
     return check_shape(request, tensor, index, status);
 }
 
@@ -145,8 +142,12 @@ static hvd_code check_reduction(const hvd_request *request, hvd_status *status)
     if (!operation_reduces(request->operation))
         return HVD_OK;
     bool scaled = is_factor(request->prescale) || is_factor(request->postscale);
-    return types_check_reduction(request->operation, request->inputs[0].dtype, request->reduction, scaled,
-                                 status);
+    const hvd_tensor *tensor = request->inputs, *last = tensor + request->count - 1;
+    hvd_code code;
+    do
+        code = types_check_reduction(request->operation, tensor->dtype, request->reduction, scaled, status);
+    while (!code && tensor++ < last);
+    return code;
 }
 
 static hvd_code check_request(const hvd_request *request, hvd_status *status)
@@ -294,8 +295,8 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
     *summary = (struct signature_summary){.operation = head.operation,
                                           .reduction = head.reduction,
                                           .dtype = head.dtype,
+                                          .types = 1U << head.dtype,
                                           .device_type = head.device_type,
-                                          .may_fuse = head.may_fuse,
                                           .grouped = head.grouped,
                                           .prescaled = head.prescale != 1,
                                           .fusion_key = signature->bytes,
@@ -318,6 +319,10 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
             summary->bytes += (uint64_t)elements * width;
         if (summary->bytes > INT64_MAX)
             return false;
+        if (operation_reduces(head.operation))
+            summary->types |= 1U << tensor.dtype;
     }
+    /* The engine moves the types of a group one by one. */
+    summary->may_fuse = head.may_fuse && summary->types == 1U << head.dtype;
     return wire_done(&reader);
 }

@@ -26,7 +26,8 @@ struct signature {
 struct signature_summary {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype; /* where it reduces, else bytes */
+    hvd_dtype dtype; /* of tensor 0 where it reduces, else bytes */
+    uint32_t types;  /* of all tensors, likewise: bits, 1 << hvd_dtype */
     int device_type; /* hvd_device_type */
     bool may_fuse, grouped, prescaled;
     const uint8_t
@@ -60,7 +61,7 @@ void signature_difference(const struct signature *a, const struct signature *b, 
 struct signature_head {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype; /* where it reduces, else bytes */
+    hvd_dtype dtype; /* of tensor 0 where it reduces, else bytes */
     int device_type;
     int32_t root;
     double prescale, postscale;

@@ -152,23 +152,29 @@ static void batch_done(struct collective *collective, const hvd_status *status)
 {
     struct running_batch *running = collective->owner;
     struct comm *comm = running->comm;
-    for (int i = 0; i < running->count; i++)
-        handle_finish(running->handles[i], status);
-    coordinator_batch_done(comm->coordinator, running->sequence);
-    /* A place in flight has become free: the next flush may start what waited for it. */
-    comm->active = true;
+    if (running->handles[0]->other_types) {
+        running->handles[0]->other_types--;
+        if (status->code)
+            handle_fail(running->handles[0], status);
+    } else {
+        for (int i = 0; i < running->count; i++)
+            handle_finish(running->handles[i], status);
+        coordinator_batch_done(comm->coordinator, running->sequence);
+        /* A place in flight has become free: the next flush may start what waited for it. */
+        comm->active = true;
+    }
     layout_free(running);
     if (status->code)
         progress_fault(comm->context, status);
 }
 
-static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch)
+static void describe_job(struct running_batch *running, const hvd_request *request, const struct batch *batch,
+                         hvd_dtype dtype)
 {
     struct collective *collective = &running->collective;
     collective->operation = request->operation;
     collective->reduction = request->reduction;
-    /* What is only moved is moved as bytes, whatever it is. */
-    collective->dtype = operation_reduces(request->operation) ? request->inputs[0].dtype : HVD_UINT8;
+    collective->dtype = dtype;
     /* An identity stays what it is. Where there is a factor it is that of all members, or of none: see
      * runs_alone in decide.c. */
     bool stands_in = !batch->requests[0];
@@ -204,30 +210,91 @@ static void refuse_batch(struct comm *comm, const struct batch *batch, struct hv
     progress_fault(comm->context, cause);
 }
 
-static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
-                    hvd_status *status)
+static struct running_batch *lay_out(struct comm *comm, struct hvd_handle *const *handles,
+                                     const struct batch *batch, hvd_dtype dtype, hvd_status *status)
 {
     struct running_batch *running = layout_create(handles, batch->count, comm->size);
-    if (!running)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
-                          comm->context->placement.rank, batch->count);
+    if (!running) {
+        status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
+                   comm->context->placement.rank, batch->count);
+        return NULL;
+    }
     running->comm = comm;
     running->sequence = batch->sequence;
-    describe_job(running, &handles[0]->request, batch);
-    hvd_code code = layout_fill(running, status);
-    if (code) {
-        layout_free(running);
-        return code;
-    }
+    describe_job(running, &handles[0]->request, batch, dtype);
+    return running;
+}
+
+static void start(struct comm *comm, struct running_batch *running)
+{
     struct operation_counters *counters = &comm->counters->operations[running->collective.operation];
-    counter_add(&counters->batches, 1);
+    counter_add(&counters->batches, !running->follows);
     counter_add(&counters->bytes, running->collective.input.length);
     observe_dispatched(running);
     if (comm->tuning)
         tuning_count(comm->tuning, running);
     /* Queued only: `done` is called later in this turn, or in another one, and frees it all. */
     backends_start(&comm->backends, &running->collective);
-    return HVD_OK;
+}
+
+/* A collective for each of the types, bits; all or none start. */
+static hvd_code run_types(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
+                          uint32_t types, hvd_status *status)
+{
+    struct collective_queue laid_out = {0};
+    hvd_code code = HVD_OK;
+    for (; !code && types; types &= types - 1) {
+        struct running_batch *running =
+            lay_out(comm, handles, batch, (hvd_dtype)__builtin_ctz(types), status);
+        if (!running) {
+            code = HVD_OUT_OF_MEMORY;
+            break;
+        }
+        running->one_type = true;
+        running->follows = laid_out.head != NULL;
+        handles[0]->other_types += running->follows;
+        collective_queue_push(&laid_out, &running->collective);
+        code = layout_fill(running, status);
+    }
+    for (struct collective *collective; (collective = collective_queue_pop(&laid_out));) {
+        if (code)
+            layout_free(collective->owner);
+        else
+            start(comm, collective->owner);
+    }
+    return code;
+}
+
+static uint32_t types_of(const hvd_request *request)
+{
+    uint32_t types = 0;
+    for (int i = 0; i < request->count; i++)
+        types |= 1U << request->inputs[i].dtype;
+    return types;
+}
+
+/* The members of a batch have one type, but for a group, which is alone in it. */
+static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
+                    hvd_status *status)
+{
+    const hvd_request *request = &handles[0]->request;
+    bool reduces = operation_reduces(request->operation);
+    if (reduces && batch->count == 1 && request->count > 1) {
+        uint32_t types = types_of(request);
+        if (types & (types - 1))
+            return run_types(comm, handles, batch, types, status);
+    }
+    /* What is only moved is moved as bytes, whatever it is. */
+    hvd_dtype dtype = reduces ? request->inputs[0].dtype : HVD_UINT8;
+    struct running_batch *running = lay_out(comm, handles, batch, dtype, status);
+    if (!running)
+        return HVD_OUT_OF_MEMORY;
+    hvd_code code = layout_fill(running, status);
+    if (code)
+        layout_free(running);
+    else
+        start(comm, running);
+    return code;
 }
 
 #define FEW 32 /* requests, for which a batch's handles are on the stack */

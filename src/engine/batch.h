@@ -13,7 +13,8 @@
 /* Lays the requests' tensors out as spans and queues the job. */
 void batch_start(struct comm *comm, const struct batch *batch);
 
-/* One allocation: the collective, its handles, and the lists that its vectors need. */
+/* One allocation: the collective, its handles, and the lists that its vectors need. A group of several
+ * element types has one for each. */
 struct running_batch {
     struct collective collective;
     struct comm *comm;
@@ -21,6 +22,8 @@ struct running_batch {
     uint64_t sequence;
     int count;
     bool in_place; /* all of it: the output is the input */
+    bool one_type; /* tensors of other types are in others of the same number, */
+    bool follows;  /* at least one of which is before this one */
     struct hvd_handle **handles;
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */
@@ -32,7 +35,7 @@ struct running_batch {
 struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size);
 void layout_free(struct running_batch *running);
 
-/* Fills the vectors in; the collective's operation, rank and size are set. */
+/* Fills the vectors in; the collective's operation, type, rank and size are set. */
 hvd_code layout_fill(struct running_batch *running, hvd_status *status);
 
 /* The collective's `gathered`. */

@@ -139,7 +139,7 @@ static struct choice choose(void *owner, const struct signature_summary *what, u
     comm->decides = true;
     struct backend_query query = {.operation = what->operation,
                                   .reduction = what->reduction,
-                                  .dtype = what->dtype,
+                                  .types = what->types,
                                   .device_type = what->device_type,
                                   .bytes = bytes,
                                   .latency_threshold = comm->latency_threshold,

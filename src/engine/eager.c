@@ -14,7 +14,7 @@ uint32_t eager_threshold(const struct comm *comm)
     const struct settings *settings = &comm->context->settings;
     const struct backend_query query = {.operation = HVD_ALLREDUCE,
                                         .reduction = HVD_SUM,
-                                        .dtype = HVD_FLOAT32,
+                                        .types = 1U << HVD_FLOAT32,
                                         .device_type = HVD_CPU,
                                         .bytes = sizeof(float),
                                         .latency_threshold = comm->latency_threshold,

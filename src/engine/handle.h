@@ -24,7 +24,8 @@ struct hvd_handle {
     hvd_status *failure; /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done; those in the caller's memory have no data here */
     int result_count;
-    int value;                       /* join: the last rank; adding a process set: its id */
+    int value;       /* join: the last rank; adding a process set: its id */
+    int other_types; /* of a group: its collectives under way, but for one; under the progress lock */
     const struct memory_ops *memory; /* of its tensors */
     struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */

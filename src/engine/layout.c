@@ -96,6 +96,11 @@ static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
     running->row_bytes[index] = row_bytes_of(tensor);
 }
 
+static bool has_type(const struct running_batch *running, const hvd_tensor *tensor)
+{
+    return !running->one_type || tensor->dtype == running->collective.dtype;
+}
+
 static void fill_plainly(struct running_batch *running)
 {
     struct collective *collective = &running->collective;
@@ -104,6 +109,8 @@ static void fill_plainly(struct running_batch *running)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
+            if (!has_type(running, input))
+                continue;
             vector_add(&collective->input, input->data, tensor_bytes(input));
             /* Its output follows when the rows of all ranks are known: layout_gathered. */
             if (operation_table[request->operation].result == RESULT_joined)
@@ -120,7 +127,8 @@ static void fill_plainly(struct running_batch *running)
 
 static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status *status)
 {
-    handle->results = calloc((size_t)count, sizeof *handle->results);
+    if (!handle->results) /* no collective of another type has */
+        handle->results = calloc((size_t)count, sizeof *handle->results);
     handle->result_count = handle->results ? count : 0;
     if (!handle->results)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s",
@@ -270,6 +278,8 @@ static void add_block(struct running_batch *running, int rank)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             uint64_t row = row_bytes_of(input);
+            if (!has_type(running, input))
+                continue;
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, rank);
             char *start = rows.length && row ? (char *)input->data + rows.offset * row : NULL;
             vector_add(&collective->input, start, rows.length * row);
@@ -286,6 +296,8 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
         for (int t = 0; !code && t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, collective->rank);
+            if (!has_type(running, input))
+                continue;
             code = add_result(collective, handle, t, rows.length,
                               (uintptr_t)input->data + rows.offset * row_bytes_of(input), status);
         }

@@ -112,7 +112,7 @@ static void emit_of_batch(const struct running_batch *running, enum event_kind k
 
 void observe_dispatched(const struct running_batch *running)
 {
-    if (observed(running->comm->context))
+    if (observed(running->comm->context) && !running->follows)
         emit_of_batch(running, EVENT_DISPATCHED, 0);
 }
 

@@ -186,8 +186,10 @@ static hvd_code create_all(struct hvd_handle *whole, const int *parts, int count
 hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status)
 {
     const hvd_request *request = &whole->request;
+    if (request->count < 2)
+        return HVD_OK;
     bool reads_only = operation_makes_results(request->operation) && !request->outputs;
-    if (request->count < 2 || reads_only || !may_share(request))
+    if (reads_only || !may_share(request))
         return HVD_OK;
     int *parts = calloc((size_t)request->count, sizeof *parts);
     int count = parts ? divide(request, parts) : -1;

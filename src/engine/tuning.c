@@ -109,7 +109,7 @@ void tuning_close(struct hvd_context *context)
 /* Requests without a name are numbered: they never come again. */
 static void note_tensors(struct sample *sample, const struct running_batch *running)
 {
-    for (int i = 0; i < running->count; i++) {
+    for (int i = 0; i < running->count && !running->follows; i++) {
         if (!running->handles[i]->pending.unnamed)
             sample_count(sample, running->handles[i]->pending.name);
     }

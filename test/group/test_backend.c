@@ -260,8 +260,8 @@ static bool supports(const void *state, const struct backend_query *query, struc
 {
     CHECK(state && query->device_type == HVD_CPU, "a query without a process set or a device");
     choice->algorithm = 200; /* its own */
-    return query->operation == HVD_ALLREDUCE && query->reduction == HVD_SUM && query->dtype == HVD_FLOAT32 &&
-           query->bytes >= LEAST;
+    return query->operation == HVD_ALLREDUCE && query->reduction == HVD_SUM &&
+           query->types == 1U << HVD_FLOAT32 && query->bytes >= LEAST;
 }
 
 static hvd_code start(void *state, struct collective *collective, hvd_status *status)

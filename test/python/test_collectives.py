@@ -129,6 +129,17 @@ def test_grouped_allreduce(kind: Any, in_place: bool, rank: int, size: int) -> N
         check(kind, result, all_values((n,), size).sum(0), "float32")
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_groups_of_all_types(kind: Any, in_place: bool, rank: int, size: int) -> None:
+    tensors = [kind.array(values((5,), rank, dtype), dtype) for dtype in kind.dtypes]
+    call = kind.hvd.grouped_allreduce_ if in_place else kind.hvd.grouped_allreduce
+    results = call(tensors, op=basics.Sum)
+    for dtype, result in zip(kind.dtypes, results, strict=True):
+        check(kind, result, all_values((5,), size, dtype).sum(0), dtype)
+    with pytest.raises(ValueError, match="allreduce: there is no average of bool"):
+        call(tensors, op=basics.Average)
+
+
 def test_grouped_allreduce_async(kind: Any, rank: int, size: int) -> None:
     handle = kind.hvd.grouped_allreduce_async([kind.array([1.0]), kind.array([2.0])], op=basics.Sum)
     first, second = kind.hvd.synchronize(handle)

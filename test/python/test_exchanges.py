@@ -65,6 +65,14 @@ def test_grouped_reducescatter(kind: Any, rank: int, size: int) -> None:
             check(kind, result, expected, "float32")
 
 
+def test_reducescatter_of_several_types(kind: Any, rank: int, size: int) -> None:
+    dtypes = ["float32", "int64", "float64", "float32"]
+    tensors = [kind.array(values((7, 2), rank), dtype) for dtype in dtypes]
+    results = kind.hvd.grouped_reducescatter(tensors, op=basics.Sum)
+    for dtype, result in zip(dtypes, results, strict=True):
+        check(kind, result, all_values((7, 2), size).sum(0)[rows_of(7, rank, size)], dtype)
+
+
 def test_reducescatter_refuses(kind: Any, rank: int, size: int) -> None:
     for op in (basics.Adasum, basics.Max, basics.Min, basics.Product):
         for error in (ValueError, RuntimeError):

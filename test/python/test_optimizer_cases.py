@@ -207,7 +207,7 @@ def test_mismatch_in_a_gradient(rank: int, size: int) -> None:
     check_equal(model, reference(OPTIMIZERS["sgd"], size))
 
 
-@pytest.mark.parametrize("groups", [None, 2])
+@pytest.mark.parametrize("groups", [None, 1, 2])
 def test_mixed_types_and_layouts(groups: Any, rank: int, size: int) -> None:
     """Parameters of two types, and gradients that are dense in another order."""
     torch.manual_seed(3)

@@ -114,6 +114,10 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
         if (batch->count > 1 &&
             (!summary.may_fuse || memcmp(first.fusion_key, summary.fusion_key, FUSION_KEY_LENGTH)))
             violation(world, "rank %d runs requests together that may not share a batch", member->rank);
+        bool mixed = (summary.types & (summary.types - 1)) != 0;
+        if (mixed && (batch->count > 1 || batch->result))
+            violation(world, "rank %d runs a group of several types as one of one type", member->rank);
+        world->tally->mixed += mixed;
         /* The engine makes the identity, to which no factor applies. */
         if (batch->count > 1 && summary.prescaled && !batch->requests[i])
             violation(world, "rank %d would scale its part in what it did not ask for", member->rank);

@@ -282,12 +282,14 @@ struct signature program_signature(const struct program *p, const struct scenari
     int64_t length = plan->form >> 14 & 1 ? 300 : 1; /* some go in long batches */
     int64_t shape[] = {row->shape == SHAPE_same_rows ? rank % 3 : 2,
                        (1 + (int64_t)(plan->form % 60) + variant) * length};
-    hvd_tensor tensor = {&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0};
+    hvd_tensor tensors[] = {{&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0},
+                            {&data, shape, 2, types[~plan->form >> 8 & 1], HVD_CPU, 0}};
+    bool mixed = (plan->form >> 16 & 7) == 0 && operation_reduces(operation);
     hvd_request request = {
         .struct_size = sizeof request,
         .operation = operation,
-        .count = row->shape != SHAPE_no_tensors,
-        .inputs = &tensor,
+        .count = (row->shape != SHAPE_no_tensors) + mixed,
+        .inputs = tensors,
         .reduction = plan->form >> 9 & 1 || !operation_does(operation, HVD_MAX) ? HVD_SUM : HVD_MAX,
         .root = (int32_t)root_of(p, plan),
         .prescale = plan->form >> 15 & 1 ? 2 : 1,

@@ -190,12 +190,6 @@ TEST(bad_tensors_are_refused)
 
 TEST(tensors_that_do_not_fit_are_refused)
 {
-    for (int i = 0; i < 2; i++) {
-        struct example *e = example_of(i ? HVD_ALLREDUCE : HVD_REDUCESCATTER);
-        e->request.count = 2;
-        e->inputs[1].dtype = HVD_FLOAT64;
-        check_refused(e, HVD_INVALID_ARGUMENT, "one group per type");
-    }
     struct example *e = example_of(HVD_ALLREDUCE);
     e->request.outputs = e->outputs;
     e->outputs[0].device_type = 2;
@@ -204,6 +198,33 @@ TEST(tensors_that_do_not_fit_are_refused)
     e->outputs[0].shape = e->shapes[1];
     e->shapes[1][0] = 3;
     check_refused(e, HVD_INVALID_ARGUMENT, "output 0 is float32 [3, 3], its input float32 [2, 3]");
+}
+
+TEST(a_group_may_have_several_types)
+{
+    static const hvd_operation operations[] = {HVD_REDUCESCATTER, HVD_ALLREDUCE, HVD_BROADCAST};
+    for (int i = 0; i < 3; i++) {
+        struct signature_summary summary;
+        struct example *e = example_of(operations[i]);
+        e->request.count = 2;
+        e->inputs[1].dtype = HVD_FLOAT64;
+        struct signature signature = encode(e);
+        assert_true(signature_summarize(&signature, &summary));
+        assert_int_equal(summary.types, operations[i] == HVD_BROADCAST ? 1 << HVD_UINT8
+                                                                       : 1 << HVD_FLOAT32 | 1 << HVD_FLOAT64);
+        assert_int_equal(summary.may_fuse, operations[i] == HVD_BROADCAST);
+        assert_int_equal(summary.bytes, 6 * 4 + 6 * 8);
+        free(signature.bytes);
+        e->inputs[1].dtype = HVD_FLOAT32;
+        signature = encode(e);
+        assert_true(signature_summarize(&signature, &summary) && summary.may_fuse);
+        free(signature.bytes);
+    }
+    struct example *e = example_of(HVD_ALLREDUCE);
+    e->request.count = 2;
+    e->request.reduction = HVD_MAX;
+    e->inputs[1].dtype = HVD_COMPLEX64;
+    check_refused(e, HVD_INVALID_ARGUMENT, "there is no max of complex64");
 }
 
 TEST(results_have_rows_of_their_own)

@@ -323,7 +323,7 @@ def _make_reducer(
     names = _names_of(optimizer, named_parameters)
     wanted = _check_groups(groups or None)
     trained = [parameter for parameter in names if parameter.requires_grad]
-    together = make_groups(wanted, trained, lambda parameter: parameter.dtype) if wanted else []
+    together = make_groups(wanted, trained) if wanted else []
     rules = Rules(
         op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
