@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `module` is "" for a framework that this version has no package for. */
+/* Horovod's three in its order, then the others. */
 static const struct {
     const char *name, *module;
-} frameworks[] = {{"TensorFlow", ""}, {"PyTorch", "torch"}, {"MXNet", ""}, {"NumPy", "numpy"}};
+} frameworks[] = {{"TensorFlow", "tensorflow"}, {"PyTorch", "torch"}, {"MXNet", "mxnet"},
+                  {"Keras", "keras"},           {"JAX", "jax"},       {"NumPy", "numpy"}};
 
 static const char *const absent[] = {"NCCL", "DDL", "CCL"};
 static const char *const transports[] = {
@@ -22,9 +23,12 @@ static const char *const transports[] = {
 #undef TRANSPORT
 };
 
-/* Prints its own path, then those of the words after it that name a module which can be imported. */
-static const char program[] = "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
-                              "[print(name) for name in sys.argv[1:] if name and u.find_spec(name)]";
+/* Prints its own path, then those of the words after it that name a framework which can be used: it and the
+ * package of that name under horovod can be imported; horovod itself serves NumPy. */
+static const char program[] =
+    "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
+    "[print(name) for name in sys.argv[1:] "
+    "if u.find_spec(name) and u.find_spec(\"horovod.\" + name if name != \"numpy\" else \"horovod\")]";
 
 #define FRAMEWORKS (sizeof frameworks / sizeof *frameworks)
 

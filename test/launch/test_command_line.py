@@ -17,6 +17,8 @@ Available Frameworks:
     \[ \] TensorFlow
     \[ \] PyTorch
     \[ \] MXNet
+    \[ \] Keras
+    \[ \] JAX
     \[ \] NumPy
 
 Available Controllers:
@@ -69,6 +71,17 @@ def test_check_build(launcher: Launcher, flag: str) -> None:
     assert result.returncode == 0
     text = re.sub(r"\[X\] (PyTorch|NumPy)\n", r"[ ] \1\n", result.stdout)  # whether they are installed here
     assert re.fullmatch(CHECK_BUILD, text), result.stdout
+
+
+def test_check_build_finds_what_can_be_used(launcher: Launcher) -> None:
+    """A framework without the package for it, a package without its framework, and both."""
+    for module in ("horovod", "horovod/keras", "horovod/jax", "keras", "tensorflow"):
+        (launcher.folder / module).mkdir()
+        (launcher.folder / module / "__init__.py").touch()
+    result = launcher.run("--check-build", env=launcher.environment(PYTHONPATH=str(launcher.folder)))
+    assert "[ ] TensorFlow\n" in result.stdout
+    assert "[X] Keras\n" in result.stdout
+    assert "[ ] JAX\n" in result.stdout
 
 
 def test_check_build_with_an_mpi(launcher: Launcher) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 from pathlib import Path
@@ -35,6 +36,14 @@ def test_builds(name: str) -> None:
 
 def test_no_gpu() -> None:
     assert util.gpu_available("torch") is False
+
+
+@pytest.mark.parametrize("name", util.FRAMEWORKS)
+def test_frameworks(name: str) -> None:
+    """Both it and the package for it have to be there."""
+    there = all(importlib.util.find_spec(path) for path in (f"horovod.{name}", name))
+    assert util.extension_available(name) is there
+    assert not util.extension_available("common")
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,19 +19,21 @@ from horovod.common import basics
 
 T = TypeVar("T")
 
-# The packages under horovod that take the place of Horovod's extensions, and what each needs.
-FRAMEWORKS = {"torch": "torch"}
+# Those with a package of the same name under horovod, which takes the place of Horovod's extension.
+FRAMEWORKS = ("tensorflow", "torch", "mxnet", "keras", "jax")
 
 _cache = functools.cache
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether ``horovod.<ext_base_name>`` can be imported."""
-    needed = FRAMEWORKS.get(ext_base_name)
-    found = needed is not None and importlib.util.find_spec(needed) is not None
+    package = f"horovod.{ext_base_name}"
+    missing = [ext_base_name]
+    if ext_base_name in FRAMEWORKS:
+        missing = [name for name in (package, ext_base_name) if importlib.util.find_spec(name) is None]
     if verbose:
-        print(f"horovod.{ext_base_name}: {'available' if found else f'{needed or ext_base_name} is missing'}")
-    return found
+        print(f"{package}: {f'{missing[0]} is missing' if missing else 'available'}")
+    return not missing
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
