@@ -1,8 +1,8 @@
 """Horovod: data-parallel training on any number of processes.
 
-``import horovod as hvd`` offers the collectives for NumPy arrays and anything that speaks DLPack or the
-buffer protocol; results are NumPy arrays, or, in place, the arrays that were passed. The frameworks have
-packages of their own, e.g. ``import horovod.torch as hvd``.
+``import horovod as hvd`` offers the collectives for NumPy arrays and all that NumPy can read, such as eager
+arrays of JAX and TensorFlow; results are NumPy arrays, or, in place, the arrays that were passed. The
+frameworks have packages of their own, e.g. ``import horovod.torch as hvd``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from horovod import _core
+from horovod.arrays import NumPyArrays as _NumPyArrays
 from horovod.collectives import Collectives as _Collectives
 from horovod.collectives import barrier as barrier
 from horovod.collectives import join as join
@@ -24,29 +25,7 @@ from horovod.runner import run as run
 
 __version__ = _core.version()
 
-
-class _NumPy:
-    """NumPy arrays, and results for whatever else was passed."""
-
-    def dense(self, array: _Any) -> _Any:
-        import numpy as np
-
-        if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
-            return np.ascontiguousarray(array).reshape(np.shape(array))
-        return array
-
-    def empty_like(self, array: _Any) -> _Any:
-        import numpy as np
-
-        return np.empty_like(array if isinstance(array, np.ndarray) else np.from_dlpack(array))
-
-    def adopt(self, result: _core.Result) -> _Any:
-        import numpy as np
-
-        return np.from_dlpack(result)
-
-
-_collectives: _Collectives[_Any] = _Collectives(_NumPy())
+_collectives: _Collectives[_Any] = _Collectives(_NumPyArrays())
 allreduce = _collectives.allreduce
 allreduce_ = _collectives.allreduce_
 allreduce_async = _collectives.allreduce_async

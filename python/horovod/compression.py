@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from horovod.arrays import as_numpy
+
 
 class Compressor(Protocol):
     """Turns a tensor into a smaller one and back; the context is whatever the way back needs."""
@@ -32,12 +34,20 @@ class NoneCompressor:
 
 
 class FP16Compressor:
-    """Sends floating-point NumPy arrays as float16."""
+    """Sends floating-point arrays that are wider than that as float16.
+
+    JAX's, also while it traces, are cast by JAX, all others by NumPy.
+    """
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
         """The array in float16, and its own type."""
-        return (tensor.astype("float16"), tensor.dtype) if tensor.dtype.kind == "f" else (tensor, None)
+        import numpy as np
+
+        speaks_numpy = isinstance(getattr(tensor, "dtype", None), np.dtype)
+        array = tensor if speaks_numpy else as_numpy(tensor)
+        wider = array.dtype.kind == "f" and array.dtype.itemsize > 2
+        return (array.astype("float16"), array.dtype) if wider else (array, None)
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:

@@ -113,7 +113,7 @@ int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *
 /* ---- the engine's element types in the words of DLPack and of the buffer protocol ---------------------- */
 
 DLDataType element_to_dlpack(hvd_dtype dtype);
-char *element_to_format(hvd_dtype dtype); /* NULL: the buffer protocol has none */
+char *element_to_format(hvd_dtype dtype); /* opaque bytes where the buffer protocol has none */
 
 /* ---- Result: a tensor that the engine allocated -------------------------------------------------------- */
 

@@ -27,13 +27,6 @@ static int result_get(PyObject *self, Py_buffer *view, int flags)
 {
     Result *result = (Result *)self;
     const hvd_tensor *tensor = &result->tensor;
-    if (!element_to_format(tensor->dtype)) {
-        /* A failed getbuffer has to leave it so. */
-        view->obj = NULL;
-        PyErr_Format(PyExc_BufferError, "the buffer protocol has no %s; use __dlpack__",
-                     hvd_dtype_name(tensor->dtype));
-        return -1;
-    }
     *view = (Py_buffer){.buf = tensor->data,
                         .obj = self,
                         .itemsize = (Py_ssize_t)hvd_dtype_size(tensor->dtype),

@@ -8,8 +8,8 @@
 
 enum { KNOWN_TYPES = 8 };
 
-static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *no_arguments,
-    *ask_for_version_1;
+static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *name_dtype, *name_name,
+    *no_arguments, *ask_for_version_1;
 
 int tensor_init_module(void)
 {
@@ -18,10 +18,12 @@ int tensor_init_module(void)
     name_storage = PyUnicode_InternFromString("untyped_storage");
     name_conj = PyUnicode_InternFromString("is_conj");
     name_neg = PyUnicode_InternFromString("is_neg");
+    name_dtype = PyUnicode_InternFromString("dtype");
+    name_name = PyUnicode_InternFromString("name");
     no_arguments = PyTuple_New(0);
     ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
     bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
-    return named && no_arguments && ask_for_version_1 ? 0 : -1;
+    return named && name_dtype && name_name && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
 /* ---- element types --------------------------------------------------------------------------------- */
@@ -94,6 +96,24 @@ static bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char 
     return false;
 }
 
+/* NumPy can't export an array of a type that the buffer protocol has no letters for (bfloat16 of ml_dtypes)
+ * with its format, only without: then the name of its dtype says what it is. */
+static bool element_by_name(PyObject *object, hvd_dtype *dtype)
+{
+    PyObject *type = PyObject_GetAttr(object, name_dtype);
+    PyObject *name = type ? PyObject_GetAttr(type, name_name) : NULL;
+    const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    bool found = false;
+    for (int i = 0; text && i < ELEMENTS && !found; i++) {
+        found = !*elements[i].format && strcmp(text, hvd_dtype_name(elements[i].dtype)) == 0;
+        *dtype = elements[i].dtype;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
 DLDataType element_to_dlpack(hvd_dtype dtype)
 {
     const struct element *element = find_element(dtype);
@@ -102,8 +122,9 @@ DLDataType element_to_dlpack(hvd_dtype dtype)
 
 char *element_to_format(hvd_dtype dtype)
 {
+    static char opaque[] = "2x"; /* as NumPy spells elements of two bytes that it does not know */
     char *format = find_element(dtype)->format;
-    return *format ? format : NULL;
+    return *format ? format : opaque;
 }
 
 /* ---- refusals ------------------------------------------------------------------------------------- */
@@ -354,13 +375,10 @@ static int take_by_table(struct tensor_view *view, PyObject *object, const struc
     return take_dlpack(view, object, role, known, &borrowed);
 }
 
-static int take_by_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+static int take_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+                       hvd_dtype dtype)
 {
     const Py_buffer *buffer = &view->buffer;
-    hvd_dtype dtype;
-    char text[64];
-    if (!element_from_buffer(buffer, &dtype, text, sizeof text))
-        return refuse_type(object, role, text);
     if (role->written && buffer->readonly)
         return refuse(object, role, "is read-only, but the operation writes to it");
     hvd_tensor tensor = {.data = buffer->buf,
@@ -369,6 +387,15 @@ static int take_by_buffer(struct tensor_view *view, PyObject *object, const stru
                          .dtype = dtype,
                          .device_type = HVD_CPU};
     return describe(view, object, role, &tensor);
+}
+
+static int take_by_format(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+{
+    hvd_dtype dtype;
+    char text[64];
+    if (!element_from_buffer(&view->buffer, &dtype, text, sizeof text))
+        return refuse_type(object, role, text);
+    return take_buffer(view, object, role, dtype);
 }
 
 static PyObject *ask_for_capsule(PyObject *object)
@@ -409,7 +436,11 @@ static int take(struct tensor_view *view, PyObject *object, const struct tensor_
     if (known.table)
         return take_by_table(view, object, role, &known);
     if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
-        return take_by_buffer(view, object, role);
+        return take_by_format(view, object, role);
+    PyErr_Clear();
+    hvd_dtype dtype;
+    if (element_by_name(object, &dtype) && !PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS))
+        return take_buffer(view, object, role, dtype);
     PyErr_Clear();
     if (PyObject_HasAttr(object, name_dlpack))
         return take_by_capsule(view, object, role, &known);

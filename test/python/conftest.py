@@ -15,6 +15,13 @@ import pytest
 
 import horovod as hvd
 
+try:
+    import ml_dtypes  # noqa: F401  # gives NumPy a bfloat16, as JAX and TensorFlow do
+except ImportError:
+    BFLOAT16 = []
+else:
+    BFLOAT16 = ["bfloat16"]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "apart: it starts a process of its own: one rank is enough")
@@ -64,7 +71,7 @@ class NumPyKind:
     dtypes: tuple[str, ...] = (
         "bool",
         *("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
+        *("float16", *BFLOAT16, "float32", "float64", "complex64", "complex128"),
     )
 
     @staticmethod
@@ -82,7 +89,7 @@ class TorchKind:
         import horovod.torch
 
         self.hvd: Any = horovod.torch
-        self.dtypes = (*NumPyKind.dtypes, "bfloat16")
+        self.dtypes = (*dict.fromkeys((*NumPyKind.dtypes, "bfloat16")),)
 
     def array(self, values: Any, dtype: str = "float32") -> Any:
         return self.torch.tensor(np.array(values), dtype=getattr(self.torch, dtype))

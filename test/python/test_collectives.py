@@ -385,6 +385,15 @@ def test_results_are_buffers(code: str, size: int) -> None:
     assert np.asarray(view).tolist() == array.tolist() * size
 
 
+def test_result_that_the_buffer_protocol_can_not_spell(size: int) -> None:
+    torch = pytest.importorskip("torch")
+    array = torch.arange(6, dtype=torch.bfloat16)
+    handle = _core.submit(_core.describe(ALLGATHER), None, [array], finish=list)
+    view = memoryview(handle.wait()[0])
+    assert (view.format, view.shape, view.nbytes) == ("2x", (6 * size,), 12 * size)
+    assert view.tobytes() == array.view(torch.int16).numpy().tobytes() * size
+
+
 def test_objects(kind: Any, rank: int, size: int) -> None:
     thing = {"rank": rank, "text": "x" * (10 * rank), "function": lambda x: x + rank}
     everything = kind.hvd.allgather_object(thing)
