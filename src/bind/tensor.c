@@ -9,7 +9,7 @@
 enum { KNOWN_TYPES = 8 };
 
 static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *name_dtype, *name_name,
-    *no_arguments, *ask_for_version_1;
+    *name_array, *name_flags, *name_writeable, *no_arguments, *ask_for_version_1;
 
 int tensor_init_module(void)
 {
@@ -20,10 +20,14 @@ int tensor_init_module(void)
     name_neg = PyUnicode_InternFromString("is_neg");
     name_dtype = PyUnicode_InternFromString("dtype");
     name_name = PyUnicode_InternFromString("name");
+    name_array = PyUnicode_InternFromString("__array__");
+    name_flags = PyUnicode_InternFromString("flags");
+    name_writeable = PyUnicode_InternFromString("writeable");
     no_arguments = PyTuple_New(0);
     ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
     bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
-    return named && name_dtype && name_name && no_arguments && ask_for_version_1 ? 0 : -1;
+    named = named && name_dtype && name_name && name_array && name_flags && name_writeable;
+    return named && no_arguments && ask_for_version_1 ? 0 : -1;
 }
 
 /* ---- element types --------------------------------------------------------------------------------- */
@@ -410,6 +414,21 @@ static PyObject *ask_for_capsule(PyObject *object)
     return capsule;
 }
 
+/* A capsule without a version can't say that its memory is read-only, as that of JAX's arrays is: NumPy's
+ * view of the object does, where it can be had. */
+static bool shows_read_only(PyObject *object)
+{
+    PyObject *array = PyObject_CallMethodObjArgs(object, name_array, NULL);
+    PyObject *flags = array ? PyObject_GetAttr(array, name_flags) : NULL;
+    PyObject *writeable = flags ? PyObject_GetAttr(flags, name_writeable) : NULL;
+    bool read_only = writeable == Py_False;
+    Py_XDECREF(array);
+    Py_XDECREF(flags);
+    Py_XDECREF(writeable);
+    PyErr_Clear();
+    return read_only;
+}
+
 static int take_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                            const struct known_type *known)
 {
@@ -425,6 +444,8 @@ static int take_by_capsule(struct tensor_view *view, PyObject *object, const str
             return refuse(object, role, "is read-only, but the operation writes to it");
         return take_dlpack(view, object, role, known, &managed->tensor);
     }
+    if (role->written && shows_read_only(object))
+        return refuse(object, role, "is read-only, but the operation writes to it");
     DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
     return managed ? take_dlpack(view, object, role, known, &managed->tensor)
                    : refuse_with_cause(object, role);

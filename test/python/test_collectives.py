@@ -375,6 +375,22 @@ def test_dlpack_of_read_only_memory() -> None:
         basics.allreduce_(Exporter(array))
 
 
+class OldReadOnly(OldExporter):
+    """As JAX's arrays of bfloat16: a capsule that can't say it, and no buffer."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        view = self.array.view()
+        view.flags.writeable = False
+        return view
+
+
+def test_old_dlpack_of_read_only_memory(size: int) -> None:
+    array = np.ones(3)
+    with pytest.raises(ValueError, match="is read-only, but the operation writes to it"):
+        basics.broadcast_(OldReadOnly(array), 0)
+    assert basics.allreduce(OldReadOnly(array), op=basics.Sum).tolist() == [size] * 3
+
+
 @pytest.mark.parametrize("code", ["?", "B", "b", "H", "h", "I", "i", "Q", "q", "e", "f", "d", "F", "D"])
 def test_results_are_buffers(code: str, size: int) -> None:
     array = np.arange(6).reshape(3, 2).astype(code)
