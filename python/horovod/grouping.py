@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horovod.common.basics import Average
 from horovod.common.util import split_list
 
-P = TypeVar("P", bound=Hashable)
+P = TypeVar("P")
 
 
 def split_factor(factor: float, op: int) -> tuple[float, float]:
@@ -21,28 +21,29 @@ def split_factor(factor: float, op: int) -> tuple[float, float]:
     return 1.0 / factor, factor
 
 
-def check_names(named_parameters: Iterable[Any], parameters: Iterable[P]) -> dict[P, str]:
-    """The user's names by parameter; ValueError when they are incomplete or ambiguous."""
+def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> list[str]:
+    """The user's name of each parameter; ValueError when they are incomplete or ambiguous."""
     pairs = list(named_parameters)
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
         raise ValueError("named_parameters must be tuples (name, parameter), as of model.named_parameters()")
     repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     if repeated:
         raise ValueError(f"named_parameters must have unique names; repeated: {', '.join(repeated)}")
-    names: dict[P, str] = {parameter: name for name, parameter in pairs}
-    unnamed = [id(parameter) for parameter in parameters if parameter not in names]
+    names: dict[int, str] = {id(parameter): name for name, parameter in pairs}
+    unnamed = [id(parameter) for parameter in parameters if id(parameter) not in names]
     if unnamed:
         raise ValueError(f"named_parameters lacks parameters of the optimizer; ids of those: {unnamed}")
-    return names
+    return [names[id(parameter)] for parameter in parameters]
 
 
-def make_groups(groups: int | Sequence[Sequence[P]], parameters: Sequence[P]) -> list[tuple[P, ...]]:
-    """Which parameters are reduced together: a number of slices, or the user's lists."""
+def make_groups(groups: int | Sequence[Sequence[P]], parameters: Mapping[int, P]) -> list[tuple[int, ...]]:
+    """Which parameters, by their places, are reduced together: a number of slices, or the user's lists."""
+    slices: list[Sequence[int]]
     if isinstance(groups, int):
-        slices = split_list(parameters, max(1, min(groups, len(parameters))))
+        slices = split_list(list(parameters), max(1, min(groups, len(parameters))))
     else:
-        ours = set(parameters)
-        slices = [[parameter for parameter in group if parameter in ours] for group in groups]
-        if any(count > 1 for count in Counter(p for group in slices for p in group).values()):
+        places = {id(parameter): place for place, parameter in parameters.items()}
+        slices = [[places[id(member)] for member in group if id(member) in places] for group in groups]
+        if any(count > 1 for count in Counter(place for group in slices for place in group).values()):
             raise ValueError("groups must not name a parameter twice")
     return [tuple(group) for group in slices if group]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,8 +16,8 @@ from horovod.compression import Compressor, NoneCompressor
 from horovod.requests import ALLREDUCE
 
 A = TypeVar("A")
-P = TypeVar("P", bound=Hashable)
-Q = TypeVar("Q", bound=Hashable, contravariant=True)
+P = TypeVar("P")
+Q = TypeVar("Q", contravariant=True)
 
 
 class Gradients(Protocol[Q, A]):
@@ -67,24 +67,22 @@ class Reducer(Generic[P, A]):
     ``arrived`` gets every gradient of every backward pass; ``ready`` starts its reduction in the last one,
     ``finish`` starts what no pass has (ranks may use different parameters) and waits for all, ``forget``
     begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
-    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys. Any thread.
+    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys, or none at all.
+    Any thread.
     """
 
     def __init__(
         self,
         gradients: Gradients[P, A],
-        names: dict[P, str],
-        groups: Sequence[tuple[P, ...]],
+        parameters: list[P],
+        names: list[str],
+        groups: Sequence[tuple[int, ...]],
         passes: int,
         rules: Rules,
     ) -> None:
         self.gradients = gradients
-        self.parameters, self.names = list(names), list(names.values())
-        places = {parameter: place for place, parameter in enumerate(self.parameters)}
-        self.group_of: dict[int, tuple[int, ...]] = {}
-        for group in groups:
-            members = tuple(places[parameter] for parameter in group)
-            self.group_of.update(dict.fromkeys(members, members))
+        self.parameters, self.names = parameters, names
+        self.group_of = {place: group for group in groups for place in group}
         self.rules = rules
         self.number = -1  # of the process set when the reductions were described
         self.set_passes(passes)
@@ -94,7 +92,7 @@ class Reducer(Generic[P, A]):
         self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
         self.operations: list[_core.Handle[None]] = []
         # Those that can't be reduced just as they are; without compression the engine's refusal tells.
-        self.careful = set() if rules.compression is NoneCompressor else set(places.values())
+        self.careful = set() if rules.compression is NoneCompressor else set(range(len(names)))
         self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
         self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones, and those of `start_own`
         # Starts the reduction of a gradient in the user's own way, and returns what waits for it.

@@ -11,6 +11,7 @@ import pytest
 
 import horovod as hvd
 from horovod.common import exceptions, util
+from horovod.grouping import check_names, make_groups
 
 
 def test_extensions() -> None:
@@ -44,6 +45,31 @@ def test_frameworks(name: str) -> None:
     there = all(importlib.util.find_spec(path) for path in (f"horovod.{name}", name))
     assert util.extension_available(name) is there
     assert not util.extension_available("common")
+
+
+class Variable:
+    """A parameter that is no key: TensorFlow's and Keras's have no hash, and compare by element."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("compares by element")
+
+
+def test_names_of_parameters_without_a_hash() -> None:
+    first, second = Variable(), Variable()
+    assert check_names([("a", first), ("b", second)], [second, first]) == ["b", "a"]
+    with pytest.raises(ValueError, match=rf"ids of those: \[{id(second)}\]"):
+        check_names([("a", first)], [first, second])
+
+
+def test_groups_of_parameters_without_a_hash() -> None:
+    single, other, frozen, last = Variable(), Variable(), Variable(), Variable()
+    trained = {0: single, 1: other, 3: last}
+    assert make_groups(2, trained) == [(0, 1), (3,)]
+    assert make_groups([[last, frozen, single], [other]], trained) == [(3, 0), (1,)]
+    with pytest.raises(ValueError, match="must not name a parameter twice"):
+        make_groups([[last], [last]], trained)
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:

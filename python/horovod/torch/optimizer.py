@@ -234,16 +234,12 @@ def _check_groups(groups: Any) -> Any:
     return groups
 
 
-def _names_of(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[Any, str]:
-    names = {
+def _default_names(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, str]:
+    return {
         parameter: _default_name(i, j)
         for i, group in enumerate(optimizer.param_groups)
         for j, parameter in enumerate(group["params"])
     }
-    if named_parameters is None:
-        return names
-    given = check_names(named_parameters, names)
-    return {parameter: given[parameter] for parameter in names}
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -320,14 +316,17 @@ def _make_reducer(
     if op == Adasum and process_set is not global_process_set:
         raise NotImplementedError("op=Adasum works among all ranks only, not in a process set")
     factors = split_factor(gradient_predivide_factor, op)
-    names = _names_of(optimizer, named_parameters)
+    defaults = _default_names(optimizer)
+    parameters, names = list(defaults), list(defaults.values())
+    if named_parameters is not None:
+        names = check_names(named_parameters, parameters)
     wanted = _check_groups(groups or None)
-    trained = [parameter for parameter in names if parameter.requires_grad]
+    trained = {place: each for place, each in enumerate(parameters) if each.requires_grad}
     together = make_groups(wanted, trained) if wanted else []
     rules = Rules(
         op, factors, compression, process_set, is_member(process_set), op != Adasum, sparse_as_dense
     )
     source: StoredGradients = StoredGradients() if rules.early else StepDeltas()
     if shared_gradients and rules.early and compression is NoneCompressor and local_size() > 1:
-        source = SharedGradients(trained)
-    return Reducer(source, names, together, passes, rules)
+        source = SharedGradients(trained.values())
+    return Reducer(source, parameters, names, together, passes, rules)
