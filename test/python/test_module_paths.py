@@ -28,7 +28,7 @@ PATHS = {
         allgather_object""",
     "horovod.torch.compression": "Compression",
     "horovod.torch.sync_batch_norm": "SyncBatchNorm",
-    "horovod.torch.optimizer": "DistributedOptimizer",
+    "horovod.torch.optimizer": "DistributedOptimizer _DistributedOptimizer",
     "horovod.common.basics": PLACES,
     "horovod.common.process_sets": SETS,
     "horovod.common.exceptions": "HorovodInternalError",
@@ -101,6 +101,50 @@ def test_reduction_of_one_gradient(rank: int, size: int) -> None:
     reduced = hvd.Compression.fp16.decompress(hvd.synchronize(handle), context)
     assert reduced.dtype == torch.float32
     assert (reduced == size * (size + 1) / 2).all()
+
+
+class ByHorovodsNames(_DistributedOptimizer):
+    """As libraries override it: with the options that Horovod keeps in the optimizer."""
+
+    def _allreduce_grad_async(self, p: Any) -> Any:
+        gradient, context = self._compression.compress(p.grad)
+        before = 1 / self.gradient_predivide_factor if self.op == hvd.Average else 1.0
+        after = self.gradient_predivide_factor if self.op == hvd.Average else 1.0
+        handle = hvd.allreduce_async_(
+            gradient,
+            name=self._parameter_names.get(p),
+            op=self.op,
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=self.process_set,
+        )
+        return handle, context
+
+
+def test_override_that_reads_the_options(rank: int, size: int) -> None:
+    model = make_model()
+    kind = type("Derived", (ByHorovodsNames, torch.optim.SGD), {})
+    plain = OPTIMIZERS["sgd"](model.parameters())
+    optimizer = kind(
+        plain.param_groups, model.named_parameters(), hvd.Compression.none, gradient_predivide_factor=2.0
+    )
+    assert (optimizer.op, optimizer.gradient_predivide_factor) == (hvd.Average, 2.0)
+    assert optimizer.process_set is hvd.global_process_set and not optimizer.sparse_as_dense
+    train(model, optimizer, 3, own_batch(rank, size))
+    check_equal(model, reference(OPTIMIZERS["sgd"], size, 3))
+
+
+def test_options_of_ones_own_stay() -> None:
+    class Own(torch.optim.SGD):
+        op = "class's"
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.process_set = "object's"
+
+    optimizer = hvd.DistributedOptimizer(Own(make_model().parameters(), lr=0.1))
+    assert optimizer.process_set == "object's"
+    assert Own(make_model().parameters(), lr=0.1).op == "class's"
 
 
 class Counting(_DistributedOptimizer):

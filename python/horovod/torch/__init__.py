@@ -16,6 +16,7 @@ from horovod.torch.functions import broadcast_optimizer_state as broadcast_optim
 from horovod.torch.functions import broadcast_parameters as broadcast_parameters
 from horovod.torch.mpi_ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer as DistributedOptimizer
+from horovod.torch.optimizer import _DistributedOptimizer as _DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm as SyncBatchNorm
 
 _storage.guard()

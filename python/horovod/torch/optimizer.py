@@ -62,6 +62,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for place in range(len(reducer.parameters)):
             hooks.watch(place)
         self.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
+        for name, value in _read_by_overrides(reducer.rules).items():
+            self.__dict__.setdefault(name, value)
         if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
             own = weakref.WeakMethod(self._start_own)  # the optimizer owns the reducer
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
@@ -175,6 +177,17 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
 
 def _make_plain(kind: type[O]) -> O:
     return kind.__new__(kind)
+
+
+def _read_by_overrides(rules: Rules) -> dict[str, Any]:
+    """What Horovod's optimizer offers to a class that overrides ``_allreduce_grad_async``."""
+    return {
+        "op": rules.op,
+        "gradient_predivide_factor": rules.factors[1],
+        "sparse_as_dense": rules.sparse_as_dense,
+        "process_set": rules.process_set,
+        "_compression": rules.compression,
+    }
 
 
 def _default_name(group: int, index: int) -> str:
