@@ -103,13 +103,25 @@ def test_the_launcher_knows_only_base_and_the_public_header() -> None:
     assert not wrong
 
 
-def test_only_the_torch_folder_imports_torch() -> None:
+# What only the folders of python/horovod named beside it may import, and the folders themselves.
+FRAMEWORKS = {
+    "torch": {"torch"},
+    "jax|jaxlib|flax|optax": {"jax"},
+    "mxnet": {"mxnet"},
+    "tensorflow": {"tensorflow", "keras"},
+    "keras|tf_keras": {"tensorflow", "keras"},
+}
+
+
+@pytest.mark.parametrize("modules", FRAMEWORKS)
+def test_only_a_frameworks_folder_imports_it(modules: str) -> None:
     package = ROOT / "python" / "horovod"
     wrong = [
-        str(path.relative_to(ROOT))
+        f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in package.rglob("*.py")
-        if path.relative_to(package).parts[0] != "torch"
-        and re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)
+        if path.relative_to(package).parts[0] not in FRAMEWORKS[modules]
+        for line in path.read_text().splitlines()
+        if re.match(rf"\s*(import|from) (horovod\.)?({modules})\b", line)
     ]
     assert not wrong
 
