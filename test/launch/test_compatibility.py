@@ -63,6 +63,7 @@ MODULES = {
     "`horovod.common`": ["horovod.common"],
     "`horovod.torch`": ["horovod.torch"],
     "`horovod.run`": [""],
+    "Frameworks to come": ["horovod"],
 }
 NAMES = [
     pytest.param(module, name, *cells[1:3], id=f"{module}.{name}".strip("."))
