@@ -6,6 +6,7 @@ from typing import Any
 
 from horovod import _core
 from horovod.common.util import FRAMEWORKS, extension_available
+from horovod.requests import Arrays
 
 
 def as_numpy(array: Any) -> Any:
@@ -36,8 +37,8 @@ def _refusal(kind: type, error: Exception) -> str:
     return f"{text}; horovod.{framework} would take it, but is not in this version: call this untraced"
 
 
-class NumPyArrays:
-    """What :mod:`horovod.requests` must know of NumPy. All other arrays are read as NumPy's."""
+class NumPyArrays(Arrays[Any]):
+    """NumPy's arrays; all others are read as such."""
 
     def dense(self, array: Any) -> Any:
         import numpy as np

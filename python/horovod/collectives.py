@@ -69,7 +69,7 @@ class Collectives(Exchanges[A]):
         process_set: ProcessSet = global_process_set,
     ) -> Call[A, A]:
         reduction, factors = reduction_of(average, op), (prescale_factor, postscale_factor)
-        return Call(self._arrays, ALLREDUCE, [tensor], first, name, process_set, reduction, factors)
+        return Call(ALLREDUCE, [tensor], first, name, process_set, reduction, factors)
 
     def _grouped_allreduce(
         self,
@@ -83,9 +83,7 @@ class Collectives(Exchanges[A]):
     ) -> Call[A, list[A]]:
         factors = (prescale_factor, postscale_factor)
         reduction = reduction_of(average, op)
-        return Call(
-            self._arrays, ALLREDUCE, tensors, every, name, process_set, reduction, factors, grouped=True
-        )
+        return Call(ALLREDUCE, tensors, every, name, process_set, reduction, factors, grouped=True)
 
     allreduce_async = asynchronous(
         _allreduce, "Starts the reduction of a tensor over all ranks into a new one."
@@ -181,7 +179,7 @@ class Collectives(Exchanges[A]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Call[A, A]:
-        return Call(self._arrays, BROADCAST, [tensor], first, name, process_set, root=root_rank)
+        return Call(BROADCAST, [tensor], first, name, process_set, root=root_rank)
 
     broadcast_async = asynchronous(
         _broadcast, "Starts giving the root's tensor to all ranks, in a new tensor."

@@ -59,19 +59,19 @@ class Exchanges(Generic[A]):
 
     def outcome(self, call: Call[A, T]) -> T:
         """Runs a call that makes new tensors; frameworks with gradients record it."""
-        return call.pick(call.run())
+        return call.pick(self._arrays.run(call))
 
     # -- allgather ---------------------------------------------------------------------------------
 
     def _allgather(
         self, tensor: A, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Call[A, A]:
-        return Call(self._arrays, ALLGATHER, [tensor], first, name, process_set)
+        return Call(ALLGATHER, [tensor], first, name, process_set)
 
     def _grouped_allgather(
         self, tensors: Sequence[A], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Call[A, list[A]]:
-        return Call(self._arrays, ALLGATHER, tensors, every, name, process_set, grouped=True)
+        return Call(ALLGATHER, tensors, every, name, process_set, grouped=True)
 
     allgather_async = asynchronous(
         _allgather, "Starts joining the ranks' tensors along the first dimension, which may differ."
@@ -103,7 +103,7 @@ class Exchanges(Generic[A]):
     ) -> Call[A, A]:
         factors = (prescale_factor, postscale_factor)
         op = check_scatter_op(op)
-        return Call(self._arrays, REDUCESCATTER, [tensor], first, name, process_set, op, factors)
+        return Call(REDUCESCATTER, [tensor], first, name, process_set, op, factors)
 
     def _grouped_reducescatter(
         self,
@@ -115,7 +115,7 @@ class Exchanges(Generic[A]):
         postscale_factor: float = 1.0,
     ) -> Call[A, list[A]]:
         factors, op = (prescale_factor, postscale_factor), check_scatter_op(op)
-        return Call(self._arrays, REDUCESCATTER, tensors, every, name, process_set, op, factors, grouped=True)
+        return Call(REDUCESCATTER, tensors, every, name, process_set, op, factors, grouped=True)
 
     reducescatter_async = asynchronous(
         _reducescatter, "Starts the reduction of a tensor over all ranks, of which every rank keeps its rows."
@@ -176,7 +176,7 @@ class Exchanges(Generic[A]):
     ) -> Call[A, Any]:
         numbers = None if splits is None else splits_of(splits)
         pick = first if splits is None else tuple
-        return Call(self._arrays, ALLTOALL, [tensor], pick, name, process_set, splits=numbers)
+        return Call(ALLTOALL, [tensor], pick, name, process_set, splits=numbers)
 
     alltoall_async = asynchronous(_alltoall, "Starts giving every rank its rows of this rank's tensor.")
     alltoall = blocking(

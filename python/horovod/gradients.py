@@ -63,7 +63,7 @@ class DifferentiableCollectives(Collectives[A]):
 
     def _outputs(self, call: Call[A, Any]) -> list[A]:
         if not self._differentiable.needs_gradient(call.tensors):
-            return call.run()
+            return self._arrays.run(call)
         operation = call.request.operation
         rule = _RULES[operation.number]
         counts = _Rows([], [])
@@ -71,7 +71,7 @@ class DifferentiableCollectives(Collectives[A]):
             counts.given.extend(map(len, call.tensors))  # type: ignore[arg-type]
 
         def forward(tensors: list[A]) -> list[A]:
-            outputs = call.run()
+            outputs = self._arrays.run(call)
             if operation.result == "exchanged":
                 counts.received.extend(outputs[1].tolist())  # type: ignore[attr-defined]
             call.tensors = ()  # the graph need not keep them
@@ -87,9 +87,7 @@ class DifferentiableCollectives(Collectives[A]):
     ) -> list[A]:
         """The collective that an operation's gradients go through; its name says of which it is."""
         name = f"{call.name}.gradient" if call.name else None
-        follower: Call[A, Any] = Call(
-            self._arrays, operation, gradients, every, name, call.process_set, **options
-        )
+        follower: Call[A, Any] = Call(operation, gradients, every, name, call.process_set, **options)
         return self._outputs(follower)
 
     # -- one rule for each operation ---------------------------------------------------------------

@@ -27,27 +27,13 @@ BARRIER = _core.operations["barrier"]
 REDUCESCATTER = _core.operations["reducescatter"]
 
 
-class Arrays(Protocol[A]):
-    """What the collectives must know of a framework's arrays."""
-
-    def dense(self, array: A) -> A:
-        """The array itself, or a copy that is dense and row-major."""
-
-    def empty_like(self, array: A) -> A:
-        """Uninitialised memory for a result of the same shape and type."""
-
-    def adopt(self, result: _core.Result) -> A:
-        """An array over memory of the engine, without a copy."""
-
-
 class Call(Generic[A, T]):
     """A request and its tensors, checked and ready. ``pick`` makes the outcome of what comes out."""
 
-    __slots__ = ("arrays", "name", "pick", "process_set", "request", "splits", "tensors")
+    __slots__ = ("name", "pick", "process_set", "request", "splits", "tensors")
 
     def __init__(
         self,
-        arrays: Arrays[A],
         operation: _core.Operation,
         tensors: Sequence[A],
         pick: Callable[[list[A]], T],
@@ -59,7 +45,6 @@ class Call(Generic[A, T]):
         grouped: bool = False,
         splits: Sequence[int] | None = None,
     ) -> None:
-        self.arrays = arrays
         self.tensors = tensors
         self.pick = pick
         self.name = name
@@ -75,32 +60,48 @@ class Call(Generic[A, T]):
             grouped=grouped,
         )
 
-    def _memory(self, in_place: bool) -> tuple[list[A], list[A] | None]:
-        if in_place:
-            return list(self.tensors), None
-        inputs = [self.arrays.dense(tensor) for tensor in self.tensors]
-        if self.request.operation.results:  # the engine makes them
-            return inputs, None
-        return inputs, [self.arrays.empty_like(tensor) for tensor in inputs]
 
-    def start(self, in_place: bool = False) -> Handle[T]:
+class Arrays(Protocol[A]):
+    """Runs calls on a framework's arrays. The first three say what must be known of arrays that are memory; a
+    framework whose tensors are nodes of a graph has ``start`` and ``run`` of its own."""
+
+    def dense(self, array: A) -> A:
+        """The array itself, or a copy that is dense and row-major."""
+
+    def empty_like(self, array: A) -> A:
+        """Uninitialised memory for a result of the same shape and type."""
+
+    def adopt(self, result: _core.Result) -> A:
+        """An array over memory of the engine, without a copy."""
+
+    def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
         """Submits the request."""
-        inputs, outputs = self._memory(in_place)
-        finish = self._adopt_and_pick if self.request.operation.results else self.pick
+        inputs, outputs = self._memory(call, in_place)
+        pick = call.pick
+
+        def adopt_and_pick(results: list[_core.Result]) -> T:
+            return pick([self.adopt(result) for result in results])
+
+        finish = adopt_and_pick if call.request.operation.results else pick
         return _core.submit(
-            self.request, self.name, inputs, outputs=outputs, splits=self.splits, finish=finish
+            call.request, call.name, inputs, outputs=outputs, splits=call.splits, finish=finish
         )
 
-    def _adopt_and_pick(self, results: list[_core.Result]) -> T:
-        return self.pick([self.arrays.adopt(result) for result in results])
-
-    def run(self, in_place: bool = False) -> list[A]:
+    def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
         """Submits the request and waits; the calling thread does the work itself."""
-        inputs, outputs = self._memory(in_place)
-        results = _core.run(self.request, self.name, inputs, outputs=outputs, splits=self.splits)
+        inputs, outputs = self._memory(call, in_place)
+        results = _core.run(call.request, call.name, inputs, outputs=outputs, splits=call.splits)
         if results is not None:
-            return [self.arrays.adopt(result) for result in results]
+            return [self.adopt(result) for result in results]
         return inputs if outputs is None else outputs
+
+    def _memory(self, call: Call[A, Any], in_place: bool) -> tuple[list[A], list[A] | None]:
+        if in_place:
+            return list(call.tensors), None
+        inputs = [self.dense(tensor) for tensor in call.tensors]
+        if call.request.operation.results:  # the engine makes them
+            return inputs, None
+        return inputs, [self.empty_like(tensor) for tensor in inputs]
 
 
 def asynchronous(
@@ -109,7 +110,8 @@ def asynchronous(
     """The form of a collective that returns a handle at once."""
 
     def start(*args: P.args, **kwargs: P.kwargs) -> Handle[T]:
-        return make(*args, **kwargs).start(in_place)
+        handle: Handle[T] = args[0]._arrays.start(make(*args, **kwargs), in_place)  # type: ignore[attr-defined]
+        return handle
 
     return _signed(start, make, "Handle[{}]", text)
 
@@ -120,7 +122,7 @@ def blocking(make: Callable[P, Call[Any, T]], text: str, in_place: bool = False)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         call = make(*args, **kwargs)
         if in_place:
-            return call.pick(call.run(in_place))
+            return call.pick(args[0]._arrays.run(call, in_place))  # type: ignore[attr-defined]
         outcome: T = args[0].outcome(call)  # type: ignore[attr-defined]
         return outcome
 

@@ -17,7 +17,7 @@ from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.gradients import DifferentiableCollectives, Rule
+from horovod.gradients import Differentiable, DifferentiableCollectives, Rule
 from horovod.handles import poll, synchronize
 
 __all__ = [
@@ -69,8 +69,8 @@ class _Recorded(torch.autograd.Function):
         return None, None, *ctx.rule(list(gradients))
 
 
-class _Tensors:
-    """What :mod:`horovod.requests` and :mod:`horovod.gradients` must know of PyTorch."""
+class _Tensors(Differentiable[torch.Tensor]):
+    """PyTorch's tensors."""
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
