@@ -296,7 +296,15 @@ HVD_API void hvd_shared_free(void *memory);
 HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
                                      hvd_status *status);
 
-/* Ends a set; every rank of the job calls it. Operations that had not started on all members fail with
+/* As hvd_process_set_add, called by the members alone, who have agreed on the id by other means: any from
+ * HVD_OPENED_SETS on that no set of the job had before. Other ranks never know of the set. HVD_PEER_LOST, for
+ * the whole job, if one of them does not come through it. */
+#define HVD_OPENED_SETS (1 << 20)
+HVD_API hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *ranks, int32_t count,
+                                      hvd_status *status);
+
+/* Ends a set; every rank of the job calls it, or, at any time and without waiting, each member of one that
+ * was opened. Operations that had not started on all members fail with
  * HVD_SHUT_DOWN, as does what is submitted to the set from now on. */
 HVD_API hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status);
 

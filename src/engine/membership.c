@@ -1,6 +1,6 @@
 /* membership.c - process sets are added and removed by requests of the world, so that all ranks see them come
- * and go in one order. Connecting the members of a new set blocks; the calling thread does it, while the
- * driver goes on. */
+ * and go in one order; those that their members open come and go without it. Connecting the members of a new
+ * set blocks; the calling thread does it, while the driver goes on. */
 #include "engine/comm.h"
 
 #include "base/clock.h"
@@ -179,27 +179,39 @@ static void hand_over(struct hvd_context *context, struct comm *comm)
     drive_notify(context);
 }
 
-static hvd_code connect_set(struct hvd_context *context, int id, const int *ranks, int count,
-                            hvd_status *status)
+/* Connects this rank, if it is a member, and puts the set into the table. */
+static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, int count, struct comm **comm,
+                         hvd_status *status)
 {
-    struct comm *comm = NULL;
-    hvd_status own;
     hvd_code code = HVD_OK;
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
         code = comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
-                         &context->interrupt, &comm, &own);
-    /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
+                         &context->interrupt, comm, status);
     if (!code)
-        code = sets_add(&context->sets, id, ranks, count, context->placement.rank, &own);
-    if (!code)
-        status_ok(&own); /* attempts that were repeated may have left their fault */
-    code = agree_on_success(context, id, &own, status);
+        code = sets_add(&context->sets, id, ranks, count, context->placement.rank, status);
+    return code ? code : status_ok(status); /* attempts that were repeated may have left their fault */
+}
+
+/* Puts the communicator to work, or undoes open_set. */
+static void settle(struct hvd_context *context, int id, struct comm *comm, hvd_code code)
+{
     if (code) {
         sets_remove(&context->sets, id);
         comm_close(comm);
     } else if (comm) {
         hand_over(context, comm);
     }
+}
+
+static hvd_code connect_set(struct hvd_context *context, int id, const int *ranks, int count,
+                            hvd_status *status)
+{
+    struct comm *comm = NULL;
+    hvd_status own;
+    /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
+    open_set(context, id, ranks, count, &comm, &own);
+    hvd_code code = agree_on_success(context, id, &own, status);
+    settle(context, id, comm, code);
     return code;
 }
 
@@ -219,22 +231,30 @@ static hvd_code run_decision(struct hvd_context *context, hvd_request *request, 
     return code;
 }
 
-hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
-                             hvd_status *status)
+/* The ranks, checked and ascending; to be freed. */
+static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ranks, int32_t count,
+                           int **sorted, hvd_status *status)
 {
+    *sorted = NULL;
     hvd_code code = context_check_process(context, status);
     if (code)
         return code;
     if (count < 1 || !ranks)
         return status_set(status, HVD_INVALID_ARGUMENT, "a process set needs one rank at least");
-    int *sorted = malloc((size_t)count * sizeof *sorted);
-    if (!sorted)
+    *sorted = malloc((size_t)count * sizeof **sorted);
+    if (!*sorted)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a process set of %d ranks", count);
-    memcpy(sorted, ranks, (size_t)count * sizeof *sorted);
-    ranks_sort(sorted, count);
+    memcpy(*sorted, ranks, (size_t)count * sizeof **sorted);
+    ranks_sort(*sorted, count);
+    return check_ranks(context, *sorted, count, status);
+}
+
+hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
+                             hvd_status *status)
+{
+    int *sorted, value = 0;
+    hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
     hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
-    int value = 0;
-    code = check_ranks(context, sorted, count, status);
     if (!code)
         code = run_decision(context, &request, &value, status);
     if (!code)
@@ -243,6 +263,47 @@ hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t
         *id = value;
     free(sorted);
     return code ? code : status_ok(status);
+}
+
+static hvd_code check_opening(struct hvd_context *context, int id, const int *ranks, int count,
+                              hvd_status *status)
+{
+    int own = context->placement.rank;
+    if (ranks_find(ranks, count, own) < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %d can't open process set %d, of which it is not a member", own, id);
+    if (id < HVD_OPENED_SETS || sets_ranks(&context->sets, id, NULL, 0) >= 0)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "process set %d can't be opened: ids of such sets begin at %d, and each is used once", id,
+            HVD_OPENED_SETS);
+    return hvd_health(context, status);
+}
+
+hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *ranks, int32_t count,
+                              hvd_status *status)
+{
+    int *sorted;
+    struct comm *comm = NULL;
+    hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
+    if (!code)
+        code = check_opening(context, id, sorted, count, status);
+    if (!code) {
+        code = open_set(context, id, sorted, count, &comm, status);
+        settle(context, id, comm, code);
+    }
+    free(sorted);
+    return code;
+}
+
+/* Nobody else takes part, so its name is its own: operations without one are counted on all ranks. */
+static hvd_code close_opened(struct hvd_context *context, hvd_request *request, hvd_status *status)
+{
+    char name[64];
+    snprintf(name, sizeof name, "process_set.%d.closed", (int)request->root);
+    request->struct_size = sizeof *request;
+    request->name = name;
+    return submit(context, request, NULL, status);
 }
 
 hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status)
@@ -255,7 +316,10 @@ hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *st
                           (int)id);
     hvd_request request = {.operation = HVD_REMOVE_PROCESS_SET, .root = id};
     int value;
-    return code ? code : run_decision(context, &request, &value, status);
+    if (code)
+        return code;
+    return id < HVD_OPENED_SETS ? run_decision(context, &request, &value, status)
+                                : close_opened(context, &request, status);
 }
 
 int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity)

@@ -31,6 +31,9 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         hvd_status removed;
         status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);
         handle_finish(handle, &removed);
+    } else if (handle->request.operation == HVD_REMOVE_PROCESS_SET &&
+               handle->request.root >= HVD_OPENED_SETS) {
+        membership_decided(context, handle); /* by this rank alone */
     } else if (parts_wait(handle)) {
         comm_hold(comm, handle);
     } else if (before) {

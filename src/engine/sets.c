@@ -47,7 +47,8 @@ static struct process_set *find(const struct sets *sets, int id)
     return NULL;
 }
 
-static struct process_set *append(struct sets *sets)
+/* Room for one more at its place, for ids ascend; NULL when memory is out. */
+static struct process_set *make_room(struct sets *sets, int id)
 {
     if (sets->count == sets->capacity) {
         int capacity = sets->capacity ? 2 * sets->capacity : 8;
@@ -57,18 +58,20 @@ static struct process_set *append(struct sets *sets)
         sets->list = list;
         sets->capacity = capacity;
     }
-    return &sets->list[sets->count];
+    int place = sets->count++;
+    for (; place > 0 && sets->list[place - 1].id > id; place--)
+        sets->list[place] = sets->list[place - 1];
+    return &sets->list[place];
 }
 
 hvd_code sets_add(struct sets *sets, int id, const int *ranks, int size, int rank_of_job, hvd_status *status)
 {
     int *copy = malloc((size_t)size * sizeof *copy);
     pthread_mutex_lock(&sets->lock);
-    struct process_set *set = copy ? append(sets) : NULL;
+    struct process_set *set = copy ? make_room(sets, id) : NULL;
     if (set) {
         memcpy(copy, ranks, (size_t)size * sizeof *copy);
         *set = (struct process_set){id, ranks_find(ranks, size, rank_of_job), size, copy};
-        sets->count++;
     }
     pthread_mutex_unlock(&sets->lock);
     if (set)

@@ -219,6 +219,45 @@ static void remove_with_pending(struct member *member)
     check_allreduce_works(member, "after");
 }
 
+/* A rank that is no member knows nothing of the set, and works on; ends come in any order. */
+static void opened_by_members(struct member *member)
+{
+    enum { ROUNDS = 5 };
+    static const int32_t pairs[3][2] = {{0, 1}, {1, 2}, {2, 0}};
+    hvd_status status;
+    int32_t ids[16];
+    for (int round = 0; round < ROUNDS; round++) {
+        int base = HVD_OPENED_SETS + 100 - 3 * round; /* not in ascending order */
+        for (int i = 0; i < 3; i++) {
+            if (!is_among(member->rank, pairs[i], 2))
+                continue;
+            CHECK_OK(hvd_process_set_open(member->context, base + i, pairs[i], 2, &check_status));
+            check_sum(member, base + i, "x", pairs[i], 2);
+        }
+        int known = hvd_process_set_ids(member->context, ids, 16);
+        for (int i = 1; i < known; i++)
+            CHECK(ids[i - 1] < ids[i], "ids are not ascending");
+        CHECK(known == (member->rank < 3 ? 3 : 1), "%d sets are known", known);
+        for (int i = 0; i < 3; i++) {
+            int set = (i + member->rank) % 3;
+            if (is_among(member->rank, pairs[set], 2))
+                CHECK_OK(hvd_process_set_remove(member->context, base + set, &check_status));
+        }
+        int id = add_set(member, pairs[round % 3], 2); /* removals were this rank's own affair */
+        CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+        check_allreduce_works(member, "end of round");
+    }
+    CHECK(hvd_process_set_open(member->context, 9, pairs[0], 2, &status) == HVD_INVALID_ARGUMENT,
+          "got something else");
+    int32_t other = (member->rank + 1) % member->size;
+    CHECK(hvd_process_set_open(member->context, HVD_OPENED_SETS, &other, 1, &status) == HVD_INVALID_ARGUMENT,
+          "got something else");
+    CHECK_OK(hvd_process_set_open(member->context, HVD_OPENED_SETS, &member->rank, 1, &check_status));
+    check_sum(member, HVD_OPENED_SETS, "alone", &member->rank, 1);
+    check_allreduce_works(member, "end");
+    /* group_run shuts down now, with that set open */
+}
+
 static void leave_with_sets(struct member *member)
 {
     const int32_t ranks[] = {1, 2};
@@ -585,6 +624,7 @@ GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_inquiries, inquiries, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_come_and_go, come_and_go, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_remove_with_pending, remove_with_pending, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_opened_by_members, opened_by_members, 3, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_leave_with_sets, leave_with_sets, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_add_and_idle, add_and_idle, 2, 2, EVERY_TRANSPORT)
 GROUP_TEST(test_descriptors_of_sets, descriptors_of_sets, 2, 2, EVERY_TRANSPORT)
