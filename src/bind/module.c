@@ -275,6 +275,25 @@ static PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence
     return code ? raise_status(&status) : PyLong_FromLong(id);
 }
 
+static PyObject *process_set_open(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    int id, count = 0;
+    PyObject *sequence;
+    hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "iO:process_set_open", &id, &sequence))
+        return NULL;
+    int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
+    hvd_context *current = ranks ? begin() : NULL;
+    if (!current) {
+        free(ranks);
+        return NULL;
+    }
+    hvd_code code = hvd_process_set_open(current, id, ranks, count, &status);
+    blocking_end();
+    free(ranks);
+    return code ? raise_status(&status) : Py_BuildValue("");
+}
+
 static PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
 {
     int32_t id;
@@ -406,9 +425,12 @@ static PyMethodDef methods[] = {
     {"process_set_add", process_set_add, METH_O,
      "process_set_add($module, ranks, /)\n--\n\n"
      "Make a set of these ranks and return its id; all ranks of the job have to call it."},
+    {"process_set_open", process_set_open, METH_VARARGS,
+     "process_set_open($module, id, ranks, /)\n--\n\n"
+     "Make a set of these ranks, which alone call it; the id, from 1 << 20 on, is of their choice."},
     {"process_set_remove", process_set_remove, METH_O,
      "process_set_remove($module, id, /)\n--\n\n"
-     "End a set; all ranks of the job have to call it."},
+     "End a set; all ranks of the job have to call it, or each member of one that was opened."},
     {"process_set_ids", process_set_ids, METH_NOARGS,
      "process_set_ids($module, /)\n--\n\n"
      "The ids of all sets, 0 first."},

@@ -171,12 +171,12 @@ PyObject *operation_in_flight(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 /* ---- waiting --------------------------------------------------------------------------------------- */
 
-static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
+static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *status)
 {
     if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* without a text */
         return hvd_test(handle, status);
     if (blocking_begin()) {
-        hvd_code code = hvd_wait(handle, WAIT_SLICE, status);
+        hvd_code code = hvd_wait(handle, seconds, status);
         blocking_end();
         return code;
     }
@@ -184,23 +184,31 @@ static hvd_code wait_slice(hvd_handle *handle, hvd_status *status)
     return hvd_test(handle, status);
 }
 
-/* 0: it is over, as `status` says. -1: a signal's handler has raised. */
-static int wait_until_over(hvd_handle *handle, hvd_status *status)
+/* 0: it is over, as `status` says. -1: a signal's handler has raised, or `seconds` (negative: no limit) have
+ * passed. */
+static int wait_until_over(hvd_handle *handle, double seconds, hvd_status *status)
 {
-    while (wait_slice(handle, status) == HVD_IN_PROGRESS) {
+    bool limited = seconds >= 0;
+    double left = seconds;
+    while (wait_slice(handle, limited && left < WAIT_SLICE ? left : WAIT_SLICE, status) == HVD_IN_PROGRESS) {
         if (PyErr_CheckSignals())
             return -1;
+        left -= WAIT_SLICE;
+        if (limited && left <= 0) {
+            PyErr_Format(PyExc_TimeoutError, "%s after %d ms", status->text, (int)(seconds * 1000));
+            return -1;
+        }
     }
     return 0;
 }
 
 /* 0, or -1 with an exception set. */
-static int wait_for(hvd_handle *handle)
+static int wait_for(hvd_handle *handle, double seconds)
 {
     hvd_status status;
     if (hvd_test(handle, NULL) == HVD_OK) /* mostly, of many */
         return 0;
-    if (wait_until_over(handle, &status))
+    if (wait_until_over(handle, seconds, &status))
         return -1;
     if (status.code)
         raise_status(&status);
@@ -298,10 +306,13 @@ static int check_written(const Handle *self)
     return 0;
 }
 
-static PyObject *handle_wait(PyObject *object, PyObject *Py_UNUSED(unused))
+static PyObject *handle_wait(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
 {
     Handle *self = (Handle *)object;
-    if (wait_for(self->operation.handle))
+    double seconds = count ? PyFloat_AsDouble(arguments[0]) : -1;
+    if (count > 1)
+        return PyErr_Format(PyExc_TypeError, "wait() takes one argument at most, not %zd", count);
+    if ((count && PyErr_Occurred()) || wait_for(self->operation.handle, seconds))
         return NULL;
     if (check_written(self))
         return NULL;
@@ -378,9 +389,11 @@ static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 }
 
 static PyMethodDef handle_methods[] = {
-    {"wait", handle_wait, METH_NOARGS,
-     "wait($self, /)\n--\n\n"
-     "Wait for the operation and return its result; raise what went wrong."},
+    {"wait", METHOD(handle_wait), METH_FASTCALL,
+     "wait($self, seconds=-1.0, /)\n--\n\n"
+     "Wait for the operation and return its result; raise what went wrong, or TimeoutError when it is still "
+     "in "
+     "progress after so many seconds (negative: no limit)."},
     {"done", handle_done, METH_NOARGS,
      "done($self, /)\n--\n\n"
      "Whether ``wait`` would return at once. Never blocks."},
@@ -417,7 +430,7 @@ static int wait_backwards(PyObject *all, hvd_status *failure)
     for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
         struct in_flight *operation = &((Handle *)PyTuple_GetItem(all, i))->operation;
         hvd_status status;
-        if (wait_until_over(operation->handle, &status))
+        if (wait_until_over(operation->handle, -1, &status))
             return -1;
         held_tensors_release(&operation->held);
         if (status.code)
@@ -488,7 +501,7 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
     if (arguments_sort(&parameters, arguments, count, keywords, values) || submit(values, 1, &operation))
         return NULL;
     /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
-    if (!wait_for(operation.handle))
+    if (!wait_for(operation.handle, -1))
         answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");
     in_flight_drop(&operation);
     return answer;

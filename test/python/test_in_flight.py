@@ -30,6 +30,19 @@ def start(name: str, tensor: Any) -> Any:
     return _core.submit(_core.describe(ALLREDUCE), name, (tensor,))
 
 
+def test_wait_with_a_limit(rank: int, size: int) -> None:
+    array, handle = np.ones(2), None
+    if rank == 0 and size > 1:
+        handle = start("limited", array)
+        with pytest.raises(TimeoutError, match=r"allreduce\.limited is in progress after 50 ms"):
+            handle.wait(0.05)
+    hvd.barrier()
+    (handle or start("limited", array)).wait(100)
+    assert (array == size).all()
+    with pytest.raises(TypeError):
+        start("limited", array).wait("long")
+
+
 # ---- other memory for a tensor ----------------------------------------------------------------------
 
 
