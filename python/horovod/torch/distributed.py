@@ -1,0 +1,208 @@
+"""The back end "horovod" of torch.distributed.
+
+``import horovod.torch.distributed`` registers it; ``torch.distributed.init_process_group("horovod")`` then
+works under horovodrun and whatever else ``hvd.init`` knows, and with every store of torch.distributed: under
+torchrun the ranks of the engine find each other through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlparse
+
+import torch.distributed
+
+if not torch.distributed.is_available():
+    raise ImportError(
+        "horovod.torch.distributed needs torch.distributed, which this PyTorch was built without"
+    )
+
+from torch.distributed import distributed_c10d as _c10d
+
+from horovod import _core
+from horovod.common import basics
+from horovod.common.exceptions import HorovodInternalError
+from horovod.objects import broadcast_object
+from horovod.torch.process_group import Group
+
+dist: Any = torch.distributed  # whose types lag behind
+_FIRST_SET = 1 << 20  # HVD_OPENED_SETS of horovod.h
+
+
+class _Job:
+    """The engine's job under torch.distributed."""
+
+    lives = 0  # of the default group in this process: a store may have keys of earlier ones
+    own = False  # begun here, so it ends with the default group
+
+    def begin(self, **variables: str) -> None:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            basics.init()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        self.own = True
+
+    def end(self) -> None:
+        if self.own:
+            self.own = False
+            basics.shutdown()
+
+
+_job = _Job()
+
+# ---- where the ranks meet --------------------------------------------------------------------------
+
+
+def _addresses() -> list[str]:
+    """Names and addresses of this host; the last one is for ranks on it."""
+    found = [name for name in ("HOROVOD_ADVERTISED_ADDRESS", "MASTER_ADDR") if os.environ.get(name)]
+    names = [os.environ[name] for name in found]
+    with contextlib.suppress(OSError):
+        names += socket.gethostbyname_ex(socket.gethostname())[2]
+    return list(dict.fromkeys([*names, "127.0.0.1"]))[-8:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _meet_by_store(store: Any, rank: int, size: int) -> None:
+    """The engine's ranks, where nothing but the store is known to all: rank 0 serves their rendezvous."""
+    key = f"horovod/{_job.lives}/rendezvous"
+    given = os.environ.get("HOROVOD_SECRET") or os.environ.get("HOROVOD_SECRET_FILE")
+    if rank == 0:
+        port = _free_port()
+        where = ",".join(f"{address}:{port}" for address in _addresses())
+        store.set(key, json.dumps([where, "" if given else secrets.token_hex(32)]))
+    where, secret = json.loads(store.get(key))
+    variables = {"RANK": str(rank), "SIZE": str(size), "RENDEZVOUS": where} | (
+        {} if given else {"SECRET": secret}
+    )
+    _job.begin(**{f"HOROVOD_{name}": value for name, value in variables.items()})
+
+
+def _reachable(addresses: list[str], port: int) -> str:
+    for address in addresses:
+        with contextlib.suppress(OSError), socket.create_connection((address, port), 5):
+            return address
+    raise HorovodInternalError(
+        f"rank {basics.rank()} can't connect to the store of torch.distributed, which rank 0 serves at port "
+        f"{port} of {', '.join(addresses)}; set HOROVOD_ADVERTISED_ADDRESS on its host to an address that "
+        "the others can reach"
+    )
+
+
+def _store_by_engine(timeout: timedelta) -> Any:
+    """The store, where nothing but the engine is known to all: rank 0 serves it."""
+    master = basics.rank() == 0
+    store = dist.TCPStore("127.0.0.1", 0, None, True, timeout, wait_for_workers=False) if master else None
+    place = (_addresses(), store.port) if store else None
+    addresses, port = broadcast_object(place, 0, "torch.distributed.store")
+    if store:
+        return store
+    if basics.local_size() == basics.size():
+        addresses = addresses[-1:]
+    return dist.TCPStore(_reachable(addresses, port), port, None, False, timeout)
+
+
+_handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+_handle_env = _handlers["env"]
+
+
+@functools.wraps(_handle_env)
+def _handle(url: str, timeout: timedelta = _c10d.default_pg_timeout, **options: Any) -> Iterator[Any]:
+    """For `env://` without RANK: what has started the process says which rank it is."""
+    if "RANK" in os.environ or "rank=" in urlparse(url).query:
+        yield from _handle_env(url, timeout=timeout, **options)
+        return
+    if not basics.is_initialized():
+        _job.begin()
+    yield _store_by_engine(timeout), basics.rank(), basics.size()
+
+
+# ---- groups ----------------------------------------------------------------------------------------
+
+
+def _join(store: Any, rank: int, size: int) -> None:
+    """The job of the default group."""
+    _job.lives += 1
+    if not basics.is_initialized():
+        if os.environ.get("HOROVOD_RANK"):
+            _job.begin()
+        else:
+            _meet_by_store(store, rank, size)
+    if (basics.rank(), basics.size()) != (rank, size):
+        raise ValueError(
+            f"init_process_group: this is rank {rank} of {size}, but for Horovod it is rank {basics.rank()} "
+            f"of {basics.size()}; start the job by one launcher, which gives both rank and size"
+        )
+
+
+def _open_set(store: Any, ranks: list[int], rank: int) -> int:
+    """The process set of a group, which its members alone know of."""
+    if not basics.is_initialized():
+        raise ValueError(
+            'new_group(backend="horovod"): Horovod has not been initialized; call hvd.init() on all ranks '
+            'before it, or init_process_group("horovod")'
+        )
+    key = f"horovod/{_job.lives}/process_set"
+    if rank == 0:
+        store.set(key, str(_FIRST_SET + _c10d._get_default_store().add("horovod/process_sets", 1)))
+    number = int(store.get(key))
+    _core.process_set_open(number, ranks)
+    return number
+
+
+def _close_set(number: int) -> None:
+    with contextlib.suppress(HorovodInternalError, ValueError):  # the job is over already
+        _core.process_set_remove(number)
+
+
+def _create(options: Any, _: Any) -> Any:
+    """What torch.distributed calls on the members of a group."""
+    store, rank, ranks = options.store, options.group_rank, list(options.global_ranks_in_group)
+    if ranks != sorted(ranks):  # the engine numbers members as the job does
+        return dist.ProcessGroupGloo(store, rank, len(ranks), options.timeout)
+    try:
+        if ranks:
+            number = _open_set(store, ranks, rank)
+            leave: Callable[[], None] = functools.partial(_close_set, number)
+        else:
+            _join(store, rank, options.group_size)
+            number, ranks, leave = 0, list(range(options.group_size)), _job.end
+    except HorovodInternalError as error:
+        raise dist.DistBackendError(str(error)) from None
+    return Group(options, ranks, number, leave)
+
+
+_monitored_barrier = dist.monitored_barrier
+
+
+@functools.wraps(_monitored_barrier)
+def monitored_barrier(
+    group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> Any:
+    """Of torch.distributed, which refuses other back ends than Gloo."""
+    asked = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if isinstance(asked, Group):
+        return asked.monitored_barrier(timeout, wait_all_ranks)
+    return _monitored_barrier(group, timeout, wait_all_ranks)
+
+
+_handlers["env"] = _handle
+dist.monitored_barrier = _c10d.monitored_barrier = monitored_barrier
+dist.Backend.register_backend("horovod", _create, extended_api=True, devices=["cpu"])

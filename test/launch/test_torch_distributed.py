@@ -1,0 +1,112 @@
+"""torch.distributed on this engine, in processes of its own: under torchrun alone, and when a rank dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, Launcher
+
+pytest.importorskip("torch")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
+full = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+TORCHRUN = ["torchrun", "--nproc-per-node", "2", "--standalone"]
+
+
+def run(
+    launcher: Launcher, words: list[str], name: str, *options: str, backend: str = "horovod"
+) -> list[str]:
+    """What rank 0 of an example has printed."""
+    text = (EXAMPLES / name).read_text()
+    assert text.count('init_process_group("horovod")') == 1
+    changed = launcher.folder / name
+    changed.write_text(text.replace('init_process_group("horovod")', f'init_process_group("{backend}")'))
+    program, *rest = words
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = {
+        "PATH": path,
+        "PYTHONPATH": str(EXAMPLES),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    result = launcher.run(
+        *rest, str(changed), *options, program=program, env=launcher.environment(**variables)
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return [re.sub(r"^\[0\]<stdout>: ", "", line) for line in result.stdout.splitlines()]
+
+
+def horovodrun(launcher: Launcher, ranks: int) -> list[str]:
+    return [launcher.program, "-np", str(ranks), sys.executable]
+
+
+def error_of(lines: list[str]) -> float:
+    (text,) = (line.split()[-1] for line in lines if line.startswith("relative L2 error"))
+    return float(text)
+
+
+def test_ddp_under_torchrun(launcher: Launcher) -> None:
+    lines = run(launcher, TORCHRUN, "ddp.py", "--steps", "300")
+    assert "weights equal on all ranks: yes" in lines
+    assert error_of(lines) < 1
+
+
+@full
+def test_fsdp2_under_horovodrun(launcher: Launcher) -> None:
+    lines = run(launcher, horovodrun(launcher, 2), "fsdp2.py", "--steps", "20")
+    assert re.fullmatch(r"rank 0 holds \d+ of \d+ weights", lines[0])
+    assert sum(line.startswith("step") for line in lines) == 10
+    assert error_of(lines) < 2
+
+
+@full
+@pytest.mark.parametrize("name", ["ddp.py", "fsdp2.py"])
+def test_the_same_on_gloo(launcher: Launcher, name: str) -> None:
+    ours = run(launcher, TORCHRUN, name, "--steps", "300")
+    theirs = run(launcher, TORCHRUN, name, "--steps", "300", backend="gloo")
+    assert abs(error_of(ours) - error_of(theirs)) < 0.002
+    by_horovodrun = run(launcher, horovodrun(launcher, 2), name, "--steps", "300")
+    assert abs(error_of(ours) - error_of(by_horovodrun)) < 0.002
+    assert error_of(run(launcher, horovodrun(launcher, 1), name, "--steps", "300")) < 1
+
+
+# Every rank says when its backward failed, and with what; the survivors end by themselves.
+TRAINER = """
+import os, signal, sys, time, torch
+import torch.distributed as dist
+import horovod.torch.distributed
+torch.set_num_threads(1)
+dist.init_process_group("horovod")
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+try:
+    for step in range(1000000):
+        if step == 20 and dist.get_rank() == 1:
+            print(f"VICTIM {time.monotonic():.6f}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        model(torch.randn(8, 64)).square().mean().backward()
+except RuntimeError as error:
+    print(f"RAISED {time.monotonic():.6f} {type(error).__name__} {error}".replace("\\n", " "), flush=True)
+try:
+    dist.all_reduce(torch.ones(1))
+except dist.DistBackendError:
+    print("REFUSED", flush=True)
+dist.destroy_process_group()
+print("ENDED", flush=True)
+"""
+
+
+def test_a_rank_killed_in_a_backward(launcher: Launcher) -> None:
+    result = launcher.run("-np", "3", *launcher.python(TRAINER))
+    assert result.returncode == 128 + signal.SIGKILL, result.stdout + result.stderr
+    (died,) = re.findall(r"VICTIM ([\d.]+)", result.stdout)
+    raised = re.findall(r"\[(\d)\]<stdout>: RAISED ([\d.]+) (.*)", result.stdout)
+    assert sorted(rank for rank, _, _ in raised) == ["0", "2"], result.stdout + result.stderr
+    for _, when, text in raised:
+        assert re.search(r"\brank 1\b", text), text
+        assert float(died) <= float(when) < float(died) + DEADLINE
+    assert result.stdout.count("REFUSED") == result.stdout.count("ENDED") == 2, result.stdout + result.stderr
