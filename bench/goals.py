@@ -15,6 +15,7 @@ from pathlib import Path
 
 import bound
 import compare
+import distributed
 import publish
 
 C, TORCH, GLOO = compare.C_PEER.name, compare.TORCH_PEER.name, compare.GLOO_PEER.name
@@ -52,7 +53,7 @@ class Figures:
     """The comparisons of one run."""
 
     def __init__(self, folder: Path) -> None:
-        names = ("collectives", "gradients", "train", "memory", "startup")
+        names = ("collectives", "gradients", "train", "distributed", "memory", "startup")
         self.of = {name: compare.comparison_of(folder / f"{name}.csv") for name in names}
         self.machine = bound.machine_of(folder)
         self.folder = folder
@@ -261,11 +262,39 @@ def memory(figures: Figures) -> list[Goal]:
     ]
 
 
+def torch_distributed(figures: Figures) -> list[Goal]:
+    of, engine, gloo = figures.of["distributed"], distributed.ENGINE.name, distributed.GLOO.name
+    wanted = (
+        ("all_reduce, 4 MiB", f"allreduce:{4 << 20}", 5),
+        ("all_reduce, 64 MiB", f"allreduce:{64 << 20}", 2.5),
+        ("all_gather_into_tensor, 4 MiB", f"allgather:{4 << 20}", 4),
+        ("reduce_scatter_tensor, 4 MiB", f"reducescatter:{4 << 20}", 4),
+        ("a step of DDP", f"step-ddp:{24 << 20}", 2),
+        ("a step of FSDP2", f"step-fsdp2:{24 << 20}", 3),
+    )
+    views, optimizer = (
+        of.median(2, peer, f"step-{case}:{24 << 20}")
+        for peer, case in ((engine, "ddp-viewed"), (distributed.TORCH.name, "optimizer"))
+    )
+    return [
+        *(
+            Goal(f"9. {text}, beside Gloo", of.ratio(2, gloo, case, engine, case), "≥", least)
+            for text, case, least in wanted
+        ),
+        Goal(
+            "9. a step of DDP with bucket views, beside DistributedOptimizer",
+            divided(views, optimizer),
+            "≤",
+            1.25,
+        ),
+    ]
+
+
 def main() -> int:
     """Writes goals.md."""
     args = compare.arguments(__doc__, seconds=0)
     figures = Figures(args.output)
-    parts = (large, many, small, crowded, training, idle, others, memory)
+    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed)
     rows = [goal.row() for part in parts for goal in part(figures)]
     missed = sum(row[-1] == "**not reached**" for row in rows)
     text = publish.table(["goal", "wanted", "measured", ""], rows)

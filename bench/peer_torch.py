@@ -1,6 +1,8 @@
-"""The collectives of horovod.torch and of torch.distributed (Gloo), timed as bench/protocol.c does.
+"""The collectives of horovod.torch and of torch.distributed, timed as bench/protocol.c does.
 
-    horovodrun -np N python bench/peer_torch.py horovod|gloo SECONDS RESULTS CASE...
+    horovodrun -np N python bench/peer_torch.py horovod|gloo|engine SECONDS RESULTS CASE...
+
+engine: torch.distributed on this engine.
 
 Both get their ranks from horovodrun, so that nothing but the library differs. The original Horovod runs the
 same lines, on a Python of its own.
@@ -23,6 +25,7 @@ WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
 STEADY, SHORT_ONES, SHORT_BYTES = 20, 128, 64 << 10  # rounds until buffers have been used from end to end
 CPU_ROUNDS = 5
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
+WIDTH, BATCH = 1024, 8  # of the layers whose weights, 4 MiB each, a training step is made of
 
 Work = Callable[[], object]
 Prepare = Callable[[list[torch.Tensor]], Work]
@@ -47,8 +50,14 @@ class HorovodPeer:
             "async": lambda tensors: lambda: self.all_at_once(tensors),
             "grouped": lambda tensors: lambda: hvd.grouped_allreduce_(tensors, op=hvd.Sum, name="bench"),
         }
+        self.rows["step-optimizer"] = self.optimizer_step
         if hasattr(hvd, "shared_zeros"):  # the original has no such thing
             self.rows["allreduce-shared"] = self.in_shared_memory
+
+    def optimizer_step(self, tensors: list[torch.Tensor]) -> Work:
+        model = make_model(tensors)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        return make_step(model, self.hvd.DistributedOptimizer(optimizer, model.named_parameters()))
 
     def in_shared_memory(self, tensors: list[torch.Tensor]) -> Work:
         tensor = self.hvd.shared_zeros(tensors[0].numel())
@@ -80,6 +89,7 @@ class GlooPeer:
     """torch.distributed; gradients in flat buckets, which is what DistributedDataParallel sends."""
 
     module = "torch.distributed"
+    backend = "gloo"
 
     def __init__(self, folder: Path) -> None:
         import torch.distributed as dist
@@ -87,7 +97,7 @@ class GlooPeer:
         self.own_rank, self.size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         store = f"file://{folder / 'store'}"
-        dist.init_process_group("gloo", init_method=store, rank=self.own_rank, world_size=self.size)
+        dist.init_process_group(self.backend, init_method=store, rank=self.own_rank, world_size=self.size)
         self.dist = dist
         self.rows: dict[str, Prepare] = {
             "allreduce": lambda tensors: lambda: dist.all_reduce(tensors[0]),
@@ -98,7 +108,23 @@ class GlooPeer:
             "async": lambda tensors: lambda: self.all_at_once(tensors),
             "buckets-copied": self.copied_buckets,
             "buckets-viewed": self.viewed_buckets,
+            "step-ddp": self.ddp_step,
+            "step-ddp-viewed": lambda tensors: self.ddp_step(tensors, gradient_as_bucket_view=True),
+            "step-fsdp2": self.fsdp2_step,
         }
+
+    def ddp_step(self, tensors: list[torch.Tensor], **options: bool) -> Work:
+        model = torch.nn.parallel.DistributedDataParallel(make_model(tensors), **options)
+        return make_step(model, torch.optim.SGD(model.parameters(), 0.01))
+
+    def fsdp2_step(self, tensors: list[torch.Tensor]) -> Work:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        model, mesh = make_model(tensors), init_device_mesh("cpu", (self.size,))
+        for layer in (*model, model):
+            fully_shard(layer, mesh=mesh)
+        return make_step(model, torch.optim.SGD(model.parameters(), 0.01))
 
     def allgather(self, tensors: list[torch.Tensor]) -> Work:
         output = tensors[0].new_zeros(self.size * len(tensors[0]))
@@ -146,6 +172,36 @@ class GlooPeer:
         """Ends the process without the interpreter's end, in which Gloo's threads now and then abort."""
         self.dist.barrier()
         os._exit(0)
+
+
+class EnginePeer(GlooPeer):
+    """torch.distributed on this engine."""
+
+    module = "horovod.torch.distributed"
+    backend = "horovod"
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+def make_model(tensors: list[torch.Tensor]) -> torch.nn.Sequential:
+    """Layers with as many weights as the tensors have elements, about."""
+    layers = max(sum(map(torch.Tensor.numel, tensors)) // WIDTH**2, 1)
+    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
+
+
+def make_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Work:
+    batch = torch.randn(BATCH, WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+PEERS = {"horovod": HorovodPeer, "gloo": GlooPeer, "engine": EnginePeer}
 
 
 def make_buckets(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
@@ -229,7 +285,7 @@ def main() -> None:
     """Measures every case that the library has a row for."""
     library, seconds, folder, *cases = sys.argv[1:]
     torch.set_num_threads(1)
-    kind = HorovodPeer if library == "horovod" else GlooPeer
+    kind = PEERS[library]
     importlib.import_module(kind.module)
     before = memory_held()
     peer = kind(Path(folder))

@@ -73,6 +73,14 @@ def test_training(tmp_path: Path, compare: Any) -> None:
     assert {sample.peer for sample in samples} == {"alone", "idle", "horovod.torch", "DDP", "apart"}
 
 
+@pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+def test_torch_distributed(tmp_path: Path, compare: Any) -> None:
+    done = run("distributed", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = {(sample.peer, sample.case) for sample in compare.read_csv(tmp_path / "distributed.csv")}
+    assert len(cases) == 16 + 6, cases
+
+
 def test_two_builds_in_turns(tmp_path: Path, compare: Any) -> None:
     """This build twice; which one is faster is not judged."""
     done = run("before", tmp_path, str(ROOT))

@@ -1,0 +1,53 @@
+"""torch.distributed on this engine beside Gloo: collectives, and steps of training with 24 MiB of gradients.
+
+    python bench/distributed.py                 needs horovodrun in PATH
+
+Blocking calls on 2 ranks. A step is forward, backward and SGD of six layers with 1,024 units: by
+DistributedDataParallel with its own buckets and with gradients that lie in them, by FSDP2 (fully_shard of
+each layer), and beside them by DistributedOptimizer of horovod.torch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import compare
+import publish
+
+ENGINE = compare.python_peer("torch.distributed, horovod", "peer_torch.py", "engine")
+GLOO = compare.python_peer("torch.distributed, Gloo", "peer_torch.py", "gloo", beside=ENGINE.name)
+TORCH = compare.python_peer("horovod.torch", "peer_torch.py", "horovod", beside=ENGINE.name)
+WORD, MIDDLE, LARGE, WEIGHTS = 4, 4 << 20, 64 << 20, 24 << 20
+CASES = {
+    f"allreduce:{WORD}": "all_reduce",
+    f"allreduce:{MIDDLE}": "all_reduce",
+    f"allreduce:{LARGE}": "all_reduce",
+    f"allgather:{MIDDLE}": "all_gather_into_tensor",
+    f"reducescatter:{MIDDLE}": "reduce_scatter_tensor",
+    f"step-ddp:{WEIGHTS}": "step of DDP",
+    f"step-ddp-viewed:{WEIGHTS}": "step of DDP with bucket views",
+    f"step-fsdp2:{WEIGHTS}": "step of FSDP2",
+    f"step-optimizer:{WEIGHTS}": "step of DistributedOptimizer",
+}
+
+
+def main() -> int:
+    """Measures and writes; 1 if a peer failed."""
+    args = compare.arguments(__doc__, seconds=60)
+    peers = [ENGINE, GLOO, TORCH]
+    comparison = compare.Comparison("distributed", compare.EFFORTS[args.effort], args.seconds)
+    comparison.run([(peer, 2, list(CASES)) for peer in peers])
+    rows = [
+        [
+            f"{text}, {publish.byte_text(int(case.split(':')[1]))}",
+            *(publish.cell(comparison, 2, p, case) for p in peers),
+        ]
+        for case, text in CASES.items()
+    ]
+    return publish.write(
+        comparison, args.output, publish.table(["2 ranks, µs", *(p.name for p in peers)], rows)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
