@@ -15,6 +15,7 @@ class Operation(NamedTuple):
 
 operations: dict[str, Operation]
 reductions: dict[str, int]
+dtypes: list[str]
 
 class Request:
     operation: Operation
@@ -85,4 +86,5 @@ def shared(bytes: int, /) -> Result: ...
 def collector(
     list: list[Any], item: Any, first: Callable[[], None], last: bytearray, /
 ) -> Callable[[Any], None]: ...
+def xla_handler() -> Any: ...
 def version() -> str: ...

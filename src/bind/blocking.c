@@ -1,6 +1,8 @@
 /* blocking.c - see module.h. All state changes with the GIL held only. */
 #include "bind/module.h"
 
+#include "native/entry.h"
+
 #include <time.h>
 
 static int calls;                           /* blocking calls under way, in all threads */
@@ -28,7 +30,8 @@ static void shut_down(void)
         closing = *place;
         *place = NULL;
     }
-    Py_BEGIN_ALLOW_THREADS;
+    Py_BEGIN_ALLOW_THREADS; /* a kernel that holds the context may call Python */
+    entry_close();
     hvd_shutdown(closing);
     Py_END_ALLOW_THREADS;
     closing = NULL;

@@ -2,6 +2,9 @@
  * pointer to it changes only with the GIL held. */
 #include "bind/module.h"
 
+#include "native/entry.h"
+#include "native/xla_ffi.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -133,6 +136,7 @@ static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *arguments)
         return NULL;
     /* In a forked child the parent's context is forgotten, not freed: see hvd_shutdown. */
     context = opened;
+    entry_open(opened);
     Py_RETURN_NONE;
 }
 
@@ -377,6 +381,11 @@ static PyObject *core_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
     return PyUnicode_FromString(hvd_version());
 }
 
+static PyObject *core_xla_handler(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyCapsule_New(SLOT(xla_handler), NULL, NULL);
+}
+
 static PyMethodDef methods[] = {
     {"init", core_init, METH_VARARGS,
      "init($module, settings, mpi_comm=0, /)\n--\n\n"
@@ -444,6 +453,9 @@ static PyMethodDef methods[] = {
      "collector($module, list, item, first, last, /)\n--\n\n"
      "A function of one argument that appends the item to the list; before that it calls first() if the list "
      "is empty, or if another thread was the last to append: `last`, bytearray(8), keeps which."},
+    {"xla_handler", core_xla_handler, METH_NOARGS,
+     "xla_handler($module, /)\n--\n\n"
+     "The handler of all operations for XLA's foreign function interface, as a capsule."},
     {"version", core_version, METH_NOARGS,
      "version($module, /)\n--\n\n"
      "The engine's version, e.g. '1.0.0'."},
@@ -459,6 +471,7 @@ static void in_forked_child(void)
 {
     opening = false;
     blocking_forget_threads();
+    entry_forget_threads();
 }
 
 PyMODINIT_FUNC PyInit__core(void);

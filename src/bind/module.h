@@ -155,8 +155,8 @@ static inline PyObject *argument_or_null(PyObject *value)
 
 /* ---- operations.def and reductions.def for Python ------------------------------------------------------ */
 
-/* Adds the type Operation and the dicts `operations` and `reductions` to the module. 0, or -1 with an
- * exception set. */
+/* Adds the type Operation, the dicts `operations` and `reductions` and the list `dtypes` to the module. 0, or
+ * -1 with an exception set. */
 int tables_init_module(PyObject *module);
 
 /* Which one an Operation is, and how many tensors the engine makes for one of the caller's. 0, or -1 with a

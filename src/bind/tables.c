@@ -80,6 +80,21 @@ static int put(PyObject *dict, const char *name, PyObject *value)
     return failed ? -1 : 0;
 }
 
+/* Of all element types, in the order of their numbers. */
+static PyObject *list_dtypes(void)
+{
+    PyObject *list = PyList_New(0);
+    for (int dtype = 0; list && dtype < 256; dtype++) {
+        if (!hvd_dtype_size((hvd_dtype)dtype))
+            continue;
+        PyObject *name = PyUnicode_FromString(hvd_dtype_name((hvd_dtype)dtype));
+        if (!name || PyList_Append(list, name))
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
 int tables_init_module(PyObject *module)
 {
     operation_type = PyStructSequence_NewType(&description);
@@ -89,8 +104,11 @@ int tables_init_module(PyObject *module)
         failed = put(operations, rows[i].name, make_operation(&rows[i]));
     for (int i = 0; !failed && i < REDUCTIONS; i++)
         failed = put(numbers, reductions[i].name, PyLong_FromLong(reductions[i].reduction));
-    failed = failed || PyModule_AddObjectRef(module, "operations", operations) ||
-             PyModule_AddObjectRef(module, "reductions", numbers);
+    PyObject *dtypes = list_dtypes();
+    failed = failed || !dtypes || PyModule_AddObjectRef(module, "operations", operations) ||
+             PyModule_AddObjectRef(module, "reductions", numbers) ||
+             PyModule_AddObjectRef(module, "dtypes", dtypes);
+    Py_XDECREF(dtypes);
     Py_XDECREF(operations);
     Py_XDECREF(numbers);
     return failed ? -1 : 0;

@@ -25,7 +25,8 @@ BELOW: dict[str, set[str]] = {
     "coll": {"base", "device", "transport"},
     "backend": {"base", "device", "rendezvous", "coll"},
     "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "backend", "watch", "tune"},
-    "bind": set(),
+    "native": set(),
+    "bind": {"native"},
 }
 # Lists of public names, without code: for every folder.
 TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def", "transport/transports.def"}

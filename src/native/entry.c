@@ -1,0 +1,72 @@
+/* entry.c - see entry.h. One word holds whether the context is lent, and how often. */
+#include "native/entry.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+#define HELP_SECONDS 50e-6
+
+/* A holder gives the context back within about the time of help, so a shutdown may poll. */
+#define CLOSE_POLL_NS 100000
+
+enum { OPEN = 1, HOLDER = 2 };
+
+static atomic_uint state;
+static hvd_context *lent; /* changes only while there is neither OPEN nor a HOLDER that was let in */
+static _Thread_local int callbacks;
+
+void entry_open(hvd_context *context)
+{
+    lent = context;
+    atomic_fetch_or_explicit(&state, OPEN, memory_order_release);
+}
+
+void entry_close(void)
+{
+    atomic_fetch_and(&state, ~(unsigned)OPEN);
+    while (atomic_load(&state))
+        nanosleep(&(struct timespec){.tv_nsec = CLOSE_POLL_NS}, NULL);
+}
+
+void entry_forget_threads(void)
+{
+    atomic_store(&state, 0);
+}
+
+hvd_context *entry_acquire(hvd_status *status)
+{
+    if (atomic_fetch_add(&state, HOLDER) & OPEN)
+        return lent;
+    entry_release();
+    status->code = HVD_INVALID_ARGUMENT;
+    snprintf(status->text, sizeof status->text,
+             "Horovod has not been initialized, or was shut down; call hvd.init() first");
+    return NULL;
+}
+
+void entry_release(void)
+{
+    atomic_fetch_sub(&state, HOLDER);
+}
+
+bool entry_may_help(void)
+{
+    return callbacks == 0;
+}
+
+void entry_help(hvd_handle *handle)
+{
+    if (entry_may_help())
+        hvd_wait(handle, HELP_SECONDS, NULL);
+}
+
+void entry_callback_begin(void)
+{
+    callbacks++;
+}
+
+void entry_callback_end(void)
+{
+    callbacks--;
+}

@@ -1,0 +1,43 @@
+/* entry.h - how native code of frameworks uses the engine: kernels that hold no GIL, on any number of
+ * threads, borrow the process's default context; a shutdown waits until all have given it back. Any thread,
+ * except where it says otherwise. */
+#ifndef HVD_NATIVE_ENTRY_H
+#define HVD_NATIVE_ENTRY_H
+
+#include "horovod.h"
+
+#include <stdbool.h>
+
+/* ---- for the owner of the context, one thread at a time ------------------------------------------------ */
+
+/* Lends the context from now on. */
+void entry_open(hvd_context *context);
+
+/* Lends it no more, and returns when nobody holds it: hvd_shutdown may follow. Fine when it is not open. */
+void entry_close(void);
+
+/* In a child of fork(): those that held it do not exist here. */
+void entry_forget_threads(void);
+
+/* ---- for kernels ----------------------------------------------------------------------------------------
+ */
+
+/* The context, until entry_release; NULL with a status: there is none, or it is being shut down. May nest.
+ * Hold it for a submission, never for a wait without a limit. */
+hvd_context *entry_acquire(hvd_status *status);
+void entry_release(void);
+
+/* Whether this thread may wait: not inside entry_callback_begin. Then hvd_request.waits is right, and
+ * entry_help has to follow. */
+bool entry_may_help(void);
+
+/* Makes progress with what was just submitted for at most 50 microseconds, as nothing else waits for it: a
+ * small operation is mostly done by then, without the wake-up of a thread. Between acquire and release. */
+void entry_help(hvd_handle *handle);
+
+/* Around what an hvd_done_fn calls in the framework, which may run the next kernels there: those must not
+ * wait. */
+void entry_callback_begin(void);
+void entry_callback_end(void);
+
+#endif
