@@ -69,19 +69,21 @@ def test_version(launcher: Launcher, flag: str) -> None:
 def test_check_build(launcher: Launcher, flag: str) -> None:
     result = launcher.run(flag, env=launcher.environment(HOROVOD_MPI_LIBRARY="/no/libmpi.so"))
     assert result.returncode == 0
-    text = re.sub(r"\[X\] (PyTorch|NumPy)\n", r"[ ] \1\n", result.stdout)  # whether they are installed here
+    text = re.sub(
+        r"\[X\] (PyTorch|JAX|NumPy)\n", r"[ ] \1\n", result.stdout
+    )  # whether they are installed here
     assert re.fullmatch(CHECK_BUILD, text), result.stdout
 
 
 def test_check_build_finds_what_can_be_used(launcher: Launcher) -> None:
     """A framework without the package for it, a package without its framework, and both."""
-    for module in ("horovod", "horovod/keras", "horovod/jax", "keras", "tensorflow"):
+    for module in ("horovod", "horovod/keras", "horovod/mxnet", "keras", "tensorflow"):
         (launcher.folder / module).mkdir()
         (launcher.folder / module / "__init__.py").touch()
     result = launcher.run("--check-build", env=launcher.environment(PYTHONPATH=str(launcher.folder)))
     assert "[ ] TensorFlow\n" in result.stdout
     assert "[X] Keras\n" in result.stdout
-    assert "[ ] JAX\n" in result.stdout
+    assert "[ ] MXNet\n" in result.stdout
 
 
 def test_check_build_with_an_mpi(launcher: Launcher) -> None:

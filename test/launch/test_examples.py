@@ -123,6 +123,15 @@ def test_mnist_reads_idx_files(launcher: Launcher) -> None:
     assert "2 rank(s), 64 digits to train on, 16 held out" in lines
 
 
+def test_mnist_in_jax(launcher: Launcher) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    pytest.importorskip("optax", reason="optax is not installed")
+    lines = run(launcher, 2, sys.executable, EXAMPLES / "jax" / "mnist.py", "--epochs", "1")
+    assert lines[0] == "2 rank(s), 4000 digits to train on, 1000 held out"
+    assert 60 < numbers(lines[1])[-1] < 100
+    assert lines[-1] == "weights equal on all ranks: yes"
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "tensors"),
     [("resnet50", 25_557_032, 161), ("resnet101", 44_549_160, 314), ("vgg16", 138_357_544, 32)],
@@ -154,18 +163,21 @@ def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("function_approximation", "--output-dir"),
-        ("function_approximation_ensemble", "--output-dir"),
-        ("pinn", "--output-dir"),
-        ("pinn_ensemble", "--output-dir"),
-        ("mnist", "--output-dir"),
-        ("synthetic_benchmark", "--use-adasum"),
+        ("torch/function_approximation", "--output-dir"),
+        ("torch/function_approximation_ensemble", "--output-dir"),
+        ("torch/pinn", "--output-dir"),
+        ("torch/pinn_ensemble", "--output-dir"),
+        ("torch/mnist", "--output-dir"),
+        ("torch/synthetic_benchmark", "--use-adasum"),
+        ("jax/mnist", "--batch-size"),
     ],
 )
 def test_help_says_what_one_sees(
     name: str, option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = EXAMPLES / "torch" / f"{name}.py"
+    if name.startswith("jax"):
+        pytest.importorskip("optax", reason="JAX or optax is not installed")
+    path = EXAMPLES / f"{name}.py"
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(sys, "argv", [str(path), "--help"])
     with pytest.raises(SystemExit, match="0"):
@@ -176,13 +188,15 @@ def test_help_says_what_one_sees(
     assert f"/{name}.py" in (EXAMPLES / "README.md").read_text()
 
 
-def test_the_example_of_the_readme(launcher: Launcher) -> None:
-    source = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert source
-    assert source.group(1).count("\n") <= 22
-    lines = run(launcher, 2, *launcher.python(source.group(1)))
+@pytest.mark.parametrize(("page", "place"), [("README.md", 0), ("docs/jax.md", 1)])
+def test_the_example_of_a_page(launcher: Launcher, page: str, place: int) -> None:
+    if "jax" in page:
+        pytest.importorskip("optax", reason="JAX or optax is not installed")
+    source = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[place]
+    assert source.count("\n") <= (40 if place else 22)
+    lines = run(launcher, 2, *launcher.python(source))
     assert lines[0].startswith("0 of 2 mean loss ")
-    assert numbers(lines[0])[0] < 0.2
+    assert numbers(lines[0])[-1] < 0.2
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -1,0 +1,30 @@
+"""Horovod for JAX: ``import horovod.jax as hvd``.
+
+The collectives take arrays and pytrees, eagerly and inside ``jit``, with derivatives, vmap and scan.
+"""
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError("horovod.jax needs JAX, which is not installed here: pip install jax") from error
+
+from horovod import __version__ as __version__
+from horovod.common.basics import *  # noqa: F403
+from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
+from horovod.compression import Compression as Compression
+from horovod.jax.operations import allgather as allgather
+from horovod.jax.operations import allreduce as allreduce
+from horovod.jax.operations import alltoall as alltoall
+from horovod.jax.operations import barrier as barrier
+from horovod.jax.operations import broadcast as broadcast
+from horovod.jax.operations import reducescatter as reducescatter
+from horovod.jax.optimizer import DistributedOptimizer as DistributedOptimizer
+from horovod.jax.optimizer import broadcast_parameters as broadcast_parameters
+from horovod.jax.optimizer import value_and_grad as value_and_grad
+from horovod.objects import allgather_object as allgather_object
+from horovod.objects import broadcast_object as broadcast_object
+
+# A pytree is one call, so a list of tensors is a group.
+grouped_allreduce = allreduce
+grouped_allgather = allgather
+grouped_reducescatter = reducescatter

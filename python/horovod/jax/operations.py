@@ -1,0 +1,153 @@
+"""The collectives for arrays and pytrees of them. A pytree is one call, whatever types its arrays have."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from horovod import _core
+from horovod.collectives import barrier as _wait_for_all
+from horovod.common.basics import Average
+from horovod.common.process_sets import ProcessSet, check_member, global_process_set
+from horovod.compression import Compression, Compressor
+from horovod.exchanges import check_scatter_op
+from horovod.jax.primitive import Spec, collective_p
+from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
+
+_LIBRARIES = {"horovod", "jax", "optax"}
+
+
+def _line_of_caller() -> str:
+    """Where the program calls: equal on ranks that run the same program, however often each has traced it."""
+    frame = sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+
+
+def _array(operation: _core.Operation, index: int, value: Any) -> Any:
+    array = jnp.asarray(value)
+    if array.dtype.name not in _core.dtypes:
+        raise ValueError(
+            f"{operation.name}: array {index} holds elements of type {array.dtype}; this version takes "
+            f"{' '.join(_core.dtypes)}"
+        )
+    if operation.shape in ("same_rows", "divided") and not array.ndim:
+        raise ValueError(f"{operation.name}: array {index} has no dimensions; it must have rows")
+    return array
+
+
+def _collect(
+    operation: _core.Operation, tree: Any, name: str | None, process_set: ProcessSet, **options: Any
+) -> Any:
+    """Binds the primitive on the arrays of a pytree."""
+    number, _ = check_member(process_set), _core.placement()
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [_array(operation, i, leaf) for i, leaf in enumerate(leaves)]
+    spec = Spec(
+        operation=operation,
+        name=name or _line_of_caller(),
+        given=name is not None,
+        ranks=tuple(process_set.ranks),
+        process_set=number,
+        grouped=len(arrays) > 1,
+        **options,
+    )
+    if operation is ALLGATHER:
+        spec = spec._replace(rows=tuple(array.shape[0] * len(spec.ranks) for array in arrays))
+    outputs = collective_p.bind(*arrays, spec=spec) if arrays else []
+    return jax.tree.unflatten(structure, outputs)
+
+
+def allreduce(
+    tensor: Any,
+    op: int = Average,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The reduction of an array, or of all arrays of a pytree as one operation, over all ranks.
+
+    Args:
+        tensor: the same structure, shapes and types on all ranks; the result has them, too.
+        op: Average (integers truncate), Sum, Min, Max, Product or Adasum; the first two can be
+            differentiated.
+        name: equal on all ranks. None: the line of the call and its number in the compiled program.
+        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        prescale_factor: arrays are multiplied by it before the reduction.
+        postscale_factor: results are multiplied by it.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: an argument of this rank makes no sense, or the program runs on several local devices.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; when the result is needed.
+    """
+    leaves, structure = jax.tree.flatten(tensor)
+    pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
+    options = {"reduction": int(op), "prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    reduced = _collect(ALLREDUCE, [array for array, _ in pairs], name, process_set, **options)
+    outputs = [compression.decompress(array, c) for array, (_, c) in zip(reduced, pairs, strict=True)]
+    return jax.tree.unflatten(structure, outputs)
+
+
+def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """The ranks' arrays joined along the first dimension, which must be equal on all ranks.
+
+    Shape ``[n, …]`` gives ``[n * size, …]``. Of a pytree each array is joined so.
+    """
+    return _collect(ALLGATHER, tensor, name, process_set)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """The root's array or pytree; ``root_rank`` is a rank of the job, also in a process set."""
+    if process_set.ranks and root_rank not in process_set.ranks:
+        raise ValueError(f"broadcast: the root rank {root_rank} is not among the ranks {process_set.ranks}")
+    return _collect(BROADCAST, tensor, name, process_set, root=int(root_rank))
+
+
+def alltoall(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Gives every rank the same number of this rank's rows, and returns what the ranks gave, by rank.
+
+    The first dimension must be divisible by the number of ranks.
+    """
+    (array,) = leaves = jax.tree.leaves(tensor)
+    ranks = len(process_set.ranks)
+    if jnp.ndim(array) and ranks and jnp.shape(array)[0] % ranks:
+        raise ValueError(
+            f"alltoall: {jnp.shape(array)[0]} rows can't be divided evenly among {ranks} ranks; pad them"
+        )
+    return _collect(ALLTOALL, leaves, name, process_set)[0]
+
+
+def reducescatter(
+    tensor: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The sum or average over all ranks, of which every rank keeps its rows.
+
+    Where the first dimension does not divide evenly, the first ranks get one row more.
+    """
+    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    return _collect(REDUCESCATTER, tensor, name, process_set, reduction=check_scatter_op(op), **factors)
+
+
+def barrier(tensor: Any = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Waits until every rank of the process set has called it.
+
+    Inside ``jit`` only data say what comes first: there give it an array or a pytree, which it returns once
+    all ranks are here. Without one it waits at once.
+    """
+    if tensor is None:
+        return _wait_for_all(process_set)
+    return _collect(BARRIER, tensor, None, process_set)

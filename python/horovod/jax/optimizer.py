@@ -1,0 +1,98 @@
+"""Training with averaged gradients, for optax and ``jax.value_and_grad``, from equal parameters on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from horovod.common.basics import Average
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.compression import Compression, Compressor
+from horovod.grouping import split_factor
+from horovod.jax.operations import allreduce, broadcast
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    op: int = Average,
+    compression: type[Compressor] = Compression.none,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    name: str | None = None,
+) -> Any:
+    """An optax optimizer that reduces the gradients over all ranks, as one operation, before it uses them.
+
+    State and parameters that are equal on all ranks at first (``broadcast_parameters``) stay so. For several
+    backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step, too.
+
+    Args:
+        optimizer: of optax; wrap the whole chain, so that clipping sees the average.
+        op: Average, Sum or Adasum.
+        compression: as for ``allreduce``, like ``process_set`` and ``name``.
+        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
+
+    Raises:
+        ValueError: the optimizer was wrapped before.
+    """
+    import optax
+
+    if hasattr(optimizer.update, "reduces_over_ranks"):
+        raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
+    inner = optax.with_extra_args_support(optimizer)
+    before, after = _factors(gradient_predivide_factor, op)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        reduced = allreduce(updates, op, name, compression, before, after, process_set)
+        return inner.update(reduced, state, params, **extra)
+
+    update.reduces_over_ranks = True  # type: ignore[attr-defined]
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def _factors(gradient_predivide_factor: float, op: int) -> tuple[float, float]:
+    return (1.0, 1.0) if gradient_predivide_factor == 1.0 else split_factor(gradient_predivide_factor, op)
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    *args: Any,
+    op: int = Average,
+    compression: type[Compressor] = Compression.none,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """``jax.value_and_grad`` with gradients reduced over all ranks as one operation; the value is the rank's.
+
+    Further arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
+    """
+    differentiate = jax.value_and_grad(fun, *args, **kwargs)
+    before, after = _factors(gradient_predivide_factor, op)
+
+    @functools.wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = differentiate(*args, **kwargs)
+        return value, allreduce(gradients, op, name, compression, before, after, process_set)
+
+    return run
+
+
+def broadcast_parameters(params: Any, root_rank: int = 0, name: str | None = None) -> Any:
+    """The root's pytree of parameters, or state of an optimizer, on all ranks; one operation.
+
+    Returns new arrays, since JAX's can't be changed; keys of ``jax.random`` stay keys.
+    """
+
+    def is_key(leaf: Any) -> bool:
+        return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+    def restore(leaf: Any, data: Any) -> Any:
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf)) if is_key(leaf) else data
+
+    data = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, params)
+    return jax.tree.map(restore, params, broadcast(data, root_rank, name))

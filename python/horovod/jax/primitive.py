@@ -1,0 +1,196 @@
+"""All collectives as one JAX primitive: its types, its lowering to XLA, its batching and its derivatives.
+
+It has no JAX effect, which would cost 300 µs a call and forbid ``jax.checkpoint``. XLA alone learns that the
+call has a side effect, so that it neither merges nor drops any.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from horovod import _core
+from horovod.common.basics import Adasum, Average, Sum
+from horovod.requests import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, REDUCESCATTER
+
+
+class Spec(NamedTuple):
+    """What one call does, equal on all ranks. So must be what is made of it: XLA may run one call at a time,
+    in an order that a constant which differs by rank would change.
+    """
+
+    operation: _core.Operation
+    name: str
+    given: bool  # the name is the user's; else the call's number in its program is added
+    ranks: tuple[int, ...]  # of the process set
+    process_set: int = 0
+    reduction: int = Sum
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    grouped: bool = False
+    rows: tuple[int, ...] = ()  # allgather: of each result
+
+    def follower(self, operation: _core.Operation, suffix: str = "gradient", **changes: Any) -> Spec:
+        """The collective that goes through the same ranks for a derivative of this one."""
+        return self._replace(operation=operation, name=f"{self.name}.{suffix}", **changes)
+
+
+# In these every element is on its own; in the others the first dimension is divided or joined.
+_ELEMENTWISE = {ALLREDUCE, BROADCAST, BARRIER}
+
+collective_p = Primitive("horovod")
+collective_p.multiple_results = True
+
+
+def _own_rows(extent: int, ranks: tuple[int, ...]) -> int:
+    """How many of the rows reducescatter gives to this rank: the first ones get one more."""
+    return extent // len(ranks) + (ranks.index(_core.placement()[0]) < extent % len(ranks))
+
+
+@functools.cache
+def _compiled(spec: Spec) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = jax.jit(functools.partial(collective_p.bind, spec=spec))
+    return compiled
+
+
+def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
+    return _compiled(spec)(*arrays)
+
+
+def _types(*arrays: Any, spec: Spec) -> list[Any]:
+    def shape(index: int, array: Any) -> tuple[int, ...]:
+        if spec.operation is ALLGATHER:
+            return (spec.rows[index], *array.shape[1:])
+        if spec.operation is REDUCESCATTER:
+            return (_own_rows(array.shape[0], spec.ranks), *array.shape[1:])
+        return tuple(array.shape)
+
+    return [jax.core.ShapedArray(shape(i, array), array.dtype) for i, array in enumerate(arrays)]
+
+
+collective_p.def_impl(_run_eagerly)
+collective_p.def_abstract_eval(_types)
+
+
+# ---- lowering ------------------------------------------------------------------------------------------
+
+
+def _check_devices(context: Any) -> None:
+    """A rank is one device: a program on several would submit every name several times."""
+    axes = context.module_context.axis_context
+    mesh = getattr(axes, "mesh", None)
+    count = getattr(axes, "num_devices", 1) if mesh is None else mesh.size
+    if count > 1:
+        raise ValueError(
+            f"horovod.jax: rank {_core.placement()[0]} runs this program on {count} local devices, but a "
+            "rank is one device: start a rank for each (horovodrun -np N), and call Horovod outside shard_map"
+        )
+
+
+def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
+    _check_devices(context)
+    # The number counts in the order of the program, so another trace on this rank shifts nothing.
+    name = spec.name if spec.given else f"{spec.name}#{context.module_context.new_channel()}"
+    aliases = {i: i for i in range(len(operands))} if spec.operation is BARRIER else None
+    rule = jax.ffi.ffi_lowering("horovod", has_side_effect=True, operand_output_aliases=aliases)
+    return rule(
+        context,
+        *operands,
+        name=name,
+        prescale=np.float64(spec.prescale),
+        postscale=np.float64(spec.postscale),
+        operation=np.int64(spec.operation.number),
+        reduction=np.int64(spec.reduction),
+        root=np.int64(spec.root),
+        process_set=np.int64(spec.process_set),
+        grouped=np.int64(spec.grouped),
+    )
+
+
+jax.ffi.register_ffi_target("horovod", _core.xla_handler(), platform="cpu", api_version=1)
+try:  # newer versions would lower equal calls once, under one name
+    mlir.register_lowering(collective_p, _lower, platform="cpu", cacheable=False)
+except TypeError:
+    mlir.register_lowering(collective_p, _lower, platform="cpu")
+
+
+# ---- vmap ----------------------------------------------------------------------------------------------
+
+
+def _batch(arrays: Sequence[Any], axes: Sequence[int | None], *, spec: Spec) -> tuple[Any, list[int | None]]:
+    if spec.reduction == Adasum and spec.operation is ALLREDUCE:
+        raise NotImplementedError("vmap of allreduce with op=Adasum: it depends on the array as a whole")
+    if spec.operation in _ELEMENTWISE:
+        return collective_p.bind(*arrays, spec=spec), list(axes)
+    moved = [
+        array if axis is None else jnp.moveaxis(array, axis, 1)
+        for array, axis in zip(arrays, axes, strict=True)
+    ]
+    return collective_p.bind(*moved, spec=spec), [None if axis is None else 1 for axis in axes]
+
+
+batching.primitive_batchers[collective_p] = _batch
+
+
+# ---- derivatives ---------------------------------------------------------------------------------------
+
+
+def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, spec: Spec) -> tuple[Any, list[Any]]:
+    """The same collective of those tangents that are not zero, which are the same ones on all ranks."""
+    if spec.operation is ALLREDUCE and spec.reduction not in (Sum, Average):
+        raise NotImplementedError("only allreduce with op=Sum or op=Average has a derivative under JAX")
+    outputs = collective_p.bind(*primals, spec=spec)
+    derivatives: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
+    chosen = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
+    if chosen:
+        some = _of_some(spec.follower(spec.operation, "tangent"), chosen)
+        for i, tangent in zip(
+            chosen, collective_p.bind(*(tangents[i] for i in chosen), spec=some), strict=True
+        ):
+            derivatives[i] = tangent
+    return outputs, derivatives
+
+
+def _of_some(spec: Spec, chosen: list[int]) -> Spec:
+    return spec._replace(rows=tuple(spec.rows[i] for i in chosen)) if spec.rows else spec
+
+
+def _transpose(cotangents: Sequence[Any], *arguments: Any, spec: Spec) -> list[Any]:
+    """As of the sum of all ranks' losses, which is what JAX takes for its own collectives, too."""
+    answers: list[Any] = [ad.Zero(argument.aval.to_tangent_aval()) for argument in arguments]
+    chosen = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
+    if chosen:
+        given = [cotangents[i] for i in chosen]
+        extents = [arguments[i].aval.shape for i in chosen]
+        for i, answer in zip(chosen, _pull_back(given, extents, _of_some(spec, chosen)), strict=True):
+            answers[i] = answer
+    return answers
+
+
+def _pull_back(given: list[Any], shapes: list[tuple[int, ...]], spec: Spec) -> Sequence[Any]:
+    if spec.operation is BROADCAST:  # the sum at the root, zeros elsewhere, by one program for both
+        before = spec.ranks.index(spec.root)
+        ends = (before, len(spec.ranks) - 1 - before)
+        padded = [jnp.pad(array[None], [ends] + [(0, 0)] * array.ndim) for array in given]
+        return [part[0] for part in collective_p.bind(*padded, spec=spec.follower(REDUCESCATTER))]
+    if spec.operation is ALLGATHER:
+        follower = spec.follower(REDUCESCATTER, rows=())
+        return collective_p.bind(*given, spec=follower)  # type: ignore[no-any-return]
+    if spec.operation is REDUCESCATTER:
+        factor = spec.prescale * spec.postscale / (len(spec.ranks) if spec.reduction == Average else 1)
+        rows = tuple(shape[0] for shape in shapes)
+        joined = collective_p.bind(*given, spec=spec.follower(ALLGATHER, rows=rows))
+        return [array * jnp.asarray(factor, array.dtype) for array in joined]
+    return collective_p.bind(*given, spec=spec.follower(spec.operation))  # type: ignore[no-any-return]
+
+
+ad.primitive_jvps[collective_p] = _differentiate
+ad.primitive_transposes[collective_p] = _transpose

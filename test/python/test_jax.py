@@ -1,0 +1,443 @@
+"""horovod.jax: as JAX's own collectives on virtual devices, and as one process that has all data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import horovod
+
+if horovod.size() > 3:
+    pytest.skip("three virtual devices stand for the ranks", allow_module_level=True)
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+import jax.numpy as jnp  # noqa: E402
+from jax import lax  # noqa: E402
+
+import horovod.jax as hvd  # noqa: E402
+from horovod import _core  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = 6  # divisible by 1, 2 and 3
+on_two_ranks = pytest.mark.skipif(horovod.size() != 2, reason="two ranks show it")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _wide_types() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+# ---- beside lax ----------------------------------------------------------------------------------------
+
+
+class Ours:
+    sum = staticmethod(partial(hvd.allreduce, op=hvd.Sum))
+    mean = staticmethod(hvd.allreduce)
+    gather = staticmethod(hvd.allgather)
+    scatter = staticmethod(partial(hvd.reducescatter, op=hvd.Sum))
+    exchange = staticmethod(hvd.alltoall)
+    root = staticmethod(partial(hvd.broadcast, root_rank=0))
+
+
+class Lax:
+    sum = staticmethod(partial(lax.psum, axis_name="ranks"))
+    mean = staticmethod(partial(lax.pmean, axis_name="ranks"))
+    gather = staticmethod(partial(lax.all_gather, axis_name="ranks", tiled=True))
+    scatter = staticmethod(partial(lax.psum_scatter, axis_name="ranks", tiled=True))
+    exchange = staticmethod(
+        partial(lax.all_to_all, axis_name="ranks", split_axis=0, concat_axis=0, tiled=True)
+    )
+
+    @staticmethod
+    def root(x: Any) -> Any:
+        return lax.psum(jnp.where(lax.axis_index("ranks") == 0, x, 0), "ranks")
+
+
+def loss_of_a_rank(ops: Any, x: Any) -> Any:
+    """Each collective's argument and result go through something that is not linear."""
+    weights = jnp.arange(1.0, 1 + ROWS)
+    total = jnp.sum(jnp.sin(ops.sum(x**2)) * weights)
+    total += jnp.sum(ops.mean(jnp.cos(x)) ** 3)
+    total += jnp.sum(jnp.tanh(ops.gather(x * x[0])))
+    total += jnp.sum(ops.scatter(x**3) ** 2)
+    total += jnp.sum(jnp.exp(ops.exchange(jnp.sin(x))) * weights)
+    return total + jnp.sum(ops.root(x**2) ** 2 * x)
+
+
+def of_all_ranks(size: int, outer: Callable[[Any], Any], x: Any) -> Any:
+    mesh = jax.sharding.Mesh(jax.devices()[:size], ("ranks",))
+    spec = jax.sharding.PartitionSpec("ranks")
+    losses = jax.shard_map(
+        lambda part: loss_of_a_rank(Lax, part)[None], mesh=mesh, in_specs=spec, out_specs=spec
+    )
+    return jax.jit(outer(lambda values: jnp.sum(losses(values))))(x)
+
+
+@pytest.mark.parametrize("order", [1, pytest.param(2, marks=on_two_ranks)])
+def test_derivatives_are_those_of_lax(rank: int, size: int, order: int) -> None:
+    """Of the sum of all ranks' losses, by a rank's own part; the second ones along a direction."""
+    everything = jnp.linspace(0.1, 1.3, ROWS * size)
+    own = everything[rank * ROWS : (rank + 1) * ROWS]
+
+    def outer(loss: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        gradient = jax.grad(loss)
+        return gradient if order == 1 else jax.grad(lambda x: jnp.sum(gradient(x) * jnp.cos(x)))
+
+    expected = of_all_ranks(size, outer, everything)[rank * ROWS : (rank + 1) * ROWS]
+    actual = jax.jit(outer(lambda x: loss_of_a_rank(Ours, x)))(own)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+
+
+@on_two_ranks
+def test_values_and_forward_derivatives_are_those_of_lax(rank: int, size: int) -> None:
+    everything = jnp.linspace(0.1, 1.3, ROWS * size)
+    own = everything[rank * ROWS : (rank + 1) * ROWS]
+    value, derivative = jax.jit(lambda x: jax.jvp(partial(loss_of_a_rank, Ours), (x,), (jnp.sin(x),)))(own)
+    losses = of_all_ranks(size, lambda loss: lambda x: jax.jvp(loss, (x,), (jnp.sin(x),)), everything)
+    np.testing.assert_allclose(hvd.allreduce(jnp.stack([value, derivative]), op=hvd.Sum), losses, rtol=1e-9)
+
+
+# ---- values --------------------------------------------------------------------------------------------
+
+
+def test_a_tree_of_all_types_in_one_call(rank: int, size: int) -> None:
+    tree = {name: jnp.asarray(np.array([rank + 1, 2]), name) for name in _core.dtypes}
+    jaxpr = jax.make_jaxpr(partial(hvd.allreduce, op=hvd.Max))(tree["float32"])
+    assert len(jaxpr.eqns) == 1
+    reduced = jax.jit(partial(hvd.allreduce, op=hvd.Sum))(tree)
+    for name, array in reduced.items():
+        expected = [True, True] if name == "bool" else [size * (size + 1) / 2, 2 * size]
+        assert array.dtype.name == name
+        assert np.asarray(array).astype(complex).real.tolist() == expected, name
+
+
+def test_shapes_eagerly(rank: int, size: int) -> None:
+    assert hvd.allreduce(3.5) == 3.5
+    assert hvd.allreduce(jnp.ones((0, 3))).shape == (0, 3)
+    assert hvd.allreduce([]) == []
+    assert hvd.allreduce({"a": None, "b": np.ones(2)})["a"] is None
+    pair = hvd.allgather((jnp.full((1, 2), rank), jnp.full(2, rank, "int8")))
+    assert pair[0].tolist() == [[r, r] for r in range(size)]
+    assert pair[1].tolist() == [r for r in range(size) for _ in range(2)]
+    assert hvd.broadcast(jnp.full(3, rank), root_rank=size - 1).tolist() == [size - 1] * 3
+    assert hvd.alltoall(jnp.arange(size)).tolist() == [rank] * size
+    rows = hvd.reducescatter(jnp.ones(4), op=hvd.Sum, prescale_factor=2)
+    assert rows.tolist() == [2.0 * size] * (4 // size + (rank < 4 % size))
+    halves = hvd.allreduce(jnp.full(2, rank), op=hvd.Min, compression=hvd.Compression.fp16)
+    assert halves.tolist() == [0, 0]
+
+
+def test_uneven_reducescatter_has_a_gradient(rank: int, size: int) -> None:
+    gradient = jax.grad(lambda x: jnp.sum(hvd.reducescatter(x) * (rank + 1.0)))(jnp.ones(4))
+    owners = [r for r in range(size) for _ in range(4 // size + (r < 4 % size))]
+    np.testing.assert_allclose(gradient, [(owner + 1) / size for owner in owners])
+
+
+# ---- transformations -----------------------------------------------------------------------------------
+
+
+@on_two_ranks
+def test_vmap(rank: int, size: int) -> None:
+    x = np.arange(2.0 * 3 * ROWS).reshape(2, 3, ROWS) + rank
+    for function in (hvd.allreduce, hvd.alltoall):
+        whole = jax.jit(jax.vmap(jax.vmap(function), in_axes=1, out_axes=1))(x)
+        single = [[function(x[i, j]) for j in range(3)] for i in range(2)]
+        np.testing.assert_allclose(whole, np.array(single))
+    both = jax.vmap(lambda a, b: hvd.allreduce([a, b], op=hvd.Sum), in_axes=(0, None))(x, x[0, 0])
+    np.testing.assert_allclose(both[1][1], x[0, 0] * size + size * (size - 1) / 2 - rank * size)
+    with pytest.raises(NotImplementedError, match="Adasum"):
+        jax.vmap(partial(hvd.allreduce, op=hvd.Adasum))(x)
+
+
+@on_two_ranks
+def test_scan_cond_and_checkpoint(rank: int, size: int) -> None:
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        mean = lax.cond(x > 0, hvd.allreduce, lambda v: v * 2, carry)
+        return mean, mean
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(lax.scan(jax.checkpoint(step), x, jnp.array([1.0, -1.0, 1.0]))[0] + x**2)
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(jnp.full(3, rank + 1.0))
+    np.testing.assert_allclose(gradient, np.full(3, 2 + 2 * (rank + 1.0)))
+    assert value == pytest.approx(3 * (size + 1) + 3 * (rank + 1.0) ** 2)
+
+
+@on_two_ranks
+def test_donated_arguments(rank: int, size: int) -> None:
+    step = jax.jit(lambda w, x: (w + hvd.allreduce(x), hvd.allreduce(w)), donate_argnums=(0, 1))
+    total, old = jnp.zeros(1000), None
+    for i in range(3):
+        total, old = step(total, np.full(1000, rank + i, float))
+    assert total[0] == 3 * (size - 1) / 2 + 3
+    assert old is not None and old[0] == 2 * (size - 1) / 2 + 1
+
+
+@on_two_ranks
+def test_many_at_once_in_any_order(rank: int, size: int) -> None:
+    """XLA runs them in an order of its own on each rank."""
+
+    @jax.jit
+    def many(arrays: list[Any]) -> list[Any]:
+        return [hvd.allreduce(jnp.tanh(a @ a), op=hvd.Sum) for a in arrays]
+
+    arrays = [np.full((20, 20), 0.001 * (i + rank)) for i in range(60)]
+    for _ in range(3):
+        sums = many(arrays)
+    for i, array in enumerate(sums):
+        expected = sum(np.tanh(20 * (0.001 * (i + r)) ** 2) for r in range(size))
+        assert array[0, 0] == pytest.approx(expected)
+
+
+@on_two_ranks
+def test_a_retrace_on_one_rank_shifts_nothing(rank: int, size: int) -> None:
+    @jax.jit
+    def both(x: Any) -> Any:
+        return hvd.allreduce(x) + 10 * hvd.allreduce(x * x)
+
+    if rank == size - 1:
+        for length in (3, 4):
+            both.lower(jnp.ones(length)).compile()
+    assert both(jnp.full(2, 2.0)).tolist() == [42, 42]
+
+
+@on_two_ranks
+def test_names_come_from_the_place_in_the_program() -> None:
+    text = (
+        jax.jit(lambda x: hvd.allreduce(hvd.allreduce(x)) + hvd.allreduce(x, name="mine"))
+        .lower(1.0)
+        .as_text()
+    )
+    names = sorted(part.split('"')[1] for part in text.split("name = ")[1:] if part.startswith('"'))
+    assert [name.rpartition("#")[0] for name in names[1:]] == [names[1].rpartition("#")[0]] * 2
+    assert names[1].startswith("test_jax.py:")
+    assert names[0] == "mine"
+
+
+@on_two_ranks
+def test_threads_run_programs_of_their_own(rank: int, size: int) -> None:
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        program = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name=f"thread {number}"))
+        for i in range(30):
+            if program(jnp.full(10, i + number))[0] != (i + number) * size:
+                wrong.append((number, i))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+
+
+@on_two_ranks
+def test_barrier_in_a_program(rank: int) -> None:
+    assert jax.jit(hvd.barrier)([jnp.arange(3), rank])[0].tolist() == [0, 1, 2]
+    assert jax.grad(lambda x: hvd.barrier(x) ** 2)(3.0) == 6
+    assert hvd.barrier() is None
+
+
+# ---- training ------------------------------------------------------------------------------------------
+
+DATA = np.linspace(-1, 1, 12 * 4).reshape(12, 4)
+TARGET = np.sin(DATA.sum(1))
+
+
+def prediction_error(params: Any, x: Any, y: Any) -> Any:
+    hidden = jnp.tanh(x @ params["w"] + params["b"].astype(x.dtype))
+    return jnp.mean((hidden @ params["v"] - y) ** 2)
+
+
+def first_params() -> Any:
+    return {
+        "w": jnp.linspace(-1, 1, 12).reshape(4, 3),
+        "b": jnp.zeros(3, "float32"),
+        "v": jnp.linspace(1, 2, 3),
+    }
+
+
+def shard(array: Any) -> Any:
+    return array[hvd.rank() :: hvd.size()]
+
+
+@on_two_ranks
+@pytest.mark.parametrize("every", [1, 2])
+def test_optimizer_equals_one_process(every: int) -> None:
+    optax = pytest.importorskip("optax", reason="optax is not installed")
+
+    def train(optimizer: Any, x: Any, y: Any) -> Any:
+        if every > 1:
+            optimizer = optax.MultiSteps(optimizer, every)
+        params = first_params()
+        state = optimizer.init(params)
+
+        @jax.jit
+        def step(params: Any, state: Any) -> Any:
+            updates, state = optimizer.update(jax.grad(prediction_error)(params, x, y), state, params)
+            return optax.apply_updates(params, updates), state
+
+        for _ in range(4):
+            params, state = step(params, state)
+        return params
+
+    chain = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.1))
+    alone = train(chain, DATA, TARGET)
+    together = train(hvd.DistributedOptimizer(chain), shard(DATA), shard(TARGET))
+    for name, value in alone.items():
+        np.testing.assert_allclose(together[name], value, rtol=1e-5, err_msg=name)
+
+
+@on_two_ranks
+def test_value_and_grad_equals_one_process() -> None:
+    _, expected = jax.value_and_grad(prediction_error)(first_params(), DATA, TARGET)
+    options = {"gradient_predivide_factor": 2.0}
+    value, actual = jax.jit(hvd.value_and_grad(prediction_error, **options))(
+        first_params(), shard(DATA), shard(TARGET)
+    )
+    assert value == pytest.approx(prediction_error(first_params(), shard(DATA), shard(TARGET)))
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-6)
+
+
+def test_broadcast_parameters(rank: int, size: int) -> None:
+    tree = {"w": jnp.full((2, 2), rank, "bfloat16"), "step": rank, "key": jax.random.key(rank)}
+    same = hvd.broadcast_parameters(tree, root_rank=size - 1)
+    assert same["w"].tolist() == [[size - 1] * 2] * 2
+    assert same["step"] == size - 1
+    assert jax.random.bits(same["key"]) == jax.random.bits(jax.random.key(size - 1))
+
+
+# ---- bad input -----------------------------------------------------------------------------------------
+
+
+def test_mismatch_is_an_error_on_every_rank(rank: int, size: int) -> None:
+    if size > 1:
+        with pytest.raises(
+            jax.errors.JaxRuntimeError, match='FAILED_PRECONDITION: allreduce "shape": the ranks disagree'
+        ):
+            jax.jit(partial(hvd.allreduce, name="shape"))(jnp.ones(2 + rank)).block_until_ready()
+        with pytest.raises(jax.errors.JaxRuntimeError, match="different numbers of rows"):
+            hvd.allgather(jnp.ones(1 + (rank == 0))).block_until_ready()
+    assert hvd.allreduce(1.0) == 1
+
+
+@on_two_ranks
+def test_mistakes_of_this_rank(size: int) -> None:
+    x = jnp.ones(3)
+    with pytest.raises(ValueError, match="allgather: array 0 has no dimensions"):
+        hvd.allgather(1.0)
+    with pytest.raises(TypeError, match="not a valid JAX array type"):
+        hvd.allreduce("text")
+    with pytest.raises(ValueError, match="elements of type float8_e5m2; this version takes uint8"):
+        hvd.allreduce(x.astype("float8_e5m2"))
+    with pytest.raises(NotImplementedError, match="op=Sum or op=Average"):
+        jax.grad(lambda v: jnp.sum(hvd.allreduce(v, op=hvd.Max)))(x)
+    with pytest.raises(ValueError, match="gradient_predivide_factor needs op=Average"):
+        hvd.value_and_grad(jnp.sum, op=hvd.Sum, gradient_predivide_factor=2.0)(x)
+    if size > 1:
+        with pytest.raises(ValueError, match="can't be divided evenly"):
+            hvd.alltoall(jnp.ones(ROWS + 1))
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.allreduce(x, process_set=hvd.ProcessSet([0]))
+
+
+@on_two_ranks
+def test_an_optimizer_wrapped_twice() -> None:
+    optax = pytest.importorskip("optax", reason="optax is not installed")
+    with pytest.raises(ValueError, match="wrap it once"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(optax.sgd(0.1)))
+
+
+@on_two_ranks
+def test_several_local_devices_are_refused() -> None:
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("local",))
+    spec = jax.sharding.PartitionSpec("local")
+    program = jax.shard_map(hvd.allreduce, mesh=mesh, in_specs=spec, out_specs=spec)
+    with pytest.raises(ValueError, match="on 2 local devices, but a rank is one device"):
+        jax.jit(program)(jnp.ones(4))
+
+
+PROGRAM = """
+import jax, jax.numpy as jnp, horovod.jax as hvd
+program = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+try:
+    program(jnp.ones(2))
+except ValueError as error:
+    print(error)
+for _ in range(3):
+    hvd.init()
+    print(program(jnp.ones(2))[0])
+    hvd.shutdown()
+try:
+    program(jnp.ones(2)).block_until_ready()
+except jax.errors.JaxRuntimeError as error:
+    print(error)
+"""
+
+
+@on_two_ranks
+def test_without_init_and_in_several_lives() -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOROVOD")}
+    words = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 5, done.stdout + done.stderr
+    assert lines[0] == "Horovod has not been initialized; call hvd.init() first"
+    assert lines[1:4] == ["1.0"] * 3
+    assert lines[4].startswith("INVALID_ARGUMENT: Horovod has not been initialized, or was shut down")
+
+
+# ---- the interface to XLA ------------------------------------------------------------------------------
+
+PAIRS = {
+    "extension": ("Extension_Base", "kind:type next"),
+    "version": ("Api_Version", "major:major_version minor:minor_version"),
+    "metadata": ("Metadata", "version:api_version traits"),
+    "metadata_extension": ("Metadata_Extension", "metadata"),
+    "buffer": ("Buffer", "type:dtype data rank dims"),
+    "text": ("ByteSpan", "start:ptr length:len"),
+    "scalar": ("Scalar", "type:dtype value"),
+    "buffers": ("Args", "count:size kinds:types buffers:args"),
+    "attributes": ("Attrs", "count:size kinds:types names values:attrs"),
+    "error_args": ("Error_Create_Args", "message code:errc"),
+    "future_args": ("Future_Create_Args", "future"),
+    "future_error_args": ("Future_SetError_Args", "future error"),
+    "api": (
+        "Api",
+        "version:api_version error_create:XLA_FFI_Error_Create future_create:XLA_FFI_Future_Create "
+        "future_set_available:XLA_FFI_Future_SetAvailable future_set_error:XLA_FFI_Future_SetError",
+    ),
+    "frame": ("CallFrame", "api stage inputs:args outputs:rets attributes:attrs future"),
+}
+
+
+@on_two_ranks
+def test_layouts_are_those_of_the_header_of_xla(rank: int, tmp_path: Path) -> None:
+    lines = [
+        f'_Static_assert(XLA_FFI_DataType_{t} == XLA_{t}, "{t}");' for t in ("PRED", "U64", "BF16", "C128")
+    ]
+    for ours, (theirs, fields) in PAIRS.items():
+        for field in fields.split():
+            own, _, other = field.partition(":")
+            lines.append(
+                f"_Static_assert(offsetof(struct xla_{ours}, {own}) == offsetof(XLA_FFI_{theirs}, "
+                f'{other or own}), "{ours}.{own}");'
+            )
+    path = tmp_path / "layout.c"
+    path.write_text('#include "xla/ffi/api/c_api.h"\n#include "native/xla_ffi.h"\n' + "\n".join(lines))
+    words = ["cc", "-fsyntax-only", f"-I{jax.ffi.include_dir()}", f"-I{ROOT / 'src'}", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
