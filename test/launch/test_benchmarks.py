@@ -88,7 +88,7 @@ def test_two_builds_in_turns(tmp_path: Path, compare: Any) -> None:
     assert "FAILED" not in done.stderr
     samples = list(compare.read_csv(tmp_path / "before.csv"))
     assert {s.peer for s in samples} == {
-        f"{way}, {name}" for way in ("C", "torch") for name in ("before", "now")
+        f"{way}, {name}" for way in ("C", "torch") for name in ("before", "now", "before again")
     }
     assert "| torch, 2 ranks, async resnet50 |" in done.stdout
 
