@@ -129,7 +129,7 @@ static void open_node(struct job *job, int rank)
 
 static void open_job(struct job *job, int size)
 {
-    int *hosts = malloc((size_t)size * sizeof *hosts);
+    int *hosts = calloc((size_t)size, sizeof *hosts);
     hvd_status status;
     *job = (struct job){.size = size, .nodes = calloc((size_t)size, sizeof *job->nodes)};
     for (int rank = 0; rank < size; rank++)
