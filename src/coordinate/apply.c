@@ -128,7 +128,9 @@ static hvd_code apply_result(struct coordinator *c, struct decision *decision, h
     if (code)
         return code;
     const struct pending *request = c->members[0];
-    if (request && request->eager_bytes != decision->data_bytes)
+    struct signature_summary summary;
+    signature_summarize(c->forms[0].signature, &summary);
+    if (summary.bytes != decision->data_bytes || (request && request->eager_bytes != decision->data_bytes))
         return refuse(status, "the result of a request that is another one, as decision", c->seen);
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,
