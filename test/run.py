@@ -297,8 +297,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds on two idle cores; a kind that needs more is due for a second look. Those of BESIDE take longer.
 BUDGETS = {
-    "unit": 30, "group": 90, "simulate": 60, "model": 90, "launch": 390, "python": 190, "house": 15,
-    "lint": 390, "sanitize": 360, "fuzz": 60,
+    "unit": 30, "group": 150, "simulate": 75, "model": 180, "launch": 360, "python": 170, "house": 15,
+    "lint": 420, "sanitize": 420, "fuzz": 60,
 }  # fmt: skip
 
 
