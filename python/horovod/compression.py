@@ -44,8 +44,8 @@ class FP16Compressor:
         """The array in float16, and its own type."""
         import numpy as np
 
-        speaks_numpy = isinstance(getattr(tensor, "dtype", None), np.dtype)
-        array = tensor if speaks_numpy else as_numpy(tensor)
+        is_numpy = isinstance(getattr(tensor, "dtype", None), np.dtype)
+        array = tensor if is_numpy else as_numpy(tensor)
         wider = array.dtype.kind == "f" and array.dtype.itemsize > 2
         return (array.astype("float16"), array.dtype) if wider else (array, None)
 

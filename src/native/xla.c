@@ -86,7 +86,7 @@ static hvd_code fail(hvd_status *status, hvd_code code, const char *text)
 }
 
 /* The runtime refuses other versions than those it knows, and with them all of its back end: so this one
- * speaks the runtime's own. */
+ * reports the runtime's own. */
 static bool answer_registration(const struct xla_frame *frame)
 {
     for (struct xla_extension *e = frame->head.extensions; e; e = e->next) {

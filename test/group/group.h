@@ -37,7 +37,7 @@ struct group_options {
 void group_run(const struct group_options *options, int size, member_fn fn, void *argument);
 
 /* The same with numbers of ranks up to 5, and one that the test's seed draws of those above; under a
- * sanitizer with 1 and one above. HOROVOD_TEST_SIZES asks for all. Over every transport when the options name
+ * sanitizer with 1 and one above. HOROVOD_TEST_SIZES selects all. Over every transport when the options name
  * none. */
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn);
 

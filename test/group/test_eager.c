@@ -25,7 +25,7 @@ static int open_links(const struct member *member)
     return mesh->linked_count;
 }
 
-/* A sum that depends on the order: by places, a subtree after the other, whoever is quick. */
+/* A sum that depends on the order: by places, a subtree after the other, in whatever order they arrive. */
 static void same_bits(struct member *member)
 {
     static const float parts[RANKS] = {1e8F, 3, -1e8F, 0.25F, 1e-3F};

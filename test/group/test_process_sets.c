@@ -219,7 +219,7 @@ static void remove_with_pending(struct member *member)
     check_allreduce_works(member, "after");
 }
 
-/* A rank that is no member knows nothing of the set, and works on; ends come in any order. */
+/* A rank that is no member takes no part, and works on; sets are removed in any order. */
 static void opened_by_members(struct member *member)
 {
     enum { ROUNDS = 5 };
@@ -243,7 +243,7 @@ static void opened_by_members(struct member *member)
             if (is_among(member->rank, pairs[set], 2))
                 CHECK_OK(hvd_process_set_remove(member->context, base + set, &check_status));
         }
-        int id = add_set(member, pairs[round % 3], 2); /* removals were this rank's own affair */
+        int id = add_set(member, pairs[round % 3], 2); /* removals were local */
         CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
         check_allreduce_works(member, "end of round");
     }
