@@ -263,16 +263,23 @@ static hvd_context *begin(void)
     return NULL;
 }
 
+/* A call about a set of these ranks begins; NULL with an exception. Ends with blocking_end and free(*ranks). */
+static hvd_context *begin_with_ranks(PyObject *sequence, int32_t **ranks, int32_t *count)
+{
+    *ranks = module_context() ? read_ranks(sequence, count) : NULL;
+    hvd_context *current = *ranks ? begin() : NULL;
+    if (!current)
+        free(*ranks);
+    return current;
+}
+
 static PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
 {
-    int32_t id = 0, count = 0;
+    int32_t id = 0, count = 0, *ranks;
     hvd_status status;
-    int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
-    hvd_context *current = ranks ? begin() : NULL;
-    if (!current) {
-        free(ranks);
+    hvd_context *current = begin_with_ranks(sequence, &ranks, &count);
+    if (!current)
         return NULL;
-    }
     hvd_code code = hvd_process_set_add(current, ranks, count, &id, &status);
     blocking_end();
     free(ranks);
@@ -281,17 +288,14 @@ static PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence
 
 static PyObject *process_set_open(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    int id, count = 0;
+    int32_t id, count = 0, *ranks;
     PyObject *sequence;
     hvd_status status;
     if (!PyArg_ParseTuple(arguments, "iO:process_set_open", &id, &sequence))
         return NULL;
-    int32_t *ranks = module_context() ? read_ranks(sequence, &count) : NULL;
-    hvd_context *current = ranks ? begin() : NULL;
-    if (!current) {
-        free(ranks);
+    hvd_context *current = begin_with_ranks(sequence, &ranks, &count);
+    if (!current)
         return NULL;
-    }
     hvd_code code = hvd_process_set_open(current, id, ranks, count, &status);
     blocking_end();
     free(ranks);
