@@ -143,7 +143,12 @@ void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd
  * within the settling time are named in one cause, which ends the job. */
 void coordinator_silent(struct coordinator *coordinator, int rank);
 
-/* Whether this or another rank has found one. */
+/* A network path between this rank and a peer is broken, though both may be alive. All ranks are informed,
+ * and after the settling time the job ends with the first such text, unless ranks were silent: the text names
+ * both ends. */
+void coordinator_broken(struct coordinator *coordinator, const char *text);
+
+/* Whether this or another rank has found either. */
 bool coordinator_has_silent(const struct coordinator *coordinator);
 
 /* This rank leaves: its requests not yet decided end with HVD_SHUT_DOWN, and so will those of all ranks.

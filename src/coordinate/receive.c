@@ -225,6 +225,16 @@ static hvd_code receive_silent(struct coordinator *c, int from, struct wire_read
     return HVD_OK;
 }
 
+static hvd_code receive_broken(struct coordinator *c, int from, struct wire_reader *reader,
+                               hvd_status *status)
+{
+    char text[HVD_STATUS_TEXT];
+    if (!wire_get_string(reader, text, sizeof text) || !wire_done(reader))
+        return status_set(status, HVD_REFUSED, "a malformed report of a broken path");
+    silence_add_broken(c, text, from);
+    return HVD_OK;
+}
+
 /* Index of a child; -1: the parent; -2: no neighbour. */
 static int neighbour(const struct coordinator *c, int place)
 {
@@ -258,6 +268,8 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         code = receive_abort(c, place, &reader, &problem);
     else if (kind == MESSAGE_SILENT)
         code = receive_silent(c, place, &reader, &problem);
+    else if (kind == MESSAGE_BROKEN)
+        code = receive_broken(c, place, &reader, &problem);
     else if (child < -1)
         code = status_set(&problem, HVD_REFUSED, "a message that only neighbours in the tree send");
     else if (child < 0)

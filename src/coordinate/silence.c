@@ -1,27 +1,48 @@
-/* silence.c - ranks that do not answer (docs/coordination.md, "Faults"). A rank that finds a neighbour silent
- * floods that. So all that are still connected know the same ranks when one of them ends the job: the root,
- * or the top of what is cut off from it, after a settling time, and any other rank after two. Called with the
- * progress lock held.
- */
+/* silence.c - ranks that do not answer, and network paths that are broken between ranks that do
+ * (docs/coordination.md, "Faults"). A rank that finds either floods that. So all that are still connected
+ * know the same when one of them ends the job: the root, or the top of what is cut off from it, after a
+ * settling time, and any other rank after two. Called with the progress lock held. */
 #include "coordinate/state.h"
 
 #include "base/status.h"
 
+static bool has_ended(const struct coordinator *c)
+{
+    return c->state == STATE_FAILED || c->state == STATE_CLOSED;
+}
+
+static void forward(struct coordinator *c, struct wire_writer *message, int except)
+{
+    const struct coordinator_output *output = &c->config.output;
+    if (!message->failed)
+        output->flood(output->owner, except < 0 ? -1 : rank_at(&c->config, except), message->bytes,
+                      message->length, false);
+    wire_writer_free(message);
+}
+
 /* Forwarded once: the set is bounded, and what it does not keep goes no further. */
 void silence_add(struct coordinator *c, int place, int except)
 {
-    const struct coordinator_output *output = &c->config.output;
-    bool known = rank_set_has(&c->silent, place);
-    if (known || c->state == STATE_FAILED || c->state == STATE_CLOSED)
+    if (rank_set_has(&c->silent, place) || has_ended(c))
         return;
     rank_set_add(&c->silent, place, place);
+    if (!rank_set_has(&c->silent, place))
+        return;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_SILENT);
     wire_put_u32(&message, (uint32_t)place);
-    if (rank_set_has(&c->silent, place) && !message.failed)
-        output->flood(output->owner, except < 0 ? -1 : rank_at(&c->config, except), message.bytes,
-                      message.length, false);
-    wire_writer_free(&message);
+    forward(c, &message, except);
+}
+
+void silence_add_broken(struct coordinator *c, const char *text, int except)
+{
+    if (c->broken.code || has_ended(c))
+        return;
+    status_set(&c->broken, HVD_TIMED_OUT, "%s", text);
+    struct wire_writer message = {0};
+    wire_put_u8(&message, MESSAGE_BROKEN);
+    wire_put_string(&message, text);
+    forward(c, &message, except);
 }
 
 void coordinator_silent(struct coordinator *c, int rank)
@@ -29,9 +50,14 @@ void coordinator_silent(struct coordinator *c, int rank)
     silence_add(c, place_of(&c->config, rank), -1);
 }
 
+void coordinator_broken(struct coordinator *c, const char *text)
+{
+    silence_add_broken(c, text, -1);
+}
+
 bool coordinator_has_silent(const struct coordinator *c)
 {
-    return c->silent.count;
+    return c->silent.count || c->broken.code;
 }
 
 /* Where the ring of places leaves this rank's host, and in the tree. */
@@ -53,7 +79,7 @@ static bool is_cut_off(const struct coordinator *c)
 /* Several have lost the same parent: the lowest place comes first, and its cause stops the others. */
 int64_t silence_next(const struct coordinator *c)
 {
-    if (!c->silent_since || c->state == STATE_FAILED || c->state == STATE_CLOSED)
+    if (!c->silent_since || has_ended(c))
         return INT64_MAX;
     const struct tree_node *tree = &c->config.tree;
     int64_t time = c->config.settling_time, later = time * tree->place / tree->topology->size;
@@ -64,11 +90,12 @@ int64_t silence_next(const struct coordinator *c)
 void silence_check(struct coordinator *c, int64_t now)
 {
     const struct coordinator_output *output = &c->config.output;
-    hvd_status cause;
-    if (c->silent.count && !c->silent_since)
+    hvd_status cause = c->broken;
+    if (coordinator_has_silent(c) && !c->silent_since)
         c->silent_since = now;
     if (now < silence_next(c))
         return;
-    output->silent(output->owner, &c->silent, is_cut_off(c), &cause);
+    if (c->silent.count)
+        output->silent(output->owner, &c->silent, is_cut_off(c), &cause);
     fail(c, -1, &cause);
 }

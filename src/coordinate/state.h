@@ -85,7 +85,8 @@ struct coordinator {
     int leaver;                             /* -1; the first rank known to leave */
     bool leaves, leave_sent;                /* this rank leaves; `leaver` was sent to the parent */
     struct rank_set silent;                 /* places that do not answer */
-    int64_t silent_since;                   /* the first of them was known; 0: none */
+    hvd_status broken;                      /* the first broken network path; code 0: none */
+    int64_t silent_since;                   /* the first of either was known; 0: none */
     uint32_t eager_bytes;                   /* of this rank's requests whose data went with the report */
     uint8_t *eager_sum;                     /* room for eager_threshold */
     struct wire_writer out;                 /* the message in the making */
@@ -231,11 +232,11 @@ int64_t stall_next(const struct coordinator *c);
 
 hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status);
 
-/* ---- silence.c: ranks that do not answer ----------------------------------------------------------------
- */
+/* ---- silence.c: ranks that do not answer, broken network paths ----------------------------------------- */
 
-/* This place is silent, as the one of `except` says (-1: this rank's engine). */
+/* This place is silent, or a path is broken, as the place `except` says (-1: this rank's engine). */
 void silence_add(struct coordinator *c, int place, int except);
+void silence_add_broken(struct coordinator *c, const char *text, int except);
 
 /* Ends the job when it is time, and when that is. */
 void silence_check(struct coordinator *c, int64_t now);

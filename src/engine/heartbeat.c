@@ -18,13 +18,19 @@
 #define LOOKS_FOR_SETTLING 2
 
 /* Of a connection without acknowledgements: later, since a silent peer is the better cause. */
-#define LOOKS_UNTIL_BROKEN 40
+#define LOOKS_UNTIL_BROKEN 29
 
 /* How long a peer may be silent, in seconds; 0: for ever. */
 static double time_limit(const struct settings *settings)
 {
     double limit = settings->timeout_seconds, end = settings->stall_shutdown_seconds;
     return !limit || (end && end < limit) ? end : limit;
+}
+
+static const char *limiting_setting(const struct settings *settings)
+{
+    return time_limit(settings) == settings->timeout_seconds ? "HOROVOD_TIMEOUT_SECONDS"
+                                                             : "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS";
 }
 
 /* The time between two looks; 0: none are wanted. */
@@ -101,8 +107,7 @@ void heartbeat_explain(const struct comm *comm, const struct rank_set *places, b
     const struct settings *settings = &comm->context->settings;
     const struct topology *topology = &comm->topology;
     double limit = time_limit(settings);
-    const char *setting = limit == settings->timeout_seconds ? "HOROVOD_TIMEOUT_SECONDS"
-                                                             : "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS";
+    const char *setting = limiting_setting(settings);
     char text[512] = "", state = '\0';
     int own = topology->host_of[comm->rank], entries = 0;
     bool hosts = false;
@@ -180,6 +185,23 @@ static void look_at(struct comm *comm, struct edge *edge)
     }
 }
 
+/* Either end may find it: the text names both. */
+static void report_broken(struct comm *comm, int peer, const char *path)
+{
+    struct comm *world = comm->context->world;
+    const struct settings *settings = &comm->context->settings;
+    char text[HVD_STATUS_TEXT], host[MESH_PEER_TEXT] = "", who[MESH_PEER_TEXT];
+    gethostname(host, sizeof host - 1);
+    mesh_peer_state(comm->mesh, peer, who, sizeof who);
+    snprintf(
+        text, sizeof text,
+        "the network path from rank %d (host %s) to %s, %s, is broken: nothing was acknowledged for %g s "
+        "(%s); is that network up?",
+        comm->context->placement.rank, host, who, path, time_limit(settings), limiting_setting(settings));
+    coordinator_broken(world->coordinator, text);
+    world->next_flush = clock_now();
+}
+
 void heartbeat_check(struct hvd_context *context)
 {
     int64_t now = context->next_heartbeat ? clock_now() : 0;
@@ -191,6 +213,7 @@ void heartbeat_check(struct hvd_context *context)
         context->next_heartbeat = now + interval(&context->settings);
     double each = (double)interval(&context->settings) / CLOCK_SECOND;
     unsigned broken = (unsigned)(limit / each * LOOKS_UNTIL_BROKEN / LOOKS_PER_PERIOD);
+    char path[2 * SOCKET_TEXT];
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
             /* This rank waits for nothing in this set. */
@@ -198,8 +221,9 @@ void heartbeat_check(struct hvd_context *context)
                 comm->edges[i].alive = true;
             look_at(comm, &comm->edges[i]);
         }
-        if (limit > 0)
-            mesh_check_peers(comm->mesh, broken);
+        int peer = limit > 0 ? mesh_find_broken(comm->mesh, broken, path, sizeof path) : -1;
+        if (peer >= 0)
+            report_broken(comm, peer, path);
         comm_flush(comm);
     }
 }

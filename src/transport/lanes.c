@@ -16,6 +16,14 @@
 #define UNSENT_LIMIT   (1 << 20) /* bytes in the kernel, so that a slow lane holds back few blocks */
 #define PARTS_PER_CALL 64
 
+/* In ms. Between two retransmissions at most (Linux 6.15): by default an outage lasts up to twice as long for
+ * TCP. And until the kernel gives a connection up: about its default, which that period would shorten. */
+#define RETRANSMISSION_PERIOD 2000
+#define RETRANSMISSION_TIME   900000
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
 void lanes_init(struct lanes *lanes, bool striped)
 {
     size_t block = striped ? BLOCK : SIZE_MAX;
@@ -26,12 +34,14 @@ void lanes_init(struct lanes *lanes, bool striped)
 
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls)
 {
-    int limit = UNSENT_LIMIT;
+    int limit = UNSENT_LIMIT, period = RETRANSMISSION_PERIOD, time = RETRANSMISSION_TIME;
     if (lanes->count == (lanes->striped ? LANES_LIMIT : 1))
         return false;
     if (lanes->striped)
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
     socket_send_at_once(fd);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
+    setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &period, sizeof period);
     lanes->list[lanes->count++] = (struct lane){.fd = fd, .tls = tls, .readable = true, .writable = true};
     return true;
 }
@@ -295,15 +305,16 @@ static bool is_unanswered(struct lane *lane)
     return unanswered;
 }
 
-bool lanes_check(struct lanes *lanes, unsigned limit)
+int lanes_find_broken(struct lanes *lanes, unsigned limit)
 {
-    bool alive = true;
+    int broken = -1;
     for (int i = 0; i < lanes->count; i++) {
         struct lane *lane = &lanes->list[i];
         lane->unanswered = is_unanswered(lane) ? lane->unanswered + 1 : 0;
-        alive &= lane->unanswered < limit;
+        if (lane->unanswered >= limit)
+            broken = lane->fd;
     }
-    return alive;
+    return broken;
 }
 
 bool lanes_are_delivered(const struct lanes *lanes)

@@ -27,7 +27,7 @@ struct lane {
     int error;          /* that has ended it; 0: an orderly end */
     uint8_t number[LANES_HEADER_BYTES]; /* of the next block to come, as far as it has been read */
     size_t number_read;
-    uint64_t acknowledged; /* bytes, when lanes_check was called last */
+    uint64_t acknowledged; /* bytes, when lanes_find_broken was called last */
     unsigned unanswered;   /* calls in a row since which none was, of those that are sent again and again */
 };
 
@@ -63,9 +63,9 @@ bool lanes_ended(const struct lanes *lanes);
 /* An errno value of one of the sockets; 0: none has failed. */
 int lanes_error(const struct lanes *lanes);
 
-/* To be called now and then. False: for `limit` calls in a row the other host has acknowledged nothing on one
- * of the lanes, though it should have: the network path is broken. */
-bool lanes_check(struct lanes *lanes, unsigned limit);
+/* To be called now and then. The socket of a lane whose network path is broken: for `limit` calls in a row
+ * the other host has acknowledged nothing, though it should have; -1: none. */
+int lanes_find_broken(struct lanes *lanes, unsigned limit);
 
 /* Whether the other host has all that was sent. */
 bool lanes_are_delivered(const struct lanes *lanes);

@@ -333,13 +333,16 @@ void peer_lose(struct peer *peer, int error)
     peer_give_up(peer, &cause);
 }
 
-void mesh_check_peers(struct mesh *mesh, unsigned limit)
+int mesh_find_broken(struct mesh *mesh, unsigned limit, char *path, size_t capacity)
 {
+    int broken = -1;
     for (int i = 0; i < mesh->linked_count; i++) {
         struct peer *peer = mesh->linked[i];
-        if (!peer->lost && peer->transport->check && !peer->transport->check(peer, limit))
-            peer_lose(peer, ETIMEDOUT);
+        if (!peer->lost && peer->transport->find_broken &&
+            peer->transport->find_broken(peer, limit, path, capacity))
+            broken = peer->rank;
     }
+    return broken;
 }
 
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity)

@@ -71,9 +71,10 @@ void mesh_expect_end(struct mesh *mesh, int peer);
  * second later. */
 int mesh_next_lost(struct mesh *mesh, hvd_status *status);
 
-/* Called now and then: a peer is lost whose host has acknowledged nothing for `limit` calls in a row on one
- * of its connections. That its other ones are alive tells nothing: they may take another network path. */
-void mesh_check_peers(struct mesh *mesh, unsigned limit);
+/* Called now and then: a peer whose host has acknowledged nothing for `limit` calls in a row on one of its
+ * connections, and between which addresses that is; -1: none. The others may be alive: they may take another
+ * network path. */
+int mesh_find_broken(struct mesh *mesh, unsigned limit, char *path, size_t capacity);
 
 /* From here on the hub knows the mesh: its news end mesh_sleep and resume it, and mesh_find finds it. */
 hvd_code mesh_attach(struct mesh *mesh, hvd_status *status);

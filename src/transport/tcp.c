@@ -188,13 +188,19 @@ static bool tcp_is_delivered(const struct link *link)
     return tcp->peer->lost || lanes_are_delivered(&tcp->lanes);
 }
 
-static bool tcp_check(struct peer *peer, unsigned limit)
+static bool tcp_find_broken(struct peer *peer, unsigned limit, char *path, size_t capacity)
 {
     struct tcp_link **links = peer->state;
-    bool alive = true;
-    for (int channel = 0; channel < peer->mesh->channels; channel++)
-        alive &= lanes_check(&links[channel]->lanes, limit);
-    return alive;
+    int broken = -1;
+    for (int channel = 0; channel < peer->mesh->channels; channel++) {
+        int fd = lanes_find_broken(&links[channel]->lanes, limit);
+        broken = broken < 0 ? fd : broken;
+    }
+    char own[SOCKET_TEXT], other[SOCKET_TEXT];
+    if (broken >= 0)
+        snprintf(path, capacity, "%s to %s", socket_local_address(broken, own) ? own : "an unknown address",
+                 socket_peer_text(broken, other));
+    return broken >= 0;
 }
 
 /* The ends of its connections are reported in any order. */
@@ -400,7 +406,7 @@ const struct transport transport_tcp = {
     .route = tcp_route,
     .open = tcp_open,
     .attach = tcp_attach,
-    .check = tcp_check,
+    .find_broken = tcp_find_broken,
     .is_drained = tcp_is_drained,
     .close_peer = tcp_close_peer,
     .abandon = tcp_abandon,

@@ -160,8 +160,8 @@ struct transport {
     bool (*holds_memory)(const struct peer *peer);
     bool (*return_memory)(struct peer *peer);
     char (*process_state)(const struct peer *peer);
-    /* See mesh_check_peers. */
-    bool (*check)(struct peer *peer, unsigned limit);
+    /* See mesh_find_broken; `path` says between which addresses. */
+    bool (*find_broken)(struct peer *peer, unsigned limit, char *path, size_t capacity);
     /* Of a lost peer: whether nothing that it sent on channel 0 can come any more. NULL: all of it was there.
      */
     bool (*is_drained)(const struct peer *peer);

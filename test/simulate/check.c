@@ -335,7 +335,8 @@ void check_finish(struct slot *slot, const hvd_status *status)
     else if (status->code == HVD_TIMED_OUT)
         sound = (scenario->mute && strstr(status->text, " has waited ")) ||
                 (scenario->split && strstr(status->text, "silent: ")) ||
-                (scenario->split && strstr(status->text, "cut off: "));
+                (scenario->split && strstr(status->text, "cut off: ")) ||
+                (scenario->broken && strncmp(status->text, "broken: ", 8) == 0);
     world->tally->failed += status->code != HVD_MISMATCH && status->code != HVD_SHUT_DOWN;
     if (!sound)
         violation(world, "rank %d: \"%s\" of set %d in round %d ended with %s: %s", slot->member->rank,
@@ -532,7 +533,7 @@ void check_end(struct world *world)
                 continue;
             const struct virtual_rank *other = failed[component[member->rank]];
             check_member_end(member, other, closing[s]);
-            if (other && world->scenario.split)
+            if (other && (world->scenario.split || world->scenario.broken))
                 check_cause(member, other);
         }
     }

@@ -17,7 +17,8 @@ enum event_kind {
     EVENT_LEAVE,   /* the rank (of the job) */
     EVENT_CUT,     /* some edge of some set */
     EVENT_LOOK,    /* of the rank (of the job) at its silent peers */
-    EVENT_LOST     /* the rank (of the job) loses peer (of the job) */
+    EVENT_LOST,    /* the rank (of the job) loses peer (of the job) */
+    EVENT_BROKEN   /* the rank (of the job) finds the network path to some peer broken */
 };
 
 struct message {

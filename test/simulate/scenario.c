@@ -87,6 +87,7 @@ static void draw_trouble(struct scenario *s, uint64_t *random)
     s->losses = kind == 5;
     s->garbage = kind == 6;
     s->split = kind == 7 && s->topology.hosts > 1;
+    s->broken = kind == 8 ? 1 + (int)random_below(random, 4) : 0;
     /* Long enough that what ranks find silent has passed all others, one by one, before it is over. */
     s->look = (s->size < 100 ? s->size : 100) * s->delay + 4 * s->think;
 }

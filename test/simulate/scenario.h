@@ -74,6 +74,7 @@ struct scenario {
     bool finale;       /* every rank leaves when it is through */
     int leavers, cuts, losses, garbage;
     bool split;      /* hosts are lost, or the network falls apart */
+    int broken;      /* ranks that find a broken network path, at about the same time */
     int64_t look;    /* time between two looks at silent peers */
     int64_t trouble; /* about when they come */
 };

@@ -106,6 +106,11 @@ static void plan_trouble(struct world *world)
                    (struct event){.time = later(world, 2 * scenario->trouble), .kind = EVENT_CUT});
     for (int i = 0; i < scenario->losses; i++)
         plan_loss(world);
+    for (int i = 0; i < scenario->broken; i++)
+        queue_push(&world->queue,
+                   (struct event){.time = scenario->trouble + random_below(&world->random, scenario->look),
+                                  .kind = EVENT_BROKEN,
+                                  .rank = (int)random_below(&world->random, scenario->size)});
     world->garbage_left = scenario->garbage;
     if (scenario->split)
         split_plan(world);
@@ -203,10 +208,19 @@ static void handle_member(struct virtual_rank *member, const struct event *event
         spread(member);
 }
 
+static void find_broken(struct virtual_rank *member)
+{
+    char text[64];
+    snprintf(text, sizeof text, "broken: a path from rank %d", member->rank);
+    coordinator_broken(member->coordinator, text);
+    plan_turn(member);
+    member->set->world->tally->broken++;
+}
+
 static void handle(struct world *world, const struct event *event)
 {
     static const char *const names[] = {"submits", "joins",  "turns", "timer", "deliver", "done",
-                                        "opens",   "leaves", "cut",   "look",  "lost"};
+                                        "opens",   "leaves", "cut",   "look",  "lost",    "broken"};
     struct virtual_rank *member = &world->sets[event->set]->members[event->rank];
     if (split_has_lost(world, member->rank)) {
         free(event->message);
@@ -224,6 +238,8 @@ static void handle(struct world *world, const struct event *event)
         split_look(world, event->rank);
     else if (event->kind == EVENT_LOST)
         rank_lost(world, event->rank, event->argument);
+    else if (event->kind == EVENT_BROKEN)
+        find_broken(member);
     else
         handle_member(member, event);
 }

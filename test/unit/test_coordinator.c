@@ -894,6 +894,37 @@ TEST(silent_ranks_are_settled_on)
     }
 }
 
+static void find_two_broken_paths(bool silent, const char *cause)
+{
+    config.settling_time = 100;
+    open_ranks("2,2,2", 6);
+    now = 1000;
+    coordinator_broken(ranks[5].coordinator, "path b is broken");
+    coordinator_broken(ranks[0].coordinator, "path a is broken");
+    if (silent)
+        coordinator_silent(ranks[1].coordinator, 2);
+    settle();
+    now = 1100;
+    flush(0);
+    settle();
+    for (int r = 0; r < 6; r++) {
+        hvd_status status;
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
+        assert_string_equal(status.text, cause);
+    }
+}
+
+/* Two ranks find one before either knows of the other. */
+TEST(broken_paths_are_one_cause)
+{
+    find_two_broken_paths(false, "path a is broken");
+}
+
+TEST(silent_ranks_are_a_better_cause_than_a_broken_path)
+{
+    find_two_broken_paths(true, "rank 0: rank 2");
+}
+
 TEST(a_host_that_nobody_answers_is_cut_off)
 {
     hvd_status status;
