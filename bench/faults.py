@@ -1,19 +1,33 @@
-"""How long after a rank was killed the others raise: python bench/faults.py [rounds]; needs horovodrun.
+"""How long after a fault the others raise, and with which texts; needs horovodrun.
 
-Four ranks reduce for ever; one kills itself with SIGKILL and notes the time, the others note when their
-pending operation raised. Printed is the slowest survivor of each round, by transport and by who died.
+    python bench/faults.py [rounds]     4 ranks of this host, one killed: the slowest survivor of each round
+    python bench/faults.py hosts        as root: 4 hosts (network namespaces) with 2 ranks each
+
+Ranks reduce for ever, between hosts 64 MiB; in the midst one is killed or stopped, or its host loses its
+cable, or crashes, which is both: its connections do not end. HOROVOD_TIMEOUT_SECONDS is 4 between hosts.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-WORKER = Path(__file__).resolve().parent.parent / "test" / "launch" / "fault_worker.py"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import virtual_hosts  # noqa: E402
+
+WORKER = ROOT / "test" / "launch" / "fault_worker.py"
+WORKER_OF_HOSTS = ROOT / "test" / "launch" / "cause_worker.py"
+RANKS = 8
+DEADLINE = 100.0
 
 
 def slowest_survivor(transport: str, victim: int) -> float:
@@ -29,14 +43,80 @@ def slowest_survivor(transport: str, victim: int) -> float:
     return (max(map(float, raised)) - float(died)) * 1e3
 
 
-def main() -> None:
-    """Prints the table."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+def on_one_host(rounds: int) -> None:
     print("transport  victim  median ms  slowest ms")
     for transport in ("shm", "tcp"):
         for victim in (0, 1, 3):
             times = [slowest_survivor(transport, victim) for _ in range(rounds)]
             print(f"{transport:9}  {victim:6}  {statistics.median(times):9.1f}  {max(times):10.1f}")
+
+
+def processes_of(folder: Path, ranks: tuple[int, ...]) -> list[int]:
+    """Of these ranks of the job that runs in the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+            if (process / "cwd").readlink() == folder and any(
+                f"HOROVOD_RANK={rank}".encode() in environment for rank in ranks
+            ):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def between_hosts(hosts: virtual_hosts.VirtualHosts, fault: str, victim: int) -> None:
+    """One job; prints when the first and the last survivor got an error, and the texts."""
+    host = victim // 2
+    folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
+    horovodrun = shutil.which("horovodrun")
+    assert horovodrun, "horovodrun is not in PATH"
+    layout = ",".join(f"{name}:2" for name in hosts.names[1:])
+    own = fault if fault.startswith("SIG") else "nothing"
+    words = [*hosts.enter(hosts.names[0], folder), horovodrun, "--timeout-seconds", "20", "-H", layout]
+    words += ["env", "HOROVOD_TIMEOUT_SECONDS=4", sys.executable, str(WORKER_OF_HOSTS), str(victim), own]
+    words += [f"{random.uniform(0, 200):.0f}", "raise"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lost = range(host * 2, host * 2 + 2) if own == "nothing" else range(victim, victim + 1)
+    begin = folder / f"{victim}.fault"
+    try:
+        assert virtual_hosts.wait_until(lambda: len(list(folder.glob("*.busy"))) == RANKS)
+        if own == "nothing":
+            time.sleep(random.uniform(0, 0.2))
+            hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} down")
+            begin.write_text(repr(time.monotonic()))
+            for pid in processes_of(folder, tuple(lost)) if fault == "crash" else ():
+                os.kill(pid, 9)
+        errors = [folder / f"{rank}.error" for rank in range(RANKS) if rank not in lost]
+        assert virtual_hosts.wait_until(lambda: all(error.read_text() for error in errors), DEADLINE)
+    finally:
+        for pid in processes_of(folder, tuple(range(RANKS))):
+            os.kill(pid, 9)
+        process.wait(DEADLINE)
+        hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} up")
+    raised = [error.read_text().partition(" ") for error in errors]
+    times = [float(when) - float(begin.read_text()) for when, _, _ in raised]
+    print(
+        f"{fault:8} {victim:6}  {min(times):7.3f} to {max(times):7.3f}  {' | '.join({t for *_, t in raised})}"
+    )
+    shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Prints the table."""
+    if sys.argv[1:] != ["hosts"]:
+        on_one_host(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+        return
+    hosts = virtual_hosts.make(("launcher", "a", "b", "c", "d"))
+    print("fault    victim  s until the others raise; their texts")
+    try:
+        for fault in ("SIGKILL", "SIGSTOP", "cable", "crash"):
+            for victim in (0, 2, 5):
+                between_hosts(hosts, fault, victim)
+    finally:
+        hosts.end()
+        shutil.rmtree(hosts.folder)
 
 
 if __name__ == "__main__":

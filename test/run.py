@@ -267,6 +267,9 @@ def run_soak(result: Result) -> None:
         result.add(f"test/python with 1,000 lives of {size} processes", "passed" if done else "failed")
     done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
+    for victim in ("root", "leader", "other"):
+        done = call(*pytest_words(["test/launch/test_causes.py"], "/dev/null"), "-k", victim, **whole)
+        result.add(f"the cause after 70 ends of one rank: {victim}", "passed" if done else "failed")
     os.environ["HOROVOD_TEST_SIZES"] = "all"
     run_sanitize(result)
     rounds = 0
