@@ -287,11 +287,14 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
 }
 
 /* Yields for a while until the word has its value or the lock is free; true when it has the lock. */
-static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t *idle_since)
+static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
+                          int64_t *idle_since)
 {
     /* without polling: the holder may need this core */
     struct backoff backoff = {
         .mesh = context->world->mesh, .yield = yield_of(context, CALLER_YIELD), .idle_since = idle_since};
+    if (deadline != CLOCK_NEVER)
+        backoff.yield = clock_earlier(backoff.yield, deadline - clock_now());
     backoff_reset(&backoff);
     bool mine = false;
     atomic_fetch_add(&context->waiters, 1);
@@ -318,7 +321,7 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
      * value. */
     while (claimed || atomic_load_explicit(word, memory_order_acquire) != value) {
         claimed = NULL;
-        if (lock_try(context) || wait_for_lock(context, word, value, idle_since))
+        if (lock_try(context) || wait_for_lock(context, word, value, deadline, idle_since))
             claimed = progress_as_caller(context, word, value, deadline, idle_since);
         if (claimed) {
             note_idle(idle_since);
