@@ -1,21 +1,25 @@
-"""Collectives between hosts, beside Gloo and Open MPI and the least time that the network allows.
+"""Collectives between hosts, beside Gloo and the least time and bytes that the network allows.
 
-    python bench/hosts.py [--layouts 2x1,2x2,2x4,4x1,4x2] [--rate 1gbit] [--links 1] [--seconds 300]
+    python bench/hosts.py --page docs/performance.md        all of it, about 12 minutes
+    python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
 
 Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
-rate, ssh between them, and one bridge. HOSTSxRANKS says how many ranks each has. The bound of an allreduce is
-2 (hosts - 1) / hosts of its bytes, that of a broadcast its bytes, over the goodput that iperf3 shows between
-two hosts, times the number of links between them; with two, a column shows ours over one. "cpu" rows show the
-CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
+rate, ssh between them, and one bridge. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate.
+The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts, times the
+number of links between them; with two, a column shows ours over one. The last column is the payload that the
+busiest host has sent, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
+time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import compare
@@ -24,10 +28,56 @@ import publish
 sys.path.insert(0, str(compare.ROOT / "tools"))
 import virtual_hosts
 
-LAYOUTS = "2x1,2x2,2x4,4x1,4x2"
-SIZE = 64 << 20
+ALL = "2x1 2x2 2x4 4x1 4x2 1,3,2,2 8x1 8x2"
+RUNS = " ".join(
+    [f"{layout}@100mbit" for layout in ALL.split()]
+    + [f"{layout}@{'500mbit' if layout[0] == '8' else '1gbit'}" for layout in ALL.split()]
+    + ["2x1@2.5gbit", "2x2@2.5gbit"]
+)
 SMALL = 4
-GATHERED = 4 << 20
+OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
+HEAD = ("hosts x ranks, rate", "bound, ms")
+
+
+@dataclass(frozen=True)
+class Run:
+    """So many ranks on each host, and the rate of its links as tc has it."""
+
+    ranks: tuple[int, ...]
+    rate: str
+
+    def __str__(self) -> str:
+        hosts, first = len(self.ranks), self.ranks[0]
+        equal = self.ranks == (first,) * hosts
+        return f"{hosts} x {first}" if equal else ", ".join(map(str, self.ranks))
+
+    def sizes(self, effort: str) -> dict[str, int]:
+        """Bytes of a rank's input, by operation."""
+        long = 8 << 20 if self.rate == "100mbit" else 64 << 20
+        short = long >> 4
+        if effort == "tiny":
+            long = short = 1 << 18
+        return {each: long if each in OPERATIONS[:2] else short for each in OPERATIONS}
+
+    def least(self, operation: str) -> float:
+        """What the busiest host has to send, in units of a rank's input."""
+        hosts, total = len(self.ranks), sum(self.ranks)
+        return {
+            "allreduce": 2 * (hosts - 1) / hosts,
+            "broadcast": 1,
+            "allgather": max((hosts - 1) / hosts * total, *self.ranks),
+            "alltoall": max(own * (total - own) / total for own in self.ranks),
+            "reducescatter": (total - min(self.ranks)) / total,
+        }[operation]
+
+
+def run_of(text: str) -> Run:
+    """As on the command line: 2x4@1gbit, 1,3,2,2@100mbit."""
+    layout, rate = text.split("@")
+    if "x" not in layout:
+        return Run(tuple(map(int, layout.split(","))), rate)
+    hosts, ranks = map(int, layout.split("x"))
+    return Run((ranks,) * hosts, rate)
 
 
 def goodput(hosts: virtual_hosts.VirtualHosts) -> float:
@@ -43,22 +93,29 @@ def goodput(hosts: virtual_hosts.VirtualHosts) -> float:
     return float(json.loads(output)["end"]["sum_received"]["bits_per_second"]) / 8
 
 
-def peers_on(hosts: virtual_hosts.VirtualHosts, count: int, ranks: int, folder: Path) -> list[compare.Peer]:
-    """The same workers as on one host, started from the first of `count` hosts."""
-    layout = ",".join(f"{name}:{ranks}" for name in hosts.names[:count])
+def peers_on(
+    hosts: virtual_hosts.VirtualHosts, run: Run, names: list[str], folder: Path
+) -> list[compare.Peer]:
+    """The same workers as on one host, started from the first of the hosts."""
+    layout = ",".join(f"{name}:{ranks}" for name, ranks in zip(hosts.names, run.ranks, strict=False))
     enter = hosts.enter(hosts.names[0], compare.ROOT)
     horovodrun = shutil.which("horovodrun")
     assert horovodrun, "horovodrun is not in PATH"
     ours = (*enter, horovodrun, "-H", layout)
-    gloo = ("env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(compare.BENCH / "peer_torch.py"), "gloo")
-    peers = [
-        compare.Peer(compare.C_PEER.name, ours, compare.C_PEER.worker),
-        compare.Peer(compare.GLOO_PEER.name, ours, gloo, compare.C_PEER.name),
-    ]
+    peers = [compare.Peer(compare.C_PEER.name, ours, compare.C_PEER.worker)]
+    if "gloo" in names:
+        words = (
+            "env",
+            "GLOO_SOCKET_IFNAME=eth0",
+            sys.executable,
+            str(compare.BENCH / "peer_torch.py"),
+            "gloo",
+        )
+        peers.append(compare.Peer(compare.GLOO_PEER.name, ours, words, compare.C_PEER.name))
     if hosts.links > 1:
         one = (*ours, "--sockets-per-peer", "1")
         peers.append(compare.Peer("over one link", one, compare.C_PEER.worker, compare.C_PEER.name))
-    for peer in compare.mpi_peers(folder):
+    for peer in compare.mpi_peers(folder) if "mpi" in names else ():
         if peer.name == "Open MPI":
             options = ("--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0")
             launcher = (*enter, *peer.launcher, "--bind-to", "none", *options, "-H", layout)
@@ -66,67 +123,80 @@ def peers_on(hosts: virtual_hosts.VirtualHosts, count: int, ranks: int, folder: 
     return peers
 
 
-def least(case: str, count: int, ranks: int, rate: float) -> float | None:
-    """Microseconds that the busiest link needs for its bytes; None: something else bounds it."""
-    what, size, *_ = case.split(":")
-    factors = {
-        "allreduce": 2 * (count - 1) / count,
-        "reducescatter": (count - 1) / count,
-        "allgather": (count - 1) * ranks,
-        "broadcast": 1,
-        "alltoall": ranks * (count - 1) / count,
-    }
-    bounded = what in factors and int(size) > 1 << 16
-    return int(size) * factors[what] / rate * 1e6 if bounded else None
+def row(
+    run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: str, rate: float
+) -> list[str]:
+    """Milliseconds of all peers; of ours beside the bound, and its bytes beside the least."""
+    what, size = case.split(":")
+    ranks, ours = sum(run.ranks), peers[0].name
+    own, sent = comparison.median(ranks, ours, case), comparison.median(ranks, ours, f"sent-{case}")
+    bound = None
+    if what in OPERATIONS and int(size) > SMALL:
+        bound = int(size) * run.least(what) / rate * 1e6
+    return [
+        f"{run} at {run.rate}, {what} {publish.byte_text(int(size))}",
+        publish.number(bound and bound / 1e3),
+        *(publish.cell(comparison, ranks, peer, case, scale=1e-3) for peer in peers),
+        f"{own / bound:.2f}" if own and bound else "-",
+        f"{sent / run.least(what) / int(size):.3f}" if sent else "-",
+    ]
+
+
+def measure(
+    hosts: virtual_hosts.VirtualHosts, run: Run, rate: float, seconds: float, args: compare.argparse.Namespace
+) -> tuple[compare.Comparison, list[str], list[list[str]]]:
+    """The figures of a run, and its head and rows of the table."""
+    sizes, ranks = run.sizes(args.effort), sum(run.ranks)
+    cases = [f"allreduce:{SMALL}", *(f"{what}:{sizes[what]}" for what in OPERATIONS)]
+    if max(run.ranks) == 1 and run.rate != "100mbit":
+        cases.append(f"cpu:{sizes['allreduce']}")
+    counted = [f"sent-{case}" for case in cases if not case.startswith("cpu:")][1:]
+    name = re.sub("[ ,]+", "-", f"hosts {str(run).replace(' ', '')} {run.rate}")
+    name += f"-{hosts.links}-links" if hosts.links > 1 else ""
+    comparison = compare.Comparison(name, compare.EFFORTS[args.effort], seconds)
+    peers = peers_on(hosts, run, args.peers.split(","), args.output)
+    comparison.run([(peer, ranks, cases) for peer in peers])
+    comparison.round(0, [(peers[0], ranks, counted)])
+    comparison.write_csv(args.output / f"{name}.csv")
+    head = [*HEAD, *(f"{peer.name}, ms" for peer in peers), "ours / bound", "sent / least"]
+    return comparison, head, [row(run, comparison, peers, case, rate) for case in cases]
 
 
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
-    args = compare.arguments(
-        __doc__, seconds=300, options={"layouts": LAYOUTS, "rate": "1gbit", "links": "1"}
-    )
-    layouts = [tuple(map(int, each.split("x"))) for each in args.layouts.split(",")]
-    size = 1 << 20 if args.effort == "tiny" else SIZE
-    cases = [f"allreduce:{SMALL}", f"allreduce:{size}", f"cpu:{size}", f"broadcast:{size}"]
-    cases += [f"{what}:{min(size, GATHERED)}" for what in ("allgather", "alltoall", "reducescatter")]
+    options = {"runs": RUNS, "links": "1", "peers": "gloo", "page": ""}
+    args = compare.arguments(__doc__, seconds=600, options=options)
+    runs = [run_of(text) for text in args.runs.split()]
     try:
-        hosts = virtual_hosts.make([f"h{i}" for i in range(1, 1 + max(count for count, _ in layouts))])
+        hosts = virtual_hosts.make([f"h{i}" for i in range(1, 1 + max(len(run.ranks) for run in runs))])
     except virtual_hosts.UnavailableError as reason:
         print(f"hosts: left out: {reason}", flush=True)
         return 0
+    whole = compare.Comparison("hosts", compare.EFFORTS[args.effort], 0)
+    rates: dict[str, float] = {}
+    head, rows = [""], []
     try:
         for _ in range(1, int(args.links)):
             hosts.add_link(virtual_hosts.SECOND)
-        hosts.limit(args.rate)
-        rate = goodput(hosts) * hosts.links
-        suffix = f"-{hosts.links}-links" if hosts.links > 1 else ""
-        head = ["", "bound, ms"]
-        rows = []
-        failed = 0
-        for count, ranks in layouts:
-            comparison = compare.Comparison(
-                f"hosts-{count}x{ranks}{suffix}", compare.EFFORTS[args.effort], args.seconds / len(layouts)
-            )
-            peers = peers_on(hosts, count, ranks, args.output)
-            head = ["hosts x ranks", "bound, ms", *(f"{peer.name}, ms" for peer in peers), "ours / bound"]
-            comparison.run([(peer, count * ranks, cases) for peer in peers])
-            for case in cases:
-                bound = least(case, count, ranks, rate)
-                own = comparison.median(count * ranks, peers[0].name, case)
-                what, number = case.split(":")
-                cells = [publish.cell(comparison, count * ranks, peer, case, scale=1e-3) for peer in peers]
-                rows.append(
-                    [f"{count} x {ranks}, {what} {publish.byte_text(int(number))}",
-                     publish.number(bound and bound / 1e3), *cells,
-                     f"{own / bound:.2f}" if own and bound else "-"]
-                )  # fmt: skip
-            conditions = f"iperf3: {rate * 8 / 1e6:.0f} Mbit/s, {hosts.links} link(s) of {args.rate}."
-            text = f"{conditions}\n\n{publish.table(head, rows)}"
-            failed |= publish.write(comparison, args.output, text)
-        return failed
+        for run in runs:
+            hosts.limit(run.rate)
+            if run.rate not in rates:
+                rates[run.rate] = goodput(hosts) * hosts.links
+            comparison, head, more = measure(hosts, run, rates[run.rate], args.seconds / len(runs), args)
+            rows += more
+            whole.samples += comparison.samples
+            whole.failures += comparison.failures
     finally:
         hosts.end()
         shutil.rmtree(hosts.folder)
+    shown = ", ".join(f"{rate * 8 / 1e6:.0f} Mbit/s of {name}" for name, rate in rates.items())
+    failed = publish.write(
+        whole, args.output, f"{publish.table(head, rows)}\n\niperf3 on {hosts.links} link(s): {shown}."
+    )
+    if args.page:
+        page = Path(args.page)
+        page.write_text(publish.renew(page.read_text(), "hosts", (args.output / "hosts.md").read_text()))
+    return failed
 
 
 if __name__ == "__main__":
