@@ -187,7 +187,7 @@ static bool lock_release(struct hvd_context *context)
     bool quiet = is_quiet(context);
     bool periodic = context->polls_periodically && quiet;
     bool news = !periodic && !arm(context);
-    int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, !quiet));
+    int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));
     bool left = context->leave_said; /* the lock's, so read before the release */
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !periodic;
     /* This store and the loads behind it, as the push of a submission and its load of the lock, are

@@ -46,9 +46,16 @@ int64_t heartbeat_settling(const struct settings *settings)
     return (int64_t)(time_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
 }
 
-int64_t heartbeat_deadline(struct hvd_context *context, bool waits)
+/* For a result, or for the end of the shutdown handshake. */
+static bool waits(const struct comm *comm)
 {
-    if (!waits || !interval(&context->settings))
+    return !comm_is_quiet(comm) || (comm->context->leave_said && !comm->closed);
+}
+
+int64_t heartbeat_deadline(struct hvd_context *context, bool quiet)
+{
+    bool leaves = context->leave_said && atomic_load(&context->closed) != HANDLE_DONE;
+    if ((quiet && !leaves) || !interval(&context->settings))
         context->next_heartbeat = 0;
     else if (!context->next_heartbeat) {
         /* The wait begins: time before it does not count. */
@@ -216,8 +223,7 @@ void heartbeat_check(struct hvd_context *context)
     char path[2 * SOCKET_TEXT];
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
-            /* This rank waits for nothing in this set. */
-            if (comm_is_quiet(comm))
+            if (!waits(comm))
                 comm->edges[i].alive = true;
             look_at(comm, &comm->edges[i]);
         }

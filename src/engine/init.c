@@ -20,7 +20,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* How long shutdown waits for the others' part of the handshake; a frozen rank must not hold up all. */
+/* How long shutdown waits for the handshake, beyond the time for ranks that do not answer. */
 #define SHUTDOWN_SECONDS 30
 
 /* Some 200 requests in flight need no system call. Both are multiples of every page size. */
@@ -333,10 +333,12 @@ void hvd_shutdown(hvd_context *context)
         return; /* a child's copy is left as it is: its memory goes with the child */
     atomic_store(&context->leaving, true);
     drive_notify(context);
-    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(SHUTDOWN_SECONDS), NULL))
+    /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */
+    double seconds = context->settings.timeout_seconds + SHUTDOWN_SECONDS;
+    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(seconds), NULL))
         log_warning(context->placement.rank,
-                    "the other ranks did not complete the shutdown handshake within %d s; leaving without it",
-                    SHUTDOWN_SECONDS);
+                    "the other ranks did not complete the shutdown handshake within %g s; leaving without it",
+                    seconds);
     atfork_remove(&context->watch);
     drive_stop_thread(context);
     /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended

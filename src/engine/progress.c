@@ -160,6 +160,8 @@ static void check_health(struct comm *comm)
         return;
     hvd_status cause;
     comm->health = coordinator_health(comm->coordinator, &cause);
+    if (code == HVD_TIMED_OUT && comm->context->leave_said)
+        log_warning(comm->context->placement.rank, "leaving without the shutdown handshake: %s", cause.text);
     if (code != HVD_SHUT_DOWN) {
         progress_end(comm->context, &cause);
     } else if (comm->id == 0) {

@@ -55,8 +55,8 @@ void drive_stop_thread(struct hvd_context *context); /* fine when it never start
  * stopped or unreachable. Unlike the stall report this needs no working coordinator: the peer may be rank 0.
  * Under the progress lock. */
 
-/* When the next check is due; called before this rank sleeps. */
-int64_t heartbeat_deadline(struct hvd_context *context, bool waits);
+/* When the next check is due; called before this rank sleeps. `quiet`: no operation waits. */
+int64_t heartbeat_deadline(struct hvd_context *context, bool quiet);
 
 /* Does nothing before the deadline; then pings, warns, and reports who is silent for too long to the
  * coordinator of all ranks, which ends the job. */

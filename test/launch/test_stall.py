@@ -206,6 +206,34 @@ def test_a_stopped_rank_0_ends_the_job_when_told_to(launcher: Launcher, transpor
     assert not launcher.alive()
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_process_and_the_end_of_the_others(launcher: Launcher, victim: int) -> None:
+    """They leave after the same time, with a warning that names it."""
+    source = f"""
+import os, signal, sys
+import numpy as np
+import horovod as hvd
+
+hvd.init()
+hvd.allreduce(np.ones(1), name="warm")
+if hvd.rank() == {victim}:
+    print("victim", os.getpid(), file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+hvd.shutdown()
+print("left", file=sys.stderr)
+"""
+    said, code = run_until(
+        launcher,
+        ["--timeout-seconds", "2", *launcher.python(source)],
+        lambda said: said.count("left\n") == 2,
+        lambda said: os.kill(process_of(said), signal.SIGCONT),
+    )
+    assert code == 0, said
+    cause = rf"rank {victim} \(pid {process_of(said)}, host .*\) has not answered for 2 s"
+    others = {str(rank) for rank in {0, 1, 2} - {victim}}
+    assert {*re.findall(rf"\[(\d)\]: leaving without the shutdown handshake: {cause}", said)} >= others, said
+
+
 def test_a_rank_that_left_the_way(launcher: Launcher) -> None:
     """The report names rank 0, too, though it is the one that tells."""
     source = """
