@@ -424,8 +424,8 @@ static PyMethodDef methods[] = {
      "hvd_request in horovod.h)."},
     {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS,
      "submit($module, request, name, inputs, *, outputs=None, splits=None, finish=None, waits=False)\n--\n\n"
-     "Start an operation and return its Handle, whose wait() returns finish(outputs, else inputs in place, "
-     "else a list of Result); `waits`: the caller does so next."},
+     "Start an operation and return its Handle, whose wait() returns finish(a list of the Results that the "
+     "engine made, else outputs, else inputs in place); `waits`: the caller does so next."},
     {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS,
      "run($module, request, name, inputs, *, outputs=None, splits=None)\n--\n\n"
      "Run an operation to its end; returns the Results that the engine made, or None."},

@@ -120,8 +120,8 @@ char *element_to_format(hvd_dtype dtype); /* opaque bytes where the buffer proto
 /* Adds the type to the module. 0, or -1 with an exception set. */
 int result_init_module(PyObject *module);
 
-/* The results that the engine made, as a list of Result. NULL with an exception set. */
-PyObject *result_list(hvd_handle *handle, int32_t count);
+/* The results first ... end - 1, which the engine made, as a list of Result. NULL with an exception set. */
+PyObject *result_list(hvd_handle *handle, int32_t first, int32_t end);
 
 /* So many bytes of shared memory as a Result of uint8. NULL with an exception set. */
 PyObject *result_shared(PyObject *module, PyObject *bytes);
@@ -184,9 +184,14 @@ struct submission {
     PyObject *request, *name, *inputs, *outputs, *splits;
 };
 
-/* Reads a submission, which runs Python; inputs and outputs of the request are not set yet. `results`: how
- * many outputs will be the engine's. 0, or -1 with an exception set; then nothing is held. */
-int request_read(hvd_request *request, struct held_tensors *held, int32_t *results,
+/* Which results of an operation the engine makes: first ... end - 1. */
+struct made_results {
+    int32_t first, end;
+};
+
+/* Reads a submission, which runs Python; inputs and outputs of the request are not set yet. 0, or -1 with an
+ * exception set; then nothing is held. */
+int request_read(hvd_request *request, struct held_tensors *held, struct made_results *made,
                  const struct submission *submission);
 
 /* Sets inputs and outputs to the held tensors, and submits, without running Python before. 0, or -1 as

@@ -10,7 +10,7 @@
 struct in_flight {
     hvd_handle *handle; /* NULL: not submitted */
     struct held_tensors held;
-    int32_t results;            /* how many outputs are the engine's */
+    struct made_results made;
     struct in_flight *next;     /* in the list of all that were started */
     struct in_flight **pointer; /* that leads to this one */
 };
@@ -141,7 +141,7 @@ static int submit(PyObject *const *values, int waits, struct in_flight *operatio
                                     argument_or_null(values[OUTPUTS]), argument_or_null(values[SPLITS])};
     hvd_request request;
     in_flight_reclaim();
-    if (!module_context() || request_read(&request, &operation->held, &operation->results, &submission))
+    if (!module_context() || request_read(&request, &operation->held, &operation->made, &submission))
         return -1;
     request.waits = waits;
     /* Reading ran Python, which may have shut down: only from here on the context stays. */
@@ -264,7 +264,8 @@ static void handle_dealloc(PyObject *self)
 static int make_outcome(Handle *self)
 {
     if (!self->written) /* the engine gives its results once, but this may fail and come again */
-        self->written = result_list(self->operation.handle, self->operation.results);
+        self->written =
+            result_list(self->operation.handle, self->operation.made.first, self->operation.made.end);
     if (!self->written)
         return -1;
     PyObject *tensors = self->written, *finish = self->finish;
@@ -480,7 +481,7 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
     self->finish = argument_or_null(values[FINISH]);
     Py_XINCREF(self->finish);
     /* The outputs, or the inputs where the operation runs in place. */
-    if (self->finish && !self->operation.results) {
+    if (self->finish && self->operation.made.first == self->operation.made.end) {
         self->written = argument_or_null(values[OUTPUTS]);
         self->written = self->written ? self->written : values[INPUTS];
         Py_INCREF(self->written);
@@ -502,7 +503,9 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
         return NULL;
     /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
     if (!wait_for(operation.handle, -1))
-        answer = operation.results ? result_list(operation.handle, operation.results) : Py_BuildValue("");
+        answer = operation.made.end > operation.made.first
+                     ? result_list(operation.handle, operation.made.first, operation.made.end)
+                     : Py_BuildValue("");
     in_flight_drop(&operation);
     return answer;
 }

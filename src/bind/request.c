@@ -345,7 +345,7 @@ static int check_splits(hvd_context *context, const hvd_request *request, const 
     return -1;
 }
 
-int request_read(hvd_request *request, struct held_tensors *held, int32_t *results,
+int request_read(hvd_request *request, struct held_tensors *held, struct made_results *made,
                  const struct submission *submission)
 {
     if (Py_TYPE(submission->request) != request_type) {
@@ -361,7 +361,8 @@ int request_read(hvd_request *request, struct held_tensors *held, int32_t *resul
         return -1;
     /* With outputs there are as many of them as inputs. */
     request->count = submission->outputs ? held->count / 2 : held->count;
-    *results = submission->outputs ? 0 : described->results * request->count;
+    made->end = described->results * request->count;
+    made->first = submission->outputs && made->end ? request->count : 0;
     if (submission->splits && read_splits(held, submission->splits)) {
         held_tensors_release(held);
         return -1;

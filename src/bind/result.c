@@ -181,15 +181,15 @@ static PyObject *result_new(const hvd_tensor *tensor, void (*release)(void *data
     return (PyObject *)result;
 }
 
-PyObject *result_list(hvd_handle *handle, int32_t count)
+PyObject *result_list(hvd_handle *handle, int32_t first, int32_t end)
 {
-    PyObject *list = PyList_New(count);
-    for (int32_t i = 0; list && i < count; i++) {
+    PyObject *list = PyList_New(end - first);
+    for (int32_t i = first; list && i < end; i++) {
         hvd_tensor tensor;
         hvd_status status;
         PyObject *result = hvd_output_take(handle, i, &tensor, &status) ? raise_status(&status)
                                                                         : result_new(&tensor, hvd_free);
-        if (!result || PyList_SetItem(list, i, result)) {
+        if (!result || PyList_SetItem(list, i - first, result)) {
             Py_DECREF(list);
             return NULL;
         }
