@@ -174,13 +174,30 @@ def test_average_and_lists(rank: int, size: int) -> None:
     assert (own == 2 * size).all()
 
 
+def requests(operation: str) -> float:
+    return hvd.metrics()[0][operation]["submitted"]
+
+
+def test_exchanges_without_rows(rank: int, size: int) -> None:
+    """Rank 0 has nothing for anybody, as an expert of a mixture without a token."""
+    rows = [0 if rank == 0 else i for i in range(size)]
+    received = [0 if i == 0 else rank for i in range(size)]
+    output = torch.zeros(sum(received), 3)
+    dist.all_to_all_single(output, data(rank, sum(rows), 3), received, rows)
+    expected = [data(i, size * (size - 1) // 2, 3).split(list(range(size)))[rank] for i in range(1, size)]
+    assert torch.equal(output, torch.cat([torch.zeros(0, 3), *expected]))
+
+
 def test_coalesced(rank: int, size: int) -> None:
+    dist.all_reduce(torch.ones(1))
+    before = requests("allreduce")
     sums = [torch.ones(3), torch.ones(2, dtype=torch.int64)]
     with dist._coalescing_manager(async_ops=True) as manager:
         for tensor in sums:
             dist.all_reduce(tensor)
     manager.wait()
     assert all((t == size).all() for t in sums)
+    assert requests("allreduce") == before + 1, "one request, whatever types it has"
     outputs = [torch.zeros(size * n) for n in (2, 3)]
     with dist._coalescing_manager():
         for output, n in zip(outputs, (2, 3), strict=True):
@@ -288,6 +305,19 @@ def test_mismatch(rank: int, size: int) -> None:
 
 
 @several
+def test_exchange_of_other_lengths(rank: int, size: int) -> None:
+    """The output has room for all elements, but expects them of other ranks."""
+    splits = [2] * size
+    counts = splits if rank else [4, 0, *splits[2:]]
+    work = dist.all_to_all_single(torch.zeros(2 * size), torch.zeros(2 * size), counts, splits, async_op=True)
+    if rank:
+        work.wait()
+    else:
+        with pytest.raises(ValueError, match=r"the ranks sent \[2, 2.* elements, the outputs expect \[4, 0"):
+            work.wait()
+
+
+@several
 def test_timeout(rank: int, size: int) -> None:
     group = dist.new_group(timeout=timedelta(seconds=0.3))
     total = torch.ones(3)
@@ -306,6 +336,10 @@ def test_wrong_arguments(size: int) -> None:
         dist.all_gather_into_tensor(torch.zeros(size * 2 + 1), torch.zeros(2))
     with pytest.raises(ValueError, match="times"):
         dist.reduce_scatter_tensor(torch.zeros(2), torch.zeros(size * 2 + 1))
+    with pytest.raises(ValueError, match=r"the input has 6 rows, its parts have \[.*4\]"):
+        dist.all_to_all_single(torch.zeros(6), torch.zeros(6), None, [0] * (size - 1) + [4])
+    with pytest.raises(ValueError, match="is for all_reduce only"):
+        dist.reduce_scatter_tensor(torch.zeros(1), torch.zeros(size), dist.ReduceOp.BOR)
     with pytest.raises(ValueError, match="meta"):
         dist.all_reduce(torch.zeros(2, device="meta"))
 

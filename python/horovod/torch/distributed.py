@@ -29,7 +29,7 @@ if not torch.distributed.is_available():
 from torch.distributed import distributed_c10d as _c10d
 
 from horovod import _core
-from horovod.common import basics
+from horovod.common import basics, process_sets
 from horovod.common.exceptions import HorovodInternalError
 from horovod.objects import broadcast_object
 from horovod.torch.process_group import Group
@@ -44,14 +44,9 @@ class _Job:
     lives = 0  # of the default group in this process: a store may have keys of earlier ones
     own = False  # begun here, so it ends with the default group
 
-    def begin(self, **variables: str) -> None:
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
-        try:
-            basics.init()
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+    def begin(self, **settings: str) -> None:
+        _core.init(settings)
+        process_sets.begin([])
         self.own = True
 
     def end(self) -> None:
@@ -89,10 +84,8 @@ def _meet_by_store(store: Any, rank: int, size: int) -> None:
         where = ",".join(f"{address}:{port}" for address in _addresses())
         store.set(key, json.dumps([where, "" if given else secrets.token_hex(32)]))
     where, secret = json.loads(store.get(key))
-    variables = {"RANK": str(rank), "SIZE": str(size), "RENDEZVOUS": where} | (
-        {} if given else {"SECRET": secret}
-    )
-    _job.begin(**{f"HOROVOD_{name}": value for name, value in variables.items()})
+    more = {} if given else {"secret": secret}
+    _job.begin(rank=str(rank), size=str(size), rendezvous=where, **more)
 
 
 def _reachable(addresses: list[str], port: int) -> str:

@@ -34,14 +34,11 @@ _REDUCTIONS = {
 
 
 class Work(dist.Work):  # type: ignore[misc]
-    """A collective under way, which is over when all its handles are."""
+    """A collective under way; `limit` is its timeout in seconds."""
 
-    def __init__(
-        self, group: Group, handles: list[_core.Handle[Any]], results: Any, limit: float = 0
-    ) -> None:
+    def __init__(self, group: Group, handle: _core.Handle[Any], results: Any, limit: float) -> None:
         super().__init__()
-        self._group, self._handles, self._results = group, handles, results
-        self._limit = limit or group.limit
+        self._group, self._handle, self._results, self._limit = group, handle, results, limit
         self._future: torch.futures.Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -57,8 +54,7 @@ class Work(dist.Work):  # type: ignore[misc]
     def _failure(self, limit: float) -> Any:
         """Waits, but not for the future, so many seconds."""
         try:
-            for handle in self._handles:
-                handle.wait(limit)
+            self._handle.wait(limit)
         except TimeoutError as error:
             return dist.DistBackendError(
                 f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
@@ -87,7 +83,7 @@ class Work(dist.Work):  # type: ignore[misc]
         return self._results
 
     def is_completed(self) -> bool:
-        return all(handle.done() for handle in self._handles)
+        return self._handle.done()
 
     def exception(self) -> Any:
         return self._failure(0) if self.is_completed() else None
@@ -96,24 +92,26 @@ class Work(dist.Work):  # type: ignore[misc]
         return self.is_completed() and not self.exception()
 
 
-def _flat(tensors: Tensors) -> torch.Tensor:
-    parts = [tensor.detach().reshape(-1) for tensor in tensors]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def _is_dense(tensors: Tensors) -> bool:
+    return len(tensors) == 1 and tensors[0].is_contiguous()
 
 
-def _fill(outputs: Tensors, counts: list[int] | None = None) -> Callable[[list[_core.Result]], None]:
-    """What becomes of a result of the engine: it fills the outputs, one after the other."""
+def _joined(tensors: Tensors) -> torch.Tensor:
+    """What the engine reads: one dense tensor as it is, else a vector of all elements."""
+    return tensors[0].detach() if _is_dense(tensors) else torch.cat([t.detach().reshape(-1) for t in tensors])
 
-    def finish(results: list[_core.Result]) -> None:
-        joined, *received = map(torch.utils.dlpack.from_dlpack, results)
-        if counts and received and received[0].tolist() != counts:
-            raise ValueError(f"the ranks sent {received[0].tolist()} elements, the outputs expect {counts}")
-        for output, part in zip(
-            outputs, torch.split(joined, [t.numel() for t in outputs] or 1), strict=False
-        ):
-            output.detach().copy_(part.view(output.shape))
 
-    return finish
+def _room(tensors: Tensors) -> torch.Tensor:
+    """A vector that the engine writes: the tensors' own memory if they are one dense tensor."""
+    if _is_dense(tensors):
+        return tensors[0].detach().view(-1)
+    return tensors[0].new_empty(sum(map(torch.Tensor.numel, tensors)))
+
+
+def _fill(tensors: Tensors, joined: torch.Tensor) -> None:
+    parts = torch.split(joined.view(-1), [tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.detach().copy_(part.view(tensor.shape))
 
 
 def _call_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -135,7 +133,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(options.group_rank, len(ranks))
         self._options, self._store, self._leave = options, options.store, leave
         self._ranks, self._process_set = ranks, process_set
-        self.limit: float = options.timeout.total_seconds()
+        self._limit: float = options.timeout.total_seconds()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._completer: threading.Thread | None = None
         self._barriers = 0
@@ -184,117 +182,112 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         options._devices, options._timeout = [device], self._options.timeout
         return kind(store, self.rank(), self.size(), options)
 
-    def _describe(self, operation: _core.Operation, **fields: Any) -> _core.Request:
-        return _core.describe(operation, process_set=self._process_set, **fields)
+    # -- collectives: each is one request, of one tensor or of a group of them ------------------------
 
-    def _start(self, request: _core.Request, inputs: Tensors, opts: Any, **more: Any) -> _core.Handle[Any]:
+    def _start(
+        self,
+        operation: _core.Operation,
+        inputs: list[Tensors],
+        outputs: list[Tensors] | None,
+        results: Any,
+        opts: Any,
+        splits: list[int] | None = None,
+        counts: list[int] | None = None,
+        **fields: Any,
+    ) -> Work:
+        """Each input, and each output, is a list of tensors, one after the other; outputs None: in place.
+
+        `splits` are of an alltoall, in elements, `counts` what its output expects of each rank.
+        """
+        sent = [_joined(each) for each in inputs]
+        rooms = None if outputs is None else [_room(each) for each in outputs]
+        if rooms:
+            sent = [each.view(-1) for each in sent]
+        written = zip(outputs or inputs, rooms or sent, strict=True)
+        copied = [(tensors, joined) for tensors, joined in written if not _is_dense(tensors)]
+
+        def finish(received: list[_core.Result]) -> None:
+            if counts and (lengths := torch.utils.dlpack.from_dlpack(received[0]).tolist()) != counts:
+                raise ValueError(f"the ranks sent {lengths} elements, the outputs expect {counts}")
+            for tensors, joined in copied:
+                _fill(tensors, joined)
+
+        grouped = len(inputs) > 1
+        request = _core.describe(operation, process_set=self._process_set, grouped=grouped, **fields)
+        waits = not getattr(opts, "asyncOp", True)
+        after = finish if counts or copied else None
         try:
-            return _core.submit(request, None, inputs, waits=not getattr(opts, "asyncOp", True), **more)
+            handle = _core.submit(
+                request, None, sent, outputs=rooms, splits=splits, finish=after, waits=waits
+            )
         except HorovodInternalError as error:
             raise dist.DistBackendError(str(error)) from None
-
-    # -- in place ----------------------------------------------------------------------------------
-
-    def _all_in_place(self, request: _core.Request, tensors: Tensors, opts: Any) -> Work:
-        handles = []
-        for tensor in map(torch.Tensor.detach, tensors):
-            dense = tensor.contiguous()
-            finish = None if dense is tensor else functools.partial(tensor.copy_, dense)
-            handles.append(
-                self._start(request, [dense], opts, finish=finish and (lambda _, copy=finish: copy()))
-            )
-        return Work(self, handles, tensors)
+        limit = opts.timeout.total_seconds() if opts else 0
+        return Work(self, handle, results, limit if limit > 0 else self._limit)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
         if reduction is None or tensors[0].layout is not torch.strided:
             return self._gloo.allreduce(tensors, opts)
-        return self._all_in_place(self._describe(ALLREDUCE, reduction=reduction), tensors, opts)
+        return self._start(ALLREDUCE, [[t] for t in tensors], None, tensors, opts, reduction=reduction)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
         root = self._ranks[opts.rootRank if opts else 0]
-        return self._all_in_place(self._describe(BROADCAST, root=root), tensors, opts)
+        return self._start(BROADCAST, [[t] for t in tensors], None, tensors, opts, root=root)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         is_root = opts.rootRank == self.rank()
         return self.allreduce(tensors if is_root else [tensor.detach().clone() for tensor in tensors], opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        limit = max(opts.timeout.total_seconds(), 0) if opts else 0
-        return Work(self, [self._start(self._describe(BARRIER), [], opts)], [], limit)
+        return self._start(BARRIER, [], None, [], opts)
 
-    # -- gathered and scattered --------------------------------------------------------------------
-
-    def _check_whole(self, what: str, whole: torch.Tensor, of: str, part: torch.Tensor) -> None:
-        if whole.numel() != self.size() * part.numel():
-            raise ValueError(
-                f"{what} has {whole.numel()} elements, not {self.size()} times the {part.numel()} of {of}, "
-                "once for each rank"
-            )
+    def _check_parts(self, what: str, whole: Tensors, parts: Tensors) -> None:
+        for one, part in zip(whole, parts, strict=True):
+            if one.numel() != self.size() * part.numel():
+                raise ValueError(
+                    f"{what} has {one.numel()} elements, not {self.size()} times {part.numel()}, which are "
+                    "one rank's"
+                )
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        request = self._describe(ALLGATHER)
-        handles = [
-            self._start(request, [_flat([tensor])], opts, finish=_fill(output))
-            for output, tensor in zip(outputs, inputs, strict=True)
-        ]
-        return Work(self, handles, outputs)
+        return self._start(ALLGATHER, [[t] for t in inputs], outputs, outputs, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        for output, tensor in zip(outputs, inputs, strict=True):
-            self._check_whole("all_gather_into_tensor: the output", output, "the input", tensor)
-        work = self.allgather([[output] for output in outputs], inputs, opts)
-        work._results = outputs
-        return work
+        self._check_parts("all_gather_into_tensor: the output", outputs, inputs)
+        return self._start(ALLGATHER, [[t] for t in inputs], [[o] for o in outputs], outputs, opts)
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
-    def _scatter(self, output: torch.Tensor, inputs: Tensors, opts: Any) -> _core.Handle[Any]:
-        reduction = _REDUCTIONS[opts.reduceOp] if opts else Sum
-        sizes = [tensor.numel() for tensor in inputs] if len(inputs) > 1 else [output.numel()] * self.size()
-        flat = _flat(inputs)
-        if reduction in REDUCESCATTER.reductions and len(set(sizes)) == 1:
-            request = self._describe(REDUCESCATTER, reduction=reduction)
-            return self._start(request, [flat], opts, finish=_fill([output]))
-        whole = torch.empty_like(flat)
-
-        def take_own(_: Any) -> None:
-            output.detach().copy_(torch.split(whole, sizes)[self.rank()].view(output.shape))
-
-        request = self._describe(ALLREDUCE, reduction=reduction)
-        return self._start(request, [flat], opts, outputs=[whole], finish=take_own)
-
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Any:
-        handles = [self._scatter(output, each, opts) for output, each in zip(outputs, inputs, strict=True)]
-        return Work(self, handles, outputs)
+        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
+        if reduction is None:
+            raise ValueError(f"reduce_scatter: {opts.reduceOp} is for all_reduce only")
+        lengths = [
+            [tensor.numel() for tensor in each] if len(each) > 1 else [output.numel()] * self.size()
+            for output, each in zip(outputs, inputs, strict=True)
+        ]
+        if reduction in REDUCESCATTER.reductions and all(len(set(each)) == 1 for each in lengths):
+            own = [[output] for output in outputs]
+            return self._start(REDUCESCATTER, inputs, own, outputs, opts, reduction=reduction)
+        whole = [
+            [output if i == self.rank() else output.new_empty(n) for i, n in enumerate(each)]
+            for output, each in zip(outputs, lengths, strict=True)
+        ]
+        return self._start(ALLREDUCE, inputs, whole, outputs, opts, reduction=reduction)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        for output, tensor in zip(outputs, inputs, strict=True):
-            self._check_whole("reduce_scatter_tensor: the input", tensor, "the output", output)
+        self._check_parts("reduce_scatter_tensor: the input", inputs, outputs)
         return self.reduce_scatter(outputs, [[tensor] for tensor in inputs], opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
-    # -- from each to each -------------------------------------------------------------------------
-
-    def _exchange(
-        self,
-        outputs: Tensors,
-        flat: torch.Tensor,
-        splits: list[int],
-        opts: Any,
-        counts: list[int] | None = None,
-    ) -> Work:
-        finish = _fill(outputs, counts)
-        return Work(
-            self, [self._start(self._describe(ALLTOALL), [flat], opts, splits=splits, finish=finish)], outputs
-        )
-
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        splits, counts = ([tensor.numel() for tensor in tensors] for tensors in (inputs, outputs))
-        return self._exchange(outputs, _flat(inputs), splits, opts, counts)
+        splits, counts = ([tensor.numel() for tensor in each] for each in (inputs, outputs))
+        sent, received = ([t for t in each if t.numel()] or each[:1] for each in (inputs, outputs))
+        return self._start(ALLTOALL, [sent], [received], outputs, opts, splits, counts)
 
     def all_to_all_single(
         self,
@@ -304,22 +297,26 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         splits: list[int],
         opts: Any = None,
     ) -> Any:
-        splits, counts = (
-            [rows * each[0].numel() for rows in given]
-            if given
-            else [each.numel() // self.size()] * self.size()
-            for each, given in ((tensor, splits), (output, counts))
-        )
-        return self._exchange([output], _flat([tensor]), splits, opts, counts)
+        def lengths(what: str, whole: torch.Tensor, rows: list[int]) -> list[int]:
+            rows = rows or [len(whole) // self.size()] * self.size()
+            if sum(rows) != len(whole):
+                raise ValueError(
+                    f"all_to_all_single: the {what} has {len(whole)} rows, its parts have {rows}"
+                )
+            return [n * whole.shape[1:].numel() for n in rows]
+
+        splits, counts = lengths("input", tensor, splits), lengths("output", output, counts)
+        return self._start(ALLTOALL, [[tensor]], [[output]], [output], opts, splits, counts)
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        splits = [0] * self.size()
-        splits[opts.rootRank] = inputs[0].numel()
-        return self._exchange(outputs[0] if outputs else [], _flat(inputs), splits, opts)
+        nothing = inputs[0].new_empty(0)
+        sent = [inputs[0] if rank == opts.rootRank else nothing for rank in range(self.size())]
+        return self.alltoall(outputs[0] if outputs else [nothing] * self.size(), sent, opts)
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
-        given = inputs[0] if inputs else [outputs[0].new_empty(0)] * self.size()
-        return self._exchange(outputs, _flat(given), [tensor.numel() for tensor in given], opts)
+        nothing = outputs[0].new_empty(0)
+        received = [outputs[0] if rank == opts.rootRank else nothing for rank in range(self.size())]
+        return self.alltoall(received, inputs[0] if inputs else [nothing] * self.size(), opts)
 
     # -- between two, and by the store -------------------------------------------------------------
 
@@ -336,27 +333,26 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         """A barrier whose error names the first rank that is missing; ``wait_all_ranks``: every one."""
         self._barriers += 1
         store = dist.PrefixStore(f"monitored_barrier/{self._barriers}", self._store)
-        limit = timeout.total_seconds() if timeout else self.limit
-        if self.rank():
-            store.set(str(self.rank()), "")
-            store.wait(["end"], timedelta(seconds=2 * limit))
-        else:
-            store.set("end", self._missing(store, limit, wait_all_ranks))
-        text = store.get("end").decode()
-        if text:
-            raise RuntimeError(text)
+        limit = timeout.total_seconds() if timeout else self._limit
+        deadline = time.monotonic() + limit
 
-    def _missing(self, store: Any, limit: float, wait_all_ranks: bool) -> str:
-        missing, deadline = [], time.monotonic() + limit
-        for rank in range(1, self.size()):
+        def is_missing(rank: int) -> bool:
             try:
                 store.wait([str(rank)], timedelta(seconds=max(deadline - time.monotonic(), 0.01)))
             except RuntimeError:
-                missing.append(str(rank))
-            if missing and not wait_all_ranks:
-                break
-        text = f"monitored_barrier: rank {', '.join(missing)} of the group did not call it within {limit:g} s"
-        return text if missing else ""
+                return True
+            return False
+
+        if self.rank():
+            store.set(str(self.rank()), "")
+            store.wait(["missing"], timedelta(seconds=2 * limit))
+        else:
+            missing = (str(rank) for rank in range(1, self.size()) if is_missing(rank))
+            store.set("missing", ", ".join(missing) if wait_all_ranks else next(missing, ""))
+        if ranks := store.get("missing").decode():
+            raise RuntimeError(
+                f"monitored_barrier: rank {ranks} of the group did not call it within {limit:g} s"
+            )
 
     # -- the same by other names, of earlier versions of PyTorch -----------------------------------
 
