@@ -1,36 +1,17 @@
-/* xla.c - see xla_ffi.h. A call of the handler is a request for each element type among its tensors; the last
- * one that ends completes XLA's future. */
+/* xla.c - see xla_ffi.h. A call of the handler is one request, whose end completes XLA's future. */
 #include "native/xla_ffi.h"
 
 #include "native/entry.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS_MOST = XLA_TYPES, NAME_MOST = 1100 };
-
-struct call;
-
-/* A request, on the tensors of one type: first ... first + count - 1 of the call's. */
-struct part {
-    struct call *call;
-    hvd_handle *handle;
-    int32_t first, count;
-};
+enum { NAME_MOST = 1100 };
 
 struct call {
     const struct xla_api *api;
     struct xla_future *future;
-    atomic_int pending; /* parts that have not ended, and 1 until all are submitted */
-    atomic_bool failed;
-    hvd_status failure; /* of the first that failed */
-    struct part parts[PARTS_MOST];
-    int part_count;
-    int32_t count;
-    hvd_tensor *inputs, *outputs; /* [count], by type; shapes are valid in the handler's call only */
-    size_t *bytes;                /* [count], of the outputs */
 };
 
 /* ---- XLA's words ------------------------------------------------------------------------------------ */
@@ -153,77 +134,24 @@ static hvd_code read_request(const struct xla_attributes *attributes, hvd_reques
     return HVD_OK;
 }
 
-/* ---- the end of a call ------------------------------------------------------------------------------ */
+/* ---- a call ------------------------------------------------------------------------------------------- */
 
-static void complete(struct call *call)
+/* hvd_done_fn: completes the future. */
+static void call_done(void *argument, const hvd_status *status)
 {
-    const struct xla_api *api = call->api;
-    struct xla_future *future = call->future;
-    struct xla_error *error = atomic_load(&call->failed) ? error_of(api, &call->failure) : NULL;
-    free(call);
+    struct call call = *(struct call *)argument;
+    free(argument);
     entry_callback_begin();
-    if (error)
-        api->future_set_error(&(struct xla_future_error_args){
-            .head.struct_size = sizeof(struct xla_future_error_args), .future = future, .error = error});
+    if (status->code)
+        call.api->future_set_error(
+            &(struct xla_future_error_args){.head.struct_size = sizeof(struct xla_future_error_args),
+                                            .future = call.future,
+                                            .error = error_of(call.api, status)});
     else
-        api->future_set_available(
-            &(struct xla_future_args){.head.struct_size = sizeof(struct xla_future_args), .future = future});
+        call.api->future_set_available(&(struct xla_future_args){
+            .head.struct_size = sizeof(struct xla_future_args), .future = call.future});
     entry_callback_end();
 }
-
-static void leave(struct call *call)
-{
-    if (atomic_fetch_sub(&call->pending, 1) == 1)
-        complete(call);
-}
-
-static void note_failure(struct call *call, const hvd_status *status)
-{
-    if (!atomic_exchange(&call->failed, true))
-        call->failure = *status;
-}
-
-/* Where the results are the engine's. */
-static hvd_code copy_results(const struct part *part, hvd_status *status)
-{
-    for (int32_t i = 0; i < part->count; i++) {
-        hvd_tensor result;
-        int32_t place = part->first + i;
-        hvd_code code = hvd_output(part->handle, i, &result, status);
-        if (code)
-            return code;
-        size_t bytes = hvd_dtype_size(result.dtype);
-        for (int d = 0; d < result.ndim; d++)
-            bytes *= (size_t)result.shape[d];
-        if (bytes != part->call->bytes[place])
-            return fail(
-                status, HVD_MISMATCH,
-                "allgather: the ranks' arrays have different numbers of rows; under JAX, whose shapes "
-                "are fixed when a program is compiled, all must have the same");
-        if (bytes)
-            memcpy(part->call->outputs[place].data, result.data, bytes);
-    }
-    return HVD_OK;
-}
-
-static void part_done(void *argument, const hvd_status *status)
-{
-    struct part *part = argument;
-    if (status->code)
-        note_failure(part->call, status);
-    leave(part->call);
-}
-
-static void part_done_with_results(void *argument, const hvd_status *status)
-{
-    struct part *part = argument;
-    hvd_status own = *status;
-    if (own.code || copy_results(part, &own))
-        note_failure(part->call, &own);
-    leave(part->call);
-}
-
-/* ---- the beginning ---------------------------------------------------------------------------------- */
 
 static hvd_tensor tensor_of(const struct xla_buffer *buffer)
 {
@@ -234,121 +162,59 @@ static hvd_tensor tensor_of(const struct xla_buffer *buffer)
                         .device_type = HVD_CPU};
 }
 
-static size_t bytes_of(const hvd_tensor *tensor)
+/* `tensors` has room for inputs and outputs. */
+static void set_tensors(hvd_request *request, hvd_tensor *tensors, const struct xla_frame *frame)
 {
-    size_t bytes = hvd_dtype_size(tensor->dtype);
-    for (int d = 0; d < tensor->ndim; d++)
-        bytes *= (size_t)tensor->shape[d];
-    return bytes;
+    int64_t count = frame->inputs.count;
+    for (int64_t i = 0; i < count; i++) {
+        tensors[i] = tensor_of(frame->inputs.buffers[i]);
+        tensors[count + i] = tensor_of(frame->outputs.buffers[i]);
+    }
+    request->count = (int32_t)count;
+    request->inputs = tensors;
+    request->outputs = tensors + count;
 }
 
-/* The tensors of one type become a part. */
-static void add_part(struct call *call, const struct xla_frame *frame, int type)
+/* Frees the call, which may be over when this returns. */
+static void submit(hvd_context *context, hvd_request *request, struct call *call)
 {
-    struct part *part = &call->parts[call->part_count];
-    *part = (struct part){.call = call, .first = call->count};
-    for (int64_t i = 0; i < frame->inputs.count; i++) {
-        if (frame->inputs.buffers[i]->type != type)
-            continue;
-        call->inputs[call->count] = tensor_of(frame->inputs.buffers[i]);
-        call->outputs[call->count] = tensor_of(frame->outputs.buffers[i]);
-        call->bytes[call->count] = bytes_of(&call->outputs[call->count]);
-        call->count++;
-    }
-    part->count = call->count - part->first;
-    call->part_count += part->count > 0;
-}
-
-/* NULL with a status. */
-static struct call *create_call(const struct xla_frame *frame, hvd_operation operation, hvd_status *status)
-{
-    size_t count = (size_t)frame->inputs.count;
-    for (size_t i = 0; i < count; i++) {
-        if (dtype_of(frame->inputs.buffers[i]->type) < 0) {
-            fail(status, HVD_UNSUPPORTED, "an array has elements of a type that Horovod can't send");
-            return NULL;
-        }
-    }
-    struct call *call = calloc(1, sizeof *call + count * (2 * sizeof(hvd_tensor) + sizeof(size_t)));
-    if (!call) {
-        fail(status, HVD_OUT_OF_MEMORY, "out of memory for an operation of XLA");
-        return NULL;
-    }
-    call->api = frame->api;
-    call->inputs = (hvd_tensor *)(call + 1);
-    call->outputs = call->inputs + count;
-    call->bytes = (size_t *)(call->outputs + count);
-    for (int type = 0; type < XLA_TYPES; type++) /* in one order on all ranks */
-        add_part(call, frame, type);
-    if (operation == HVD_BARRIER) { /* its outputs are its inputs */
-        call->parts[0] = (struct part){.call = call};
-        call->part_count = 1;
-    }
-    return call;
-}
-
-/* Submits a part, or notes why that failed. */
-static void submit_part(hvd_context *context, struct part *part, const hvd_request *request)
-{
-    struct call *call = part->call;
-    hvd_request own = *request;
+    hvd_handle *handle;
     hvd_status status;
-    char name[NAME_MOST + 16];
-    bool engine_writes = request->operation == HVD_ALLREDUCE || request->operation == HVD_BROADCAST ||
-                         request->operation == HVD_BARRIER;
-    own.name = name;
-    own.count = part->count;
-    own.inputs = call->inputs + part->first;
-    own.outputs = engine_writes && own.count ? call->outputs + part->first : NULL;
-    own.waits = entry_may_help();
-    own.done = engine_writes ? part_done : part_done_with_results;
-    own.done_argument = part;
-    /* Names of groups of several types differ by them. */
-    snprintf(name, sizeof name, "%s%s%s", request->name, call->part_count > 1 ? "." : "",
-             call->part_count > 1 ? hvd_dtype_name(own.inputs->dtype) : "");
-    atomic_fetch_add(&call->pending, 1);
-    if (hvd_submit(context, &own, &part->handle, &status)) {
-        part->handle = NULL;
-        note_failure(call, &status);
-        leave(call);
+    request->waits = entry_may_help();
+    request->done = call_done;
+    request->done_argument = call;
+    if (hvd_submit(context, request, &handle, &status)) {
+        call_done(call, &status);
+        return;
     }
+    entry_help(handle);
+    hvd_release(handle);
 }
 
-/* The call may be gone when this returns. */
-static void start(hvd_context *context, struct call *call, const hvd_request *request)
-{
-    hvd_handle *handles[PARTS_MOST] = {NULL};
-    int count = call->part_count;
-    atomic_store(&call->pending, 1);
-    for (int i = 0; i < count; i++)
-        submit_part(context, &call->parts[i], request);
-    for (int i = 0; i < count; i++)
-        handles[i] = call->parts[i].handle;
-    leave(call);
-    int last = count - 1; /* mostly ends last */
-    while (last >= 0 && !handles[last])
-        last--;
-    if (last >= 0)
-        entry_help(handles[last]);
-    for (int i = 0; i < count; i++)
-        hvd_release(handles[i]);
-}
-
-static struct xla_error *run(struct xla_frame *frame, hvd_context *context, const hvd_request *request)
+static struct xla_error *run(struct xla_frame *frame, hvd_context *context, hvd_request *request)
 {
     hvd_status status;
     struct xla_future_args args = {.head.struct_size = XLA_FUTURE_CREATE_SIZE};
-    struct call *call = create_call(frame, request->operation, &status);
-    if (!call)
-        return error_of(frame->api, &status);
-    struct xla_error *error = frame->api->future_create(&args);
+    hvd_tensor *tensors = calloc(2 * (size_t)frame->inputs.count + 1, sizeof *tensors);
+    struct call *call = tensors ? malloc(sizeof *call) : NULL;
+    struct xla_error *error = NULL;
+    if (call) {
+        error = frame->api->future_create(&args);
+    } else {
+        fail(&status, HVD_OUT_OF_MEMORY, "out of memory for an operation of XLA");
+        error = error_of(frame->api, &status);
+    }
     if (error) {
         free(call);
-        return error;
+    } else {
+        if (request->operation != HVD_BARRIER) /* its outputs are its inputs */
+            set_tensors(request, tensors, frame);
+        *call = (struct call){frame->api, args.future};
+        frame->future = args.future;
+        submit(context, request, call);
     }
-    call->future = frame->future = args.future;
-    start(context, call, request);
-    return NULL;
+    free(tensors);
+    return error;
 }
 
 struct xla_error *xla_handler(struct xla_frame *frame)
