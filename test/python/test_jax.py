@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -212,17 +214,24 @@ def test_a_retrace_on_one_rank_shifts_nothing(rank: int, size: int) -> None:
     assert both(jnp.full(2, 2.0)).tolist() == [42, 42]
 
 
+def names_of(function: Callable[[Any], Any]) -> list[str]:
+    return re.findall(r' name = "([^"]*)"', jax.jit(function).lower(1.0).as_text())
+
+
 @on_two_ranks
 def test_names_come_from_the_place_in_the_program() -> None:
-    text = (
-        jax.jit(lambda x: hvd.allreduce(hvd.allreduce(x)) + hvd.allreduce(x, name="mine"))
-        .lower(1.0)
-        .as_text()
+    given, *others = sorted(
+        names_of(lambda x: hvd.allreduce(hvd.allreduce(x)) + hvd.allreduce(x, name="mine"))
     )
-    names = sorted(part.split('"')[1] for part in text.split("name = ")[1:] if part.startswith('"'))
-    assert [name.rpartition("#")[0] for name in names[1:]] == [names[1].rpartition("#")[0]] * 2
-    assert names[1].startswith("test_jax.py:")
-    assert names[0] == "mine"
+    places = [name.rpartition("#")[0] for name in others]
+    assert len(set(others)) == 2 and places[0] == places[1] and places[0].startswith("test_jax.py:")
+    assert given == "mine"
+
+
+@on_two_ranks
+def test_an_inlined_program_has_a_name_for_each_call() -> None:
+    inner = jax.jit(hvd.allreduce, inline=True)
+    assert len(set(names_of(lambda x: inner(x) + inner(2 * x)))) == 2
 
 
 @on_two_ranks
@@ -333,6 +342,30 @@ def test_mismatch_is_an_error_on_every_rank(rank: int, size: int) -> None:
         with pytest.raises(jax.errors.JaxRuntimeError, match=text):
             hvd.allgather(jnp.ones(1 + (rank == 0))).block_until_ready()
     assert hvd.allreduce(1.0) == 1
+
+
+@on_two_ranks
+def test_a_name_twice_in_flight(rank: int) -> None:
+    """Rank 1 comes when rank 0 has the error."""
+    program, sums = jax.jit(partial(hvd.allreduce, name="twice")), []
+    hvd.allreduce(1.0)
+    if rank == 0:
+        before = hvd.metrics()[0]["allreduce"]["submitted"]
+        thread = threading.Thread(target=lambda: sums.append(program(jnp.ones(2)).tolist()))
+        thread.start()
+        deadline = time.monotonic() + 60
+        while hvd.metrics()[0]["allreduce"]["submitted"] == before:
+            assert time.monotonic() < deadline, "the first program does not run"
+            time.sleep(0.001)
+        text = r"FAILED_PRECONDITION: allreduce\.twice is in flight on rank 0"
+        with pytest.raises(jax.errors.JaxRuntimeError, match=text):
+            jax.jit(lambda x: hvd.allreduce(2 * x, name="twice"))(jnp.ones(2)).block_until_ready()
+        hvd.barrier()
+        thread.join(60)
+    else:
+        hvd.barrier()
+        sums.append(program(jnp.ones(2)).tolist())
+    assert sums == [[1, 1]]
 
 
 @on_two_ranks
