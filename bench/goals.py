@@ -17,6 +17,7 @@ import bound
 import compare
 import distributed
 import publish
+import xla
 
 C, TORCH, GLOO = compare.C_PEER.name, compare.TORCH_PEER.name, compare.GLOO_PEER.name
 OPEN_MPI, MPIS, HOROVODS = ["Open MPI"], list(compare.MPIS), [compare.ORIGINAL_GLOO, compare.ORIGINAL_MPI]
@@ -53,7 +54,7 @@ class Figures:
     """The comparisons of one run."""
 
     def __init__(self, folder: Path) -> None:
-        names = ("collectives", "gradients", "train", "distributed", "memory", "startup")
+        names = ("collectives", "gradients", "train", "distributed", "xla", "memory", "startup")
         self.of = {name: compare.comparison_of(folder / f"{name}.csv") for name in names}
         self.machine = bound.machine_of(folder)
         self.folder = folder
@@ -290,11 +291,34 @@ def torch_distributed(figures: Figures) -> list[Goal]:
     ]
 
 
+def compiled(figures: Figures) -> list[Goal]:
+    of, engine, gloo = figures.of["xla"], xla.ENGINE.name, xla.GLOO.name
+    word, middle, large, together = "allreduce:4", f"allreduce:{4 << 20}", f"allreduce:{64 << 20}", "many:4"
+    ours, empty, torch = (
+        of.median(2, peer, case)
+        for peer, case in ((engine, word), (engine, "empty:4"), (xla.TORCH.name, word))
+    )
+    more = ours - empty if ours and empty else None
+    wanted = (
+        ("4 B", word, 4),
+        ("4 MiB", middle, 2),
+        ("64 MiB", large, 2),
+        ("50 of 4 B at once", together, 8),
+    )
+    return [
+        Goal("10. jit, 4 B without the empty call, beside horovod.torch", divided(more, torch), "≤", 3),
+        *(
+            Goal(f"10. jit, {text}, beside Gloo in JAX", of.ratio(2, gloo, case, engine, case), "≥", least)
+            for text, case, least in wanted
+        ),
+    ]
+
+
 def main() -> int:
     """Writes goals.md."""
     args = compare.arguments(__doc__, seconds=0)
     figures = Figures(args.output)
-    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed)
+    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed, compiled)
     rows = [goal.row() for part in parts for goal in part(figures)]
     missed = sum(row[-1] == "**not reached**" for row in rows)
     text = publish.table(["goal", "wanted", "measured", ""], rows)

@@ -13,21 +13,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from timing import Work, median_time
 
-WARM_UP, FEWEST, MOST, TOO_LONG = 3, 3, 2000, 5
 STEADY, SHORT_ONES, SHORT_BYTES = 20, 128, 64 << 10  # rounds until buffers have been used from end to end
 CPU_ROUNDS = 5
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, as DistributedDataParallel cuts them
 WIDTH, BATCH = 1024, 8  # of the layers whose weights, 4 MiB each, a training step is made of
 
-Work = Callable[[], object]
 Prepare = Callable[[list[torch.Tensor]], Work]
 
 
@@ -223,24 +221,6 @@ def make_tensors(argument: str) -> list[torch.Tensor]:
         dtype = getattr(torch, name or "float32")
         return [torch.zeros(int(count) // dtype.itemsize, dtype=dtype)]
     return [torch.zeros(int(count)) for count in Path(argument).read_text().split()]
-
-
-def median_time(peer: HorovodPeer | GlooPeer, work: Work, seconds: float) -> float:
-    longest = 0.0
-    for _ in range(WARM_UP):
-        start = time.perf_counter()
-        work()
-        longest = peer.largest(time.perf_counter() - start)
-        if longest > seconds:
-            break
-    times = []
-    peer.barrier()
-    fewest = 1 if longest > TOO_LONG * seconds else FEWEST
-    for _ in range(min(max(int(seconds / longest), fewest), MOST)):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def cpu_time(peer: HorovodPeer | GlooPeer, work: Work) -> float:

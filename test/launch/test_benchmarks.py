@@ -81,6 +81,15 @@ def test_torch_distributed(tmp_path: Path, compare: Any) -> None:
     assert len(cases) == 16 + 6, cases
 
 
+@pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+def test_programs_of_jax(tmp_path: Path, compare: Any) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    done = run("xla", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = {(sample.peer, sample.case) for sample in compare.read_csv(tmp_path / "xla.csv")}
+    assert len(cases) == 2 * 5 + 3, cases
+
+
 def test_two_builds_in_turns(tmp_path: Path, compare: Any) -> None:
     """This build twice; which one is faster is not judged."""
     done = run("before", tmp_path, str(ROOT))

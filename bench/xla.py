@@ -1,0 +1,48 @@
+"""Compiled JAX programs on this engine beside JAX's own collectives over Gloo.
+
+    python bench/xla.py                 needs horovodrun in PATH
+
+Calls on 2 ranks, each until its result is there: of a program without a collective, with one allreduce, and
+with 50 that do not depend on each other. Beside them a blocking call of horovod.torch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import compare
+import publish
+
+ENGINE = compare.python_peer("horovod.jax", "peer_jax.py", "horovod")
+GLOO = compare.python_peer("JAX, Gloo", "peer_jax.py", "gloo", beside=ENGINE.name)
+TORCH = compare.python_peer("horovod.torch", "peer_torch.py", "horovod", beside=ENGINE.name)
+WORD, MIDDLE, LARGE = 4, 4 << 20, 64 << 20
+CASES = {
+    f"empty:{WORD}": "no collective",
+    f"allreduce:{WORD}": "allreduce",
+    f"allreduce:{MIDDLE}": "allreduce",
+    f"allreduce:{LARGE}": "allreduce",
+    f"many:{WORD}": "50 allreduces at once",
+}
+
+
+def main() -> int:
+    """Measures and writes; 1 if a peer failed."""
+    args = compare.arguments(__doc__, seconds=60)
+    peers = [ENGINE, GLOO, TORCH]
+    comparison = compare.Comparison("xla", compare.EFFORTS[args.effort], args.seconds)
+    comparison.run([(peer, 2, list(CASES)) for peer in peers])
+    rows = [
+        [
+            f"{text}, {publish.byte_text(int(case.split(':')[1]))}",
+            *(publish.cell(comparison, 2, p, case) for p in peers),
+        ]
+        for case, text in CASES.items()
+    ]
+    return publish.write(
+        comparison, args.output, publish.table(["2 ranks, µs", *(p.name for p in peers)], rows)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
