@@ -3,6 +3,7 @@
 #include "bind/module.h"
 
 #include "native/entry.h"
+#include "native/mxnet.h"
 #include "native/xla_ffi.h"
 
 #include <pthread.h>
@@ -390,6 +391,17 @@ static PyObject *core_xla_handler(PyObject *Py_UNUSED(module), PyObject *Py_UNUS
     return PyCapsule_New(SLOT(xla_handler), NULL, NULL);
 }
 
+static PyObject *core_mxnet_push(PyObject *Py_UNUSED(module), PyObject *library)
+{
+    hvd_status status;
+    void *handle = PyLong_AsVoidPtr(library);
+    if (!handle && PyErr_Occurred())
+        return NULL;
+    if (mxnet_open(handle, &status))
+        return raise_status(&status);
+    return PyLong_FromVoidPtr(SLOT(mxnet_push));
+}
+
 static PyMethodDef methods[] = {
     {"init", core_init, METH_VARARGS,
      "init($module, settings, mpi_comm=0, /)\n--\n\n"
@@ -460,6 +472,9 @@ static PyMethodDef methods[] = {
     {"xla_handler", core_xla_handler, METH_NOARGS,
      "xla_handler($module, /)\n--\n\n"
      "The handler of all operations for XLA's foreign function interface, as a capsule."},
+    {"mxnet_push", core_mxnet_push, METH_O,
+     "mxnet_push($module, library, /)\n--\n\n"
+     "The address of mxnet_push (src/native/mxnet.h), for ctypes; `library` is dlopen's handle of MXNet's."},
     {"version", core_version, METH_NOARGS,
      "version($module, /)\n--\n\n"
      "The engine's version, e.g. '1.0.0'."},
