@@ -54,9 +54,9 @@ class NumPyArrays(Arrays[Any]):
     def adopt(self, result: _core.Result) -> Any:
         import numpy as np
 
-        # Only bfloat16 is no type of NumPy's own; the package that has made the tensor has registered it.
-        return np.asarray(result).view("bfloat16") if _is_opaque(result) else np.from_dlpack(result)
-
-
-def _is_opaque(result: _core.Result) -> bool:
-    return memoryview(result).format == "2x"
+        form = memoryview(result).format
+        if form == "2x":  # no type of NumPy's own: the package that has made the tensor has registered it
+            return np.asarray(result).view("bfloat16")
+        return (
+            np.asarray(result) if form == "?" else np.from_dlpack(result)
+        )  # no bool there before NumPy 1.25
