@@ -132,6 +132,14 @@ def test_mnist_in_jax(launcher: Launcher) -> None:
     assert lines[-1] == "weights equal on all ranks: yes"
 
 
+def test_mnist_in_mxnet(launcher: Launcher) -> None:
+    pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
+    lines = run(launcher, 2, sys.executable, EXAMPLES / "mxnet" / "mnist.py", "--epochs", "1")
+    assert lines[0] == "2 rank(s), 4000 digits to train on, 1000 held out"
+    assert 60 < numbers(lines[1])[-1] < 100
+    assert lines[-1] == "weights equal on all ranks: yes"
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "tensors"),
     [("resnet50", 25_557_032, 161), ("resnet101", 44_549_160, 314), ("vgg16", 138_357_544, 32)],
@@ -170,6 +178,7 @@ def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
         ("torch/mnist", "--output-dir"),
         ("torch/synthetic_benchmark", "--use-adasum"),
         ("jax/mnist", "--batch-size"),
+        ("mxnet/mnist", "--batch-size"),
     ],
 )
 def test_help_says_what_one_sees(
@@ -177,6 +186,8 @@ def test_help_says_what_one_sees(
 ) -> None:
     if name.startswith("jax"):
         pytest.importorskip("optax", reason="JAX or optax is not installed")
+    if name.startswith("mxnet"):
+        pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     path = EXAMPLES / f"{name}.py"
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setattr(sys, "argv", [str(path), "--help"])
@@ -188,10 +199,12 @@ def test_help_says_what_one_sees(
     assert f"/{name}.py" in (EXAMPLES / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("page", "place"), [("README.md", 0), ("docs/jax.md", 1)])
+@pytest.mark.parametrize(("page", "place"), [("README.md", 0), ("docs/jax.md", 1), ("docs/mxnet.md", 1)])
 def test_the_example_of_a_page(launcher: Launcher, page: str, place: int) -> None:
     if "jax" in page:
         pytest.importorskip("optax", reason="JAX or optax is not installed")
+    if "mxnet" in page:
+        pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     source = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[place]
     assert source.count("\n") <= (40 if place else 22)
     lines = run(launcher, 2, *launcher.python(source))

@@ -1,0 +1,183 @@
+"""Training with averaged gradients: for Gluon a trainer, for modules an optimizer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+
+from horovod.common.basics import ProcessSet, Sum, global_process_set
+from horovod.common.process_sets import is_member
+from horovod.common.util import split_list
+from horovod.compression import Compressor, NoneCompressor
+from horovod.mxnet.engine import only, push
+from horovod.requests import ALLREDUCE
+
+
+def _reduce(
+    gradients: Sequence[tuple[int, Any]],
+    prefix: str,
+    num_groups: int,
+    prescale: float,
+    process_set: ProcessSet,
+) -> None:
+    """Sums gradients, given with their parameters' numbers, in place; what is used first goes first."""
+    groups = split_list(gradients, min(num_groups, len(gradients)) or 1) if num_groups > 0 else None
+    for group in groups or [[pair] for pair in gradients]:
+        first = group[0][0] if group else 0
+        push(
+            ALLREDUCE,
+            [gradient for _, gradient in group],
+            name=f"{prefix}{first}",
+            process_set=process_set,
+            priority=-first,
+            reduction=Sum,
+            prescale=prescale,
+            grouped=groups is not None,
+        )
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
+    """An optimizer that sums the gradients over all ranks before it uses them, and divides by their number.
+
+    For ``mx.mod.Module``; with Gluon use ``DistributedTrainer``. All else is the wrapped optimizer's.
+
+    Args:
+        optimizer: any of MXNet's; its ``rescale_grad`` is divided by the number of ranks.
+        gradient_predivide_factor: gradients are divided by it before the sum, and by the rest after.
+        num_groups: more than 0: the gradients of an update are reduced in so many groups.
+        process_set: the ranks that take part; others update alone.
+
+    Raises:
+        ValueError: the optimizer was wrapped before.
+    """
+
+    _optimizer: Any
+
+    def __init__(
+        self,
+        optimizer: Any,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
+        member = is_member(process_set)
+        share = _share(gradient_predivide_factor, process_set) if member else 1.0
+        optimizer.rescale_grad *= share
+        self.__dict__.update(
+            _optimizer=optimizer,
+            _share=share,
+            _options=(num_groups, 1 / gradient_predivide_factor, process_set) if member else None,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_optimizer" not in vars(self):  # while it is copied
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._optimizer, name, value)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+
+    def __getstate__(self) -> Any:
+        return vars(self)
+
+    def _sum(self, index: Any, gradient: Any) -> None:
+        options = vars(self)["_options"]
+        if options is not None:
+            pairs = list(zip(index, gradient, strict=True)) if isinstance(index, (list, tuple)) else None
+            _reduce(pairs or [(index, gradient)], "", *options)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._sum(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._sum(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+    def create_state(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult: Any) -> None:
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: Any) -> None:
+        self._optimizer.set_wd_mult(args_wd_mult)
+
+
+def _share(gradient_predivide_factor: float, process_set: ProcessSet) -> float:
+    """What is left of the division by the number of ranks after gradients were divided before the sum."""
+    if gradient_predivide_factor <= 0:
+        raise ValueError(f"gradient_predivide_factor must be positive, not {gradient_predivide_factor}")
+    return gradient_predivide_factor / (process_set.size() or 1)
+
+
+class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
+    """A ``gluon.Trainer`` that averages the gradients over all ranks; what was computed last goes last.
+
+    Each gradient is summed by an operation on MXNet's engine, beside what the engine still computes, and an
+    update waits for its own gradient only. The optimizer's ``rescale_grad`` divides by the number of ranks.
+
+    Args:
+        params: ``net.collect_params()``, equal on all ranks (``broadcast_parameters``).
+        optimizer: an optimizer of MXNet's, or its name.
+        optimizer_params: as for ``gluon.Trainer``.
+        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        gradient_predivide_factor: gradients are divided by it before the sum, and by the rest after.
+        prefix: put before the names of gradients, which are numbers; needed for several trainers at a time.
+        num_groups: more than 0: gradients are reduced in so many groups, each as one operation.
+        process_set: the ranks that take part; others update alone.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Any = None,
+        compression: type[Compressor] = NoneCompressor,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn("DistributedTrainer reduces by itself: it takes the optimizer inside", stacklevel=2)
+            share, optimizer = vars(optimizer)["_share"], optimizer._optimizer
+            optimizer.rescale_grad /= share
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        self._compression, self._prefix, self._groups = compression, prefix or "", num_groups
+        self._set = process_set if is_member(process_set) else None
+        if self._set:
+            self._before = 1 / gradient_predivide_factor
+            self._scale *= _share(gradient_predivide_factor, process_set)
+
+    def _gradients(self) -> list[tuple[int, Any]]:
+        return [
+            (number, only(parameter.name, parameter.list_grad()))
+            for number, parameter in enumerate(self._params)
+            if parameter.grad_req != "null"
+        ]
+
+    def _allreduce_grads(self) -> None:
+        if not self._set:
+            return
+        gradients = self._gradients()
+        sent = [self._compression.compress(gradient) for _, gradient in gradients]
+        numbered = [(number, small) for (number, _), (small, _) in zip(gradients, sent, strict=True)]
+        _reduce(numbered, self._prefix, self._groups, self._before, self._set)
+        for (_, gradient), (small, context) in zip(gradients, sent, strict=True):
+            if small is not gradient:
+                gradient[:] = self._compression.decompress(small, context)
