@@ -19,7 +19,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test test-frameworks simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-lint: build venv
 test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
+
+test-frameworks: install ## the same wheel file beside every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
+	@python test/frameworks.py $(ONLY)
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 
