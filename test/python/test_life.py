@@ -597,7 +597,11 @@ def test_shutdown_beside_a_thread_in_init() -> None:
         "print(hvd.is_initialized())"
     )
     out, errors = process.communicate(timeout=100)
-    assert "shutdown() was called meanwhile" in out and out.endswith("False\n"), (out, errors)
+    assert out.endswith("False\n") and "shutdown() was called meanwhile" in out, (
+        process.returncode,
+        out,
+        errors,
+    )
 
 
 HOSTILE = """
