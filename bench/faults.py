@@ -9,6 +9,7 @@ cable, or crashes, which is both: its connections do not end. HOROVOD_TIMEOUT_SE
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,19 +53,14 @@ def on_one_host(rounds: int) -> None:
             print(f"{transport:9}  {victim:6}  {statistics.median(times):9.1f}  {max(times):10.1f}")
 
 
-def processes_of(folder: Path, ranks: tuple[int, ...]) -> list[int]:
-    """Of these ranks of the job that runs in the folder."""
-    found = []
+def kill(folder: Path, ranks: Iterable[int]) -> None:
+    """These ranks of the job that runs in the folder."""
+    marks = {f"HOROVOD_RANK={rank}".encode() for rank in ranks}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):
             environment = (process / "environ").read_bytes().split(b"\0")
-            if (process / "cwd").readlink() == folder and any(
-                f"HOROVOD_RANK={rank}".encode() in environment for rank in ranks
-            ):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
+            if (process / "cwd").readlink() == folder and marks.intersection(environment):
+                os.kill(int(process.name), 9)
 
 
 def between_hosts(hosts: virtual_hosts.VirtualHosts, fault: str, victim: int) -> None:
@@ -77,22 +74,23 @@ def between_hosts(hosts: virtual_hosts.VirtualHosts, fault: str, victim: int) ->
     words = [*hosts.enter(hosts.names[0], folder), horovodrun, "--timeout-seconds", "20", "-H", layout]
     words += ["env", "HOROVOD_TIMEOUT_SECONDS=4", sys.executable, str(WORKER_OF_HOSTS), str(victim), own]
     words += [f"{random.uniform(0, 200):.0f}", "raise"]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=output)
     lost = range(host * 2, host * 2 + 2) if own == "nothing" else range(victim, victim + 1)
     begin = folder / f"{victim}.fault"
     try:
-        assert virtual_hosts.wait_until(lambda: len(list(folder.glob("*.busy"))) == RANKS)
+        busy = virtual_hosts.wait_until(lambda: len(list(folder.glob("*.busy"))) == RANKS)
+        assert busy, (folder / "output").read_text()
         if own == "nothing":
             time.sleep(random.uniform(0, 0.2))
             hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} down")
             begin.write_text(repr(time.monotonic()))
-            for pid in processes_of(folder, tuple(lost)) if fault == "crash" else ():
-                os.kill(pid, 9)
+            if fault == "crash":
+                kill(folder, lost)
         errors = [folder / f"{rank}.error" for rank in range(RANKS) if rank not in lost]
         assert virtual_hosts.wait_until(lambda: all(error.read_text() for error in errors), DEADLINE)
     finally:
-        for pid in processes_of(folder, tuple(range(RANKS))):
-            os.kill(pid, 9)
+        kill(folder, range(RANKS))
         process.wait(DEADLINE)
         hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} up")
     raised = [error.read_text().partition(" ") for error in errors]

@@ -35,14 +35,17 @@ def hosts() -> Iterator[VirtualHosts]:
 def test_a_killed_rank_is_one_cause(launcher: Launcher, hosts: VirtualHosts, victim: int, run: int) -> None:
     """4 hosts with 2 ranks each."""
     after, ending = random.uniform(0, 200), ("_exit", "raise")[run % 2]
-    words = ["-H", ",".join(f"{name}:2" for name in HOSTS), sys.executable, str(WORKER)]
+    layout = ",".join(f"{name}:2" for name in HOSTS)
+    words = ["--start-timeout", "90", "-H", layout, sys.executable, str(WORKER)]
     first, *rest = hosts.enter("a", launcher.folder)
     result = launcher.run(
         *rest, launcher.program, *words, str(victim), "SIGKILL", f"{after:.1f}", ending, program=first
     )
     files = [launcher.folder / f"{rank}.error" for rank in range(8) if rank != victim]
+    assert all(file.exists() for file in files), result.stderr
     causes = {file.read_text().partition(" ")[2] for file in files}
     assert len(causes) == 1, (after, ending, causes, result.stderr)
     assert f"rank {victim} (pid" in causes.pop()
-    assert result.returncode == 128 + 9
+    # Which end the launcher gets first from the hosts is open.
+    assert result.returncode in (3 if ending == "_exit" else 1, 128 + 9), result.stderr
     assert launcher.none_alive()
