@@ -210,15 +210,19 @@ def test_a_stopped_rank_0_ends_the_job_when_told_to(launcher: Launcher, transpor
 def test_a_stopped_process_and_the_end_of_the_others(launcher: Launcher, victim: int) -> None:
     """They leave after the same time, with a warning that names it."""
     source = f"""
-import os, signal, sys
-import numpy as np
+import os, signal, sys, time
 import horovod as hvd
 
 hvd.init()
-hvd.allreduce(np.ones(1), name="warm")
+victim = hvd.broadcast_object(os.getpid(), root_rank={victim})
 if hvd.rank() == {victim}:
-    print("victim", os.getpid(), file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    print("victim", victim, file=sys.stderr, flush=True)
+    os.kill(victim, signal.SIGSTOP)
+else:  # until then its progress thread may complete the handshake
+    deadline = time.monotonic() + 30
+    while open(f"/proc/{{victim}}/stat").read().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline, "the victim does not stop"
+        time.sleep(0.01)
 hvd.shutdown()
 print("left", file=sys.stderr)
 """
