@@ -153,17 +153,6 @@ static struct trial sum_of_floats(const char *name, float *input, float *output,
                           .arrays = {{XLA_F32, elements, elements, input, output}}};
 }
 
-/* Rank 0 uses the handler, the others the engine as ever: both meet. */
-static void submit_otherwise(struct member *member, hvd_operation operation, const char *name,
-                             hvd_dtype dtype, void *data, int64_t rows, bool grouped)
-{
-    hvd_tensor tensor = tensor_of(data, dtype, &rows, 1);
-    hvd_request request = request_of(operation, name, &tensor);
-    request.grouped = grouped;
-    request.reduction = HVD_SUM;
-    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
-}
-
 /* ---- the handler -------------------------------------------------------------------------------------- */
 
 TEST(test_answers_the_version_of_the_runtime)
@@ -201,6 +190,7 @@ TEST(test_refuses_a_runtime_without_futures)
     check_text(outcome.text, "too old");
 }
 
+/* Rank 0 uses the handler, the others the engine: both meet. */
 static void reduce_types_together(struct member *member)
 {
     float floats[] = {1, 2, 3}, sums[3];
@@ -222,8 +212,15 @@ static void reduce_types_together(struct member *member)
         CHECK(floats[2] == 3 && integers[1] == 20, "inputs have changed");
         entry_close();
     } else {
-        submit_otherwise(member, HVD_ALLREDUCE, "mixed.int64", HVD_INT64, integers, 2, true);
-        submit_otherwise(member, HVD_ALLREDUCE, "mixed.float32", HVD_FLOAT32, floats, 3, true);
+        int64_t lengths[] = {2, 3};
+        hvd_tensor tensors[] = {tensor_of(integers, HVD_INT64, &lengths[0], 1),
+                                tensor_of(floats, HVD_FLOAT32, &lengths[1], 1)};
+        hvd_request request = request_of(HVD_ALLREDUCE, "mixed", tensors);
+        request.reduction = HVD_SUM;
+        request.count = 2;
+        request.grouped = 1;
+        request.outputs = tensors;
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     }
 }
 GROUP_TEST(test_types_together, reduce_types_together, 1, 3, .transport = "shm")
