@@ -29,7 +29,7 @@ if not torch.distributed.is_available():
 from torch.distributed import distributed_c10d as _c10d
 
 from horovod import _core
-from horovod.common import basics, process_sets
+from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.objects import broadcast_object
 from horovod.torch.process_group import Group
@@ -44,9 +44,15 @@ class _Job:
     lives = 0  # of the default group in this process: a store may have keys of earlier ones
     own = False  # begun here, so it ends with the default group
 
-    def begin(self, **settings: str) -> None:
-        _core.init(settings)
-        process_sets.begin([])
+    def begin(self, **variables: str) -> None:
+        """In the environment, where rank 0 finds that it has to serve the rendezvous."""
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            basics.init()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
         self.own = True
 
     def end(self) -> None:
@@ -84,8 +90,8 @@ def _meet_by_store(store: Any, rank: int, size: int) -> None:
         where = ",".join(f"{address}:{port}" for address in _addresses())
         store.set(key, json.dumps([where, "" if given else secrets.token_hex(32)]))
     where, secret = json.loads(store.get(key))
-    more = {} if given else {"secret": secret}
-    _job.begin(rank=str(rank), size=str(size), rendezvous=where, **more)
+    secret_variable = {} if given else {"HOROVOD_SECRET": secret}
+    _job.begin(HOROVOD_RANK=str(rank), HOROVOD_SIZE=str(size), HOROVOD_RENDEZVOUS=where, **secret_variable)
 
 
 def _reachable(addresses: list[str], port: int) -> str:
