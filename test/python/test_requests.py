@@ -49,10 +49,14 @@ def test_results_in_memory_of_the_caller(waits: bool, rank: int, size: int) -> N
     for operation, array, output in calls:
         request = _core.describe(operation)
         if waits:
-            assert _core.run(request, operation.name, (array,), outputs=(output,)) is None
+            made = _core.run(request, operation.name, (array,), outputs=(output,))
+            assert made is None or operation is ALLTOALL
         else:
-            handle = _core.submit(request, operation.name, (array,), outputs=(output,), finish=tuple)
-            assert handle.wait()[0] is output
+            handle = _core.submit(request, operation.name, (array,), outputs=(output,), finish=list)
+            made = handle.wait()
+            assert made[0] is output or operation is ALLTOALL
+        if operation is ALLTOALL:  # how many rows came from each rank is the engine's result
+            assert [np.asarray(each).tolist() for each in made] == [[2] * size]
     by_rank = np.repeat(np.arange(size) + 1.0, 2)[:, None]
     np.testing.assert_array_equal(gathered, np.broadcast_to(by_rank, gathered.shape))
     np.testing.assert_array_equal(exchanged, gathered)
