@@ -54,9 +54,11 @@ class NumPyArrays(Arrays[Any]):
     def adopt(self, result: _core.Result) -> Any:
         import numpy as np
 
-        form = memoryview(result).format
-        if form == "2x":  # no type of NumPy's own: the package that has made the tensor has registered it
-            return np.asarray(result).view("bfloat16")
-        return (
-            np.asarray(result) if form == "?" else np.from_dlpack(result)
-        )  # no bool there before NumPy 1.25
+        # By the buffer protocol: from_dlpack of NumPy before 2 makes read-only arrays, and none of bool.
+        array = np.asarray(result)
+        return array.view(_TYPES[array.dtype.char]) if array.dtype.char in _TYPES else array
+
+
+# Which type it means where the buffer protocol gives another: bfloat16, which the package that has made the
+# tensor has registered with NumPy, and C's long long.
+_TYPES = {"V": "bfloat16", "q": "int64", "Q": "uint64"}

@@ -264,7 +264,8 @@ static hvd_context *begin(void)
     return NULL;
 }
 
-/* A call about a set of these ranks begins; NULL with an exception. Ends with blocking_end and free(*ranks). */
+/* A call about a set of these ranks begins; NULL with an exception. Ends with blocking_end and free(*ranks).
+ */
 static hvd_context *begin_with_ranks(PyObject *sequence, int32_t **ranks, int32_t *count)
 {
     *ranks = module_context() ? read_ranks(sequence, count) : NULL;

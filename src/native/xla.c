@@ -196,14 +196,14 @@ static struct xla_error *run(struct xla_frame *frame, hvd_context *context, hvd_
     hvd_status status;
     struct xla_future_args args = {.head.struct_size = XLA_FUTURE_CREATE_SIZE};
     hvd_tensor *tensors = calloc(2 * (size_t)frame->inputs.count + 1, sizeof *tensors);
-    struct call *call = tensors ? malloc(sizeof *call) : NULL;
-    struct xla_error *error = NULL;
-    if (call) {
-        error = frame->api->future_create(&args);
-    } else {
+    struct call *call = malloc(sizeof *call);
+    if (!tensors || !call) {
+        free(tensors);
+        free(call);
         fail(&status, HVD_OUT_OF_MEMORY, "out of memory for an operation of XLA");
-        error = error_of(frame->api, &status);
+        return error_of(frame->api, &status);
     }
+    struct xla_error *error = frame->api->future_create(&args);
     if (error) {
         free(call);
     } else {
