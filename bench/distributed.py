@@ -34,19 +34,7 @@ CASES = {
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=60)
-    peers = [ENGINE, GLOO, TORCH]
-    comparison = compare.Comparison("distributed", compare.EFFORTS[args.effort], args.seconds)
-    comparison.run([(peer, 2, list(CASES)) for peer in peers])
-    rows = [
-        [
-            f"{text}, {publish.byte_text(int(case.split(':')[1]))}",
-            *(publish.cell(comparison, 2, p, case) for p in peers),
-        ]
-        for case, text in CASES.items()
-    ]
-    return publish.write(
-        comparison, args.output, publish.table(["2 ranks, µs", *(p.name for p in peers)], rows)
-    )
+    return publish.two_ranks(args, "distributed", [ENGINE, GLOO, TORCH], CASES)
 
 
 if __name__ == "__main__":

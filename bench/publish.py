@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compare import ROOT, Comparison, Peer
+from compare import EFFORTS, ROOT, Comparison, Peer
 
 PAGE = ROOT / "docs" / "performance.md"
 
@@ -75,6 +75,20 @@ def write(comparison: Comparison, folder: Path, text: str) -> int:
     (folder / f"{comparison.name}.md").write_text(text)
     print(f"\n{text}\nwritten to {folder}/{comparison.name}.*", flush=True)
     return 1 if comparison.failures else 0
+
+
+def two_ranks(args: Any, name: str, peers: Sequence[Peer], cases: dict[str, str]) -> int:
+    """Measures the cases, given with their texts, on 2 ranks of each peer; writes a row for each."""
+    comparison = Comparison(name, EFFORTS[args.effort], args.seconds)
+    comparison.run([(peer, 2, list(cases)) for peer in peers])
+    rows = [
+        [
+            f"{text}, {byte_text(int(case.split(':')[1]))}",
+            *(cell(comparison, 2, peer, case) for peer in peers),
+        ]
+        for case, text in cases.items()
+    ]
+    return write(comparison, args.output, table(["2 ranks, µs", *(peer.name for peer in peers)], rows))
 
 
 def renew(page: str, section: str, text: str) -> str:
