@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from horovod import compression
 from horovod.compression import Compressor as Compressor
 from horovod.compression import NoneCompressor as NoneCompressor
 
 
-class FP16Compressor:
+class FP16Compressor(compression.FP16Compressor):
     """Sends floating-point arrays that are wider than that as float16."""
 
     @staticmethod
@@ -19,11 +20,6 @@ class FP16Compressor:
         if tensor.dtype not in (np.float32, np.float64):
             return tensor, None
         return tensor.astype("float16"), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The array in its own type."""
-        return tensor if ctx is None else tensor.astype(ctx)
 
 
 class Compression:

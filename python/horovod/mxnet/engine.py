@@ -1,4 +1,4 @@
-"""Collectives as operations on MXNet's engine: they start when their arrays are ready, and nobody waits."""
+"""Collectives as operations on the engine of MXNet: they start when their arrays are ready."""
 
 from __future__ import annotations
 
