@@ -8,8 +8,9 @@ packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3
           openssh-client iproute2"
 # Tests of several hosts need them, and are skipped without. Where systemd would start them that is the user's choice.
 test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge"
-packages="$packages openmpi-bin mpich" # tests of the back end mpi: libraries and mpirun, no headers
-test "${1:-}" != peers || packages="openmpi-bin libopenmpi-dev mpich libmpich-dev iperf3"
+mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
+packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
+test "${1:-}" != peers || packages="$mpi iperf3"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages
