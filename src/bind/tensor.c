@@ -37,11 +37,11 @@ static const struct element {
     hvd_dtype dtype;
     uint8_t code, bits;  /* of DLPack */
     uint8_t alignment;   /* in bytes */
-    char *format;        /* of the buffer protocol; "": there is none */
+    char *format;        /* of the buffer protocol; "2x": bytes, there is none */
     const char *letters; /* that may mean it, too */
 } elements[] = {
-#define DTYPE(name, text, storage, compute, family, dlpack, format, letters)                                 \
-    {HVD_##name, DL_##dlpack, 8 * sizeof(storage), _Alignof(storage), format, letters},
+#define DTYPE(name, text, storage, compute, family, format, letters, dlpack, ...)                            \
+    {HVD_##name, dlpack, 8 * sizeof(storage), _Alignof(storage), format, letters},
 #include "base/dtypes.def"
 #undef DTYPE
 };
@@ -77,10 +77,16 @@ static bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, s
     return false;
 }
 
+/* A format that many types may have. */
+static bool is_opaque(const struct element *element)
+{
+    return strchr(element->format, 'x') != NULL;
+}
+
 static bool means(const char *format, const struct element *element)
 {
-    if (element->format[0] && !strcmp(element->format, format))
-        return true;
+    if (!strcmp(element->format, format))
+        return !is_opaque(element);
     return format[0] && !format[1] && strchr(element->letters, format[0]);
 }
 
@@ -109,7 +115,7 @@ static bool element_by_name(PyObject *object, hvd_dtype *dtype)
     const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
     bool found = false;
     for (int i = 0; text && i < ELEMENTS && !found; i++) {
-        found = !*elements[i].format && strcmp(text, hvd_dtype_name(elements[i].dtype)) == 0;
+        found = is_opaque(&elements[i]) && strcmp(text, hvd_dtype_name(elements[i].dtype)) == 0;
         *dtype = elements[i].dtype;
     }
     Py_XDECREF(type);
@@ -126,9 +132,7 @@ DLDataType element_to_dlpack(hvd_dtype dtype)
 
 char *element_to_format(hvd_dtype dtype)
 {
-    static char opaque[] = "2x"; /* as NumPy spells elements of two bytes that it does not know */
-    char *format = find_element(dtype)->format;
-    return *format ? format : opaque;
+    return find_element(dtype)->format;
 }
 
 /* ---- refusals ------------------------------------------------------------------------------------- */

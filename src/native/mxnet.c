@@ -2,6 +2,7 @@
  * when it was skipped because what should have made its inputs failed. */
 #include "native/mxnet.h"
 
+#include "native/dtype.h"
 #include "native/entry.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,6 @@
 
 enum { CPU = 1 };             /* MXNet's type of device */
 enum { CPU_PRIORITIZED = 3 }; /* the property of operations that run by priority */
-enum { TYPES = 13, UNKNOWN = -1 };
 
 struct engine;
 struct error { /* std::runtime_error of libstdc++ */
@@ -82,14 +82,6 @@ hvd_code mxnet_open(void *library, hvd_status *status)
         return status->code;
     }
     return HVD_OK;
-}
-
-static int dtype_of(int type)
-{
-    static const int dtypes[TYPES] = {HVD_FLOAT32, HVD_FLOAT64, HVD_FLOAT16, HVD_UINT8, HVD_INT32,
-                                      HVD_INT8,    HVD_INT64,   HVD_BOOL,    HVD_INT16, HVD_UINT16,
-                                      HVD_UINT32,  HVD_UINT64,  HVD_BFLOAT16};
-    return type >= 0 && type < TYPES ? dtypes[type] : UNKNOWN;
 }
 
 /* ---- in MXNet's engine ------------------------------------------------------------------------------- */
@@ -190,7 +182,7 @@ static int describe(struct operation *operation, int32_t place, void *array)
     memcpy(operation->shapes[place], extents, (size_t)ndim * sizeof *extents);
     *tensor = (hvd_tensor){.shape = operation->shapes[place],
                            .ndim = ndim,
-                           .dtype = (hvd_dtype)dtype_of(type),
+                           .dtype = dtype_of(FRAMEWORK_MXNET, type),
                            .device_type = HVD_CPU};
     return 0;
 }

@@ -1,6 +1,7 @@
 /* xla.c - see xla_ffi.h. A call of the handler is one request, whose end completes XLA's future. */
 #include "native/xla_ffi.h"
 
+#include "native/dtype.h"
 #include "native/entry.h"
 
 #include <stdio.h>
@@ -15,17 +16,6 @@ struct call {
 };
 
 /* ---- XLA's words ------------------------------------------------------------------------------------ */
-
-static int dtype_of(int type)
-{
-    static const int dtypes[XLA_TYPES] = {
-        [XLA_PRED] = HVD_BOOL + 1,     [XLA_S8] = HVD_INT8 + 1,       [XLA_S16] = HVD_INT16 + 1,
-        [XLA_S32] = HVD_INT32 + 1,     [XLA_S64] = HVD_INT64 + 1,     [XLA_U8] = HVD_UINT8 + 1,
-        [XLA_U16] = HVD_UINT16 + 1,    [XLA_U32] = HVD_UINT32 + 1,    [XLA_U64] = HVD_UINT64 + 1,
-        [XLA_F16] = HVD_FLOAT16 + 1,   [XLA_F32] = HVD_FLOAT32 + 1,   [XLA_F64] = HVD_FLOAT64 + 1,
-        [XLA_C64] = HVD_COMPLEX64 + 1, [XLA_BF16] = HVD_BFLOAT16 + 1, [XLA_C128] = HVD_COMPLEX128 + 1};
-    return type > 0 && type < XLA_TYPES ? dtypes[type] - 1 : -1;
-}
 
 /* The numbers of absl's status codes. */
 static int error_code_of(hvd_code code)
@@ -158,7 +148,7 @@ static hvd_tensor tensor_of(const struct xla_buffer *buffer)
     return (hvd_tensor){.data = buffer->data,
                         .shape = buffer->dims,
                         .ndim = (int32_t)buffer->rank,
-                        .dtype = (hvd_dtype)dtype_of(buffer->type),
+                        .dtype = dtype_of(FRAMEWORK_XLA, buffer->type),
                         .device_type = HVD_CPU};
 }
 

@@ -8,24 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum xla_type {
-    XLA_PRED = 1,
-    XLA_S8 = 2,
-    XLA_S16 = 3,
-    XLA_S32 = 4,
-    XLA_S64 = 5,
-    XLA_U8 = 6,
-    XLA_U16 = 7,
-    XLA_U32 = 8,
-    XLA_U64 = 9,
-    XLA_F16 = 10,
-    XLA_F32 = 11,
-    XLA_F64 = 12,
-    XLA_C64 = 15,
-    XLA_BF16 = 16,
-    XLA_C128 = 18,
-    XLA_TYPES
-};
+enum { XLA_S64 = 5, XLA_F64 = 12 };      /* types of scalars; those of tensors are in base/dtypes.def */
 enum { XLA_SCALAR = 3, XLA_STRING = 4 }; /* kinds of attributes */
 enum { XLA_EXECUTE = 3 };                /* the stage in which buffers may be used */
 enum { XLA_METADATA_EXTENSION = 1 };     /* the registration's call, which only reads the version */
@@ -58,7 +41,7 @@ struct xla_metadata_extension {
 
 struct xla_buffer {
     struct xla_head head;
-    int type; /* enum xla_type, among others */
+    int type;
     void *data;
     int64_t rank;
     int64_t *dims;

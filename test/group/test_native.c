@@ -2,6 +2,7 @@
  * threads, in lives that end beside them. One process has one entry, so rank 0 of each job uses it. */
 #include "group.h"
 
+#include "native/dtype.h"
 #include "native/entry.h"
 #include "native/xla_ffi.h"
 
@@ -57,6 +58,7 @@ static const struct xla_api api = {.head.struct_size = sizeof api,
                                    .future_set_available = future_set_available,
                                    .future_set_error = future_set_error};
 
+enum { XLA_S32 = 4, XLA_F32 = 11 }; /* types of tensors */
 enum { ATTRIBUTES = 8, ARRAYS_MOST = 4 };
 
 /* One call: its operation, and arrays of one dimension. */
@@ -389,4 +391,18 @@ TEST(test_a_callback_does_not_wait)
     entry_help(NULL);
     entry_callback_end();
     assert_true(entry_may_help());
+}
+
+TEST(test_types_by_the_numbers_of_frameworks)
+{
+#define DTYPE(name, text, storage, compute, family, format, letters, dlpack, xla, tensorflow, mxnet)         \
+    assert_true(xla < 0 || dtype_of(FRAMEWORK_XLA, xla) == HVD_##name);                                      \
+    assert_true(tensorflow < 0 || dtype_of(FRAMEWORK_TENSORFLOW, tensorflow) == HVD_##name);                 \
+    assert_true(mxnet < 0 || dtype_of(FRAMEWORK_MXNET, mxnet) == HVD_##name);
+#include "base/dtypes.def"
+#undef DTYPE
+    for (enum framework i = 0; i < FRAMEWORKS; i++) {
+        assert_int_equal(hvd_dtype_size(dtype_of(i, -1)), 0);
+        assert_int_equal(hvd_dtype_size(dtype_of(i, 1000)), 0);
+    }
 }

@@ -460,9 +460,7 @@ PAIRS = {
 
 @on_two_ranks
 def test_layouts_are_those_of_the_header_of_xla(rank: int, tmp_path: Path) -> None:
-    lines = [
-        f'_Static_assert(XLA_FFI_DataType_{t} == XLA_{t}, "{t}");' for t in ("PRED", "U64", "BF16", "C128")
-    ]
+    lines = [f'_Static_assert(XLA_FFI_DataType_{t} == XLA_{t}, "{t}");' for t in ("S64", "F64")]
     for ours, (theirs, fields) in PAIRS.items():
         for field in fields.split():
             own, _, other = field.partition(":")

@@ -1,0 +1,21 @@
+/* dtype.c - see dtype.h. Constant tables only. */
+#include "native/dtype.h"
+
+static const struct {
+    hvd_dtype dtype;
+    int numbers[FRAMEWORKS];
+} types[] = {
+#define DTYPE(name, text, storage, compute, family, format, letters, dlpack, xla, tensorflow, mxnet)         \
+    {HVD_##name, {xla, tensorflow, mxnet}},
+#include "base/dtypes.def"
+#undef DTYPE
+};
+
+hvd_dtype dtype_of(enum framework framework, int number)
+{
+    for (size_t i = 0; number >= 0 && i < sizeof types / sizeof *types; i++) {
+        if (types[i].numbers[framework] == number)
+            return types[i].dtype;
+    }
+    return (hvd_dtype)-1;
+}
