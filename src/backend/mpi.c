@@ -65,19 +65,20 @@ static int kernel_of(hvd_reduction reduction)
     return reduction == HVD_MIN ? MIN : reduction == HVD_MAX ? MAX : reduction == HVD_PRODUCT ? PRODUCT : SUM;
 }
 
+/* What moves an element of the type; only MPI_SUM of an integer or a real number computes with it. */
 static enum mpi_type type_of(hvd_dtype dtype)
 {
     static const enum mpi_type by_width[] = {
         [1] = MPI_INT8, [2] = MPI_INT16, [4] = MPI_INT32, [8] = MPI_INT64, [16] = MPI_BYTES16};
-    return dtype == HVD_FLOAT32   ? MPI_REAL32
-           : dtype == HVD_FLOAT64 ? MPI_REAL64
-                                  : by_width[hvd_dtype_size(dtype)];
+    size_t width = dtype_table[dtype].size;
+    if (dtype_table[dtype].family == FAMILY_real)
+        return width == 4 ? MPI_REAL32 : MPI_REAL64;
+    return by_width[width];
 }
 
 static bool adds_as_mpi(hvd_dtype dtype)
 {
-    return dtype != HVD_BOOL && dtype != HVD_FLOAT16 && dtype != HVD_BFLOAT16 && dtype != HVD_COMPLEX64 &&
-           dtype != HVD_COMPLEX128;
+    return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_real)) != 0;
 }
 
 static int op_of(const struct mpi *mpi, const struct collective *collective, mpi_handle *op)
