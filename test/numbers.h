@@ -107,7 +107,19 @@ static inline void number_put(hvd_dtype dtype, void *to, double value)
 /* What is exact: integers, and bool. */
 static inline bool is_integer(hvd_dtype dtype)
 {
-    return dtype < HVD_FLOAT16 || dtype == HVD_BOOL || dtype == HVD_UINT32 || dtype == HVD_UINT64;
+    return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_logical)) != 0;
+}
+
+/* From 1 to the next number; of what is exact 0. */
+static inline double number_step(hvd_dtype dtype)
+{
+    _Alignas(16) char number[16];
+    double step = is_integer(dtype) ? 0 : 2;
+    do {
+        step /= 2;
+        number_put(dtype, number, 1 + step / 2);
+    } while (step > 0 && number_get(dtype, number) > 1);
+    return step;
 }
 
 #endif

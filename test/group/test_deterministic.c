@@ -10,7 +10,6 @@
 #include <string.h>
 
 enum { OPERATIONS = 24, JOINED_FROM = 18, TENSORS = 3, LONG = 30000 };
-enum { FLOAT16 = 9 }; /* its row; bfloat16, float32 and float64 follow */
 
 /* One request, the same on all ranks, out of a seed; from JOINED_FROM on the last rank has joined. */
 struct sample {
@@ -37,20 +36,20 @@ static hvd_reduction draw_reduction(uint64_t *state, const struct sample *sample
     hvd_reduction reduction;
     do
         reduction = reductions[random_next(state) % (scatters ? 2 : REDUCTIONS)]; /* average, sum first */
-    while (!reduction_takes(reduction, sample->type) ||
-           (sample->joined && reduction == HVD_PRODUCT && sample->type >= HVD_COMPLEX64));
+    while (!reduction_takes(reduction, sample->type) || (sample->joined && reduction == HVD_PRODUCT &&
+                                                         dtype_table[sample->type].family == FAMILY_complex));
     return reduction;
 }
 
 static void draw(struct sample *sample, uint64_t *state, int index)
 {
     static const int64_t limits[] = {1, 5, 70, 3000};
+    static const hvd_dtype often[] = {HVD_FLOAT16, HVD_BFLOAT16, HVD_FLOAT32}; /* so that some are fused */
     *sample = (struct sample){.type = dtypes[random_next(state) % DTYPES], .joined = index >= JOINED_FROM};
     hvd_request *request = &sample->request;
     bool scatters = random_next(state) % 6 == 0 && !sample->joined;
     if (random_next(state) % 3 == 0)
-        sample->type =
-            dtypes[FLOAT16 + random_next(state) % 3]; /* more of one kind, so that they are fused */
+        sample->type = often[random_next(state) % 3];
     snprintf(sample->name, sizeof sample->name, "%d", index);
     *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
     request->reduction = draw_reduction(state, sample);
@@ -66,7 +65,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
     if (index == 0)
         sample->shapes[0][0] = LONG;
     if (index > 0 && index < 5) { /* some that can be fused, and would then be rounded otherwise */
-        sample->type = dtypes[FLOAT16 + 3];
+        sample->type = HVD_FLOAT64;
         request->operation = HVD_ALLREDUCE;
         request->reduction = HVD_ADASUM;
         request->prescale = request->postscale = 0;

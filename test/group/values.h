@@ -45,7 +45,7 @@ static inline double expected_at(hvd_dtype dtype, hvd_reduction reduction, int s
 static inline void check_value(hvd_dtype dtype, const void *data, size_t i, double expected, const char *name)
 {
     double value = number_get(dtype, (const char *)data + i * hvd_dtype_size(dtype));
-    double tolerance = dtype == HVD_BFLOAT16 ? 0.01 : dtype == HVD_FLOAT16 ? 0.002 : 1e-6;
+    double tolerance = fmax(1.25 * number_step(dtype), 1e-6);
     double error = value > expected ? value - expected : expected - value;
     CHECK(error <= tolerance * (expected > 1 ? expected : 1), "%s: element %zu is %g, not %g", name, i, value,
           expected);

@@ -156,15 +156,13 @@ static void check_equal_bits(const struct reduce_case *c, int size)
 
 TEST(test_allreduce_equal_bits)
 {
-    static const hvd_dtype floats[] = {HVD_FLOAT16,  HVD_FLOAT32,   HVD_FLOAT64,
-                                       HVD_BFLOAT16, HVD_COMPLEX64, HVD_COMPLEX128};
     for (int algorithm = 0; algorithm < reducer_count; algorithm++)
-        for (int d = 0; d < 6; d++)
+        for (size_t d = 0; d < DTYPES; d++)
             for (size_t r = 0; r < REDUCTIONS; r++)
                 for (int size = 1; size <= WORLD_SIZES && reductions[r] != HVD_ADASUM; size++) {
                     struct reduce_case c = {
-                        reducers[algorithm], floats[d], reductions[r], 333, 2, false, 1, 1};
-                    if (!reduction_takes(c.reduction, c.dtype))
+                        reducers[algorithm], dtypes[d], reductions[r], 333, 2, false, 1, 1};
+                    if (is_integer(c.dtype) || !reduction_takes(c.reduction, c.dtype))
                         continue;
                     check_equal_bits(&c, size);
                     c.prescale = 0.3;

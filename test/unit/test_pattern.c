@@ -380,14 +380,19 @@ static hvd_code check_settings(const char *name, bool deterministic, int size, h
 TEST(test_names)
 {
     hvd_status status;
-    static const char *const names[] = {"auto", "doubling", "hierarchical", "ring", "chain"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        ASSERT_OK(check_settings(names[i], false, 4, &check_status));
-        ASSERT_OK(check_settings(names[i], true, 2, &check_status));
-    }
+    ASSERT_OK(check_settings("auto", false, 4, &check_status));
     assert_int_equal(check_settings("rings", false, 4, &status), HVD_INVALID_ARGUMENT);
-    assert_non_null(strstr(status.text, "=rings: allreduce on 4 ranks has no such algorithm; use one of: "
-                                        "auto, doubling, hierarchical, ring, chain"));
+    const char *next =
+        strstr(status.text, "=rings: allreduce on 4 ranks has no such algorithm; use one of: auto");
+    assert_non_null(next);
+    for (int i = 0; i < algorithm_count; i++) {
+        if (!algorithm_does(i, HVD_ALLREDUCE, HVD_SUM))
+            continue;
+        ASSERT_OK(check_settings(algorithm_table[i]->name, false, 4, &check_status));
+        ASSERT_OK(check_settings(algorithm_table[i]->name, true, 2, &check_status));
+        next = strstr(next, algorithm_table[i]->name);
+        assert_non_null(next);
+    }
     assert_int_equal(check_settings("tree", false, 4, NULL), HVD_INVALID_ARGUMENT);
     assert_int_equal(check_settings("adasum", false, 4, NULL), HVD_INVALID_ARGUMENT);
     ASSERT_OK(check_settings("auto", true, 3, &check_status));
