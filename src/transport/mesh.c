@@ -1,4 +1,5 @@
-/* mesh.c - the mesh in use: links, sleeping, losses. How it comes about is in opening.c. */
+/* mesh.c - a mesh in use: its links, and which of them are lost. How it comes about is in opening.c, how its
+ * news are found and awaited in news.c. */
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/socket.h"
@@ -10,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NEIGHBOURS = 256 }; /* on one host, the cores of which are compared */
-
-#define NEWS_PER_CALL 64
 
 /* How long the cause of a peer's end may take by other ways. */
 #define CAUSE_TIME CLOCK_SECOND
@@ -164,6 +161,26 @@ static struct mesh **slot_of(const struct mesh *hub, unsigned number)
     return &hub->slots[number % MESH_SLOTS];
 }
 
+hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
+{
+    struct mesh *hub = mesh->hub;
+    struct mesh **slot = slot_of(hub, mesh->number);
+    mesh->next = *slot;
+    *slot = mesh;
+    mesh->attached = true;
+    for (int i = 0; i < mesh->linked_count; i++) {
+        struct peer *peer = mesh->linked[i];
+        if (!peer->transport->attach(peer))
+            return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", mesh->rank,
+                                    peer->rank);
+        if (peer->hub && peer->hub->lost)
+            peer_give_up(peer, &peer->hub->cause);
+    }
+    if (hub->connector)
+        hub->connector->next = 0; /* connections for this mesh may have come in already */
+    return HVD_OK;
+}
+
 static void detach(struct mesh *mesh)
 {
     struct mesh **at = slot_of(mesh->hub, mesh->number);
@@ -221,6 +238,20 @@ void mesh_abandon(struct mesh *mesh)
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
     socket_close(&mesh->sockets);
+}
+
+struct mesh *mesh_attached(const struct mesh *hub, unsigned number)
+{
+    struct mesh *mesh = *slot_of(hub, number);
+    while (mesh && mesh->number != number)
+        mesh = mesh->next;
+    return mesh;
+}
+
+void *mesh_find(const struct mesh *hub, unsigned number)
+{
+    const struct mesh *mesh = mesh_attached(hub, number);
+    return mesh ? mesh->owner : NULL;
 }
 
 /* ---- links -------------------------------------------------------------------------------------------- */
@@ -389,6 +420,11 @@ static struct peer *next_lost(const struct mesh *mesh)
     return NULL;
 }
 
+bool mesh_has_lost(const struct mesh *mesh)
+{
+    return next_lost(mesh) != NULL;
+}
+
 int mesh_next_lost(struct mesh *mesh, hvd_status *status)
 {
     struct peer *peer = next_lost(mesh);
@@ -398,301 +434,4 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status)
     mesh->unreported--;
     status_copy(status, &peer->cause);
     return peer->rank;
-}
-
-/* ---- news and sleep ----------------------------------------------------------------------------------- */
-
-bool mesh_reports(const struct mesh *mesh)
-{
-    return mesh->neighbours > MESH_POLLED_NEIGHBOURS;
-}
-
-void mesh_report(struct mesh *mesh, int index)
-{
-    if (mesh_reports(mesh))
-        mesh->news[index % MESH_NEWS_BITS / 64] |= (uint64_t)1 << index % 64;
-}
-
-void peer_report(const struct peer *peer)
-{
-    struct mesh *mesh = peer->mesh;
-    mesh_report(mesh, (int)(peer - mesh->peers) + (peer->rank > mesh->rank));
-}
-
-static bool gather_news(struct mesh *mesh)
-{
-    uint64_t any = 0;
-    if (!mesh_reports(mesh))
-        return false;
-    for (int i = 0; i < mesh->used_count; i++)
-        if (mesh->used[i]->take_marks)
-            mesh->used[i]->take_marks(mesh);
-    for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
-        any |= mesh->news[word];
-    return any;
-}
-
-void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64])
-{
-    gather_news(mesh);
-    memcpy(news, mesh->news, sizeof mesh->news);
-    memset(mesh->news, 0, sizeof mesh->news);
-}
-
-void link_await(struct link *link)
-{
-    if (link->awaited || !link->mesh)
-        return;
-    link->awaited = true;
-    link->next_awaited = link->mesh->awaited;
-    link->mesh->awaited = link;
-}
-
-bool mesh_watch_peer(struct peer *peer, int fd)
-{
-    struct mesh *hub = peer->mesh->hub;
-    hub->watches_peers = true;
-    peer->watched = fd;
-    return platform_poller_add(hub->bell, fd, POLLER_READ, peer);
-}
-
-bool mesh_watch_link(const struct peer *peer, int fd, struct link *link)
-{
-    struct mesh *hub = peer->mesh->hub;
-    hub->watches_links = true;
-    return platform_poller_add(hub->sockets, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, link);
-}
-
-hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
-{
-    struct mesh *hub = mesh->hub;
-    struct mesh **slot = slot_of(hub, mesh->number);
-    mesh->next = *slot;
-    *slot = mesh;
-    mesh->attached = true;
-    for (int i = 0; i < mesh->linked_count; i++) {
-        struct peer *peer = mesh->linked[i];
-        if (!peer->transport->attach(peer))
-            return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", mesh->rank,
-                                    peer->rank);
-        if (peer->hub && peer->hub->lost)
-            lose(peer, &peer->hub->cause);
-    }
-    if (hub->connector)
-        hub->connector->next = 0; /* connections for this mesh may have come in already */
-    return HVD_OK;
-}
-
-bool mesh_watch(struct mesh *mesh, int descriptor)
-{
-    return platform_poller_add(mesh->hub->bell, descriptor, POLLER_READ, NULL);
-}
-
-void mesh_unwatch(struct mesh *mesh, int descriptor)
-{
-    platform_poller_remove(mesh->hub->bell, descriptor);
-}
-
-struct mesh *mesh_attached(const struct mesh *hub, unsigned number)
-{
-    struct mesh *mesh = *slot_of(hub, number);
-    while (mesh && mesh->number != number)
-        mesh = mesh->next;
-    return mesh;
-}
-
-void *mesh_find(const struct mesh *hub, unsigned number)
-{
-    const struct mesh *mesh = mesh_attached(hub, number);
-    return mesh ? mesh->owner : NULL;
-}
-
-static void poll_links(const struct mesh *hub)
-{
-    struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(hub->sockets, news, NEWS_PER_CALL);
-    for (int i = 0; i < count; i++) {
-        struct link *link = news[i].tag;
-        link->operations->ready(link, news[i].what);
-    }
-}
-
-static void turn_connector(const struct mesh *hub)
-{
-    hvd_status fault;
-    if (connector_turn(hub->connector, &fault))
-        log_warning(hub->rank, "%s", fault.text);
-}
-
-static void poll_bell(const struct mesh *hub)
-{
-    struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(hub->bell, news, NEWS_PER_CALL);
-    for (int i = 0; i < count; i++) {
-        struct peer *peer = news[i].tag;
-        if (news[i].tag == hub->connector && peer)
-            turn_connector(hub);
-        else if (peer)
-            peer->transport->poll(peer);
-    }
-}
-
-void mesh_poll(struct mesh *hub)
-{
-    if (hub->watches_links)
-        poll_links(hub);
-    if (hub->watches_peers || hub->connector)
-        poll_bell(hub);
-    int64_t deadline = mesh_deadline(hub), now = deadline == CLOCK_NEVER ? 0 : clock_now();
-    if (deadline > now)
-        return;
-    if (hub->next_report <= now)
-        hub->next_report = CLOCK_NEVER;
-    if (hub->connector && hub->connector->next <= now)
-        turn_connector(hub);
-}
-
-int64_t mesh_deadline(const struct mesh *hub)
-{
-    return clock_earlier(hub->next_report, hub->connector ? hub->connector->next : CLOCK_NEVER);
-}
-
-static bool any_news(struct mesh *mesh)
-{
-    bool any = gather_news(mesh);
-    for (struct link **next = &mesh->awaited, *link; !any && (link = *next);) {
-        link->awaited = link->want_read || link->want_write || link->want_taken;
-        any = link->awaited && link->operations->news(link);
-        if (link->awaited)
-            next = &link->next_awaited;
-        else
-            *next = link->next_awaited;
-    }
-    return any;
-}
-
-static void set_sleeping(struct mesh *mesh, bool value)
-{
-    for (int i = 0; i < mesh->used_count; i++)
-        if (mesh->used[i]->arm)
-            mesh->used[i]->arm(mesh, value);
-    if (mesh == mesh->hub && mesh->watches_links)
-        platform_poller_change(mesh->bell, mesh->sockets, value ? POLLER_READ : 0, NULL);
-}
-
-static bool any_signaled(const struct mesh *hub)
-{
-    return hub->resumed || (hub->signaled && atomic_load(hub->signaled));
-}
-
-bool mesh_arm(struct mesh *mesh)
-{
-    set_sleeping(mesh, true);
-    return !next_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
-}
-
-void mesh_disarm(struct mesh *mesh)
-{
-    set_sleeping(mesh, false);
-}
-
-void mesh_sleep(struct mesh *hub, int64_t deadline)
-{
-    platform_poller_wait(hub->bell, deadline);
-    platform_event_clear(hub->event);
-}
-
-void mesh_wake(struct mesh *hub)
-{
-    platform_event_set(hub->event);
-}
-
-/* ---- suspended meshes --------------------------------------------------------------------------------- */
-
-bool mesh_suspend(struct mesh *mesh)
-{
-    set_sleeping(mesh, true);
-    mesh->suspended = !mesh->unreported && !mesh->listed && !any_news(mesh);
-    if (!mesh->suspended)
-        set_sleeping(mesh, false);
-    return mesh->suspended;
-}
-
-bool mesh_holds_memory(const struct mesh *mesh)
-{
-    bool holds = false;
-    for (int i = 0; i < mesh->linked_count; i++) {
-        const struct peer *peer = mesh->linked[i];
-        holds |= peer->transport->holds_memory && peer->transport->holds_memory(peer);
-    }
-    return holds;
-}
-
-bool mesh_return_memory(struct mesh *mesh)
-{
-    bool done = true;
-    for (int i = 0; i < mesh->linked_count; i++) {
-        struct peer *peer = mesh->linked[i];
-        done &= !peer->transport->return_memory || peer->transport->return_memory(peer);
-    }
-    return done;
-}
-
-void mesh_resume(struct mesh *mesh)
-{
-    if (mesh->suspended)
-        set_sleeping(mesh, false);
-    mesh->suspended = false;
-}
-
-void mesh_resume_for_news(struct mesh *mesh)
-{
-    if (!mesh->suspended)
-        return;
-    mesh_resume(mesh);
-    mesh->listed = true;
-    mesh->next_resumed = mesh->hub->resumed;
-    mesh->hub->resumed = mesh;
-}
-
-void *mesh_next_resumed(struct mesh *hub)
-{
-    bool signaled = hub->signaled && atomic_load_explicit(hub->signaled, memory_order_relaxed);
-    for (int i = 0; signaled && i < hub->used_count; i++)
-        if (hub->used[i]->take_signaled)
-            hub->used[i]->take_signaled(hub);
-    struct mesh *mesh = hub->resumed;
-    if (!mesh)
-        return NULL;
-    hub->resumed = mesh->next_resumed;
-    mesh->listed = false;
-    return mesh->owner;
-}
-
-static int core_of(const struct peer *peer)
-{
-    return peer->transport->core ? peer->transport->core(peer) : -1;
-}
-
-bool mesh_shares_core(struct mesh *mesh, int core)
-{
-    bool shares = false;
-    for (int i = 0; i < mesh->used_count; i++)
-        if (mesh->used[i]->set_core)
-            mesh->used[i]->set_core(mesh, core);
-    for (int i = 0; !shares && i < mesh->linked_count; i++)
-        shares = core_of(mesh->linked[i]) == core;
-    return shares;
-}
-
-void mesh_leave_core(struct mesh *mesh, int core)
-{
-    int taken[NEIGHBOURS], count = 0;
-    bool yields = false;
-    for (int i = 0; i < mesh->linked_count && count < NEIGHBOURS; i++) {
-        taken[count++] = core_of(mesh->linked[i]);
-        yields |= taken[count - 1] == core && mesh->linked[i]->rank < mesh->rank;
-    }
-    if (yields)
-        platform_thread_leave(taken, count);
 }

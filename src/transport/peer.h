@@ -116,6 +116,9 @@ bool peer_want_lanes(struct peer *peer, int channel);
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);
 
+/* A peer is lost that mesh_next_lost would return now. */
+bool mesh_has_lost(const struct mesh *mesh);
+
 /* The peer's control link has news. */
 void peer_report(const struct peer *peer);
 
