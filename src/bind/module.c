@@ -1,165 +1,16 @@
-/* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. The
- * pointer to it changes only with the GIL held. */
+/* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. Its
+ * functions, of which no other file knows. */
 #include "bind/module.h"
 
-#include "native/entry.h"
 #include "native/mxnet.h"
 #include "native/xla_ffi.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-
-static hvd_context *context;
-static bool opening;               /* a thread is inside hvd_init, without the GIL */
-static PyInterpreterState *opener; /* the interpreter that called hvd_init last: it alone shuts down */
-
-static bool is_forked(void)
-{
-    return context && hvd_health(context, NULL) == HVD_FORKED;
-}
-
-/* Placement stays known in a forked child: a data loader's worker may ask for its rank. */
-hvd_context *module_context(void)
-{
-    if (!context)
-        PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; call hvd.init() first");
-    return context;
-}
-
-/* ---- exceptions --------------------------------------------------------------------------------------- */
-
-static PyObject *internal_error;
-
-static int find_exceptions(void)
-{
-    PyObject *module = PyImport_ImportModule("horovod.common.exceptions");
-    internal_error = module ? PyObject_GetAttrString(module, "HorovodInternalError") : NULL;
-    Py_XDECREF(module);
-    return internal_error ? 0 : -1;
-}
-
-static PyObject *exception_of(hvd_code code)
-{
-    switch (code) {
-    case HVD_INVALID_ARGUMENT:
-    case HVD_DUPLICATE_NAME:
-    case HVD_UNSUPPORTED:
-        return PyExc_ValueError;
-    case HVD_OUT_OF_MEMORY:
-        return PyExc_MemoryError;
-    default:
-        return internal_error;
-    }
-}
-
-PyObject *raise_status(const hvd_status *status)
-{
-    if (status->code != HVD_INTERRUPTED)
-        PyErr_SetString(exception_of(status->code), status->text);
-    else if (!PyErr_Occurred()) /* else a signal's handler has raised */
-        PyErr_Format(internal_error, "hvd.shutdown() was called meanwhile: %s", status->text);
-    return NULL;
-}
-
-/* ---- life --------------------------------------------------------------------------------------------- */
-
-static int put_settings(hvd_config *config, PyObject *settings)
-{
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    hvd_status status;
-    while (PyDict_Next(settings, &position, &key, &value)) {
-        const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
-        const char *text = name ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
-        if (!text)
-            return -1;
-        if (hvd_config_set(config, name, text, &status)) {
-            raise_status(&status);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static hvd_config *make_config(PyObject *settings)
-{
-    hvd_status status;
-    hvd_config *config = hvd_config_create();
-    if (!config)
-        PyErr_NoMemory();
-    else if (hvd_config_load_environment(config, &status))
-        raise_status(&status);
-    else if (!put_settings(config, settings))
-        return config;
-    hvd_config_free(config);
-    return NULL;
-}
-
-/* NULL with an exception set. */
-static hvd_context *open_context(hvd_config *config)
-{
-    hvd_context *opened = NULL;
-    hvd_status status;
-    hvd_config_set_interrupt(config, blocking_interrupted, NULL);
-    if (!blocking_begin()) {
-        blocking_refuse();
-        return NULL;
-    }
-    hvd_code code = hvd_init(config, &opened, &status);
-    blocking_end();
-    if (code)
-        raise_status(&status);
-    return code ? NULL : opened;
-}
-
-static PyObject *core_init(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    PyObject *settings, *comm = NULL;
-    if (!PyArg_ParseTuple(arguments, "O!|O!", &PyDict_Type, &settings, &PyLong_Type, &comm))
-        return NULL;
-    if (context && !is_forked())
-        Py_RETURN_NONE;
-    if (opening) {
-        PyErr_SetString(PyExc_ValueError, "another thread is calling hvd.init() just now");
-        return NULL;
-    }
-    hvd_config *config = make_config(settings);
-    if (!config)
-        return NULL;
-    if (comm)
-        hvd_config_set_mpi_comm(config, PyLong_AsVoidPtr(comm));
-    opening = true;
-    opener = PyInterpreterState_Get();
-    hvd_context *opened = open_context(config);
-    opening = false;
-    hvd_config_free(config);
-    if (!opened)
-        return NULL;
-    /* In a forked child the parent's context is forgotten, not freed: see hvd_shutdown. */
-    context = opened;
-    entry_open(opened);
-    Py_RETURN_NONE;
-}
-
-static PyObject *core_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    if (opener != PyInterpreterState_Get())
-        Py_RETURN_NONE;
-    if (is_forked())
-        context = NULL; /* the parent's is forgotten, not freed: see hvd_shutdown */
-    if (context || opening)
-        blocking_shut_down(&context);
-    Py_RETURN_NONE;
-}
-
-static PyObject *core_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return PyBool_FromLong(context && !is_forked());
-}
 
 static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    if (!module_context())
+    const hvd_context *context = module_context();
+    if (!context)
         return NULL;
     hvd_placement p = hvd_get_placement(context);
     return Py_BuildValue("(iiiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size,
@@ -168,15 +19,17 @@ static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
 
 static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
+    hvd_context *context = module_context();
     hvd_status status;
-    if (!module_context())
+    if (!context)
         return NULL;
     return hvd_health(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
 static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    if (!module_context())
+    hvd_context *context = module_context();
+    if (!context)
         return NULL;
     int32_t capacity = hvd_get_counters(context, NULL, 0);
     hvd_counters *rows = calloc((size_t)capacity + 1, sizeof *rows);
@@ -204,8 +57,10 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
     const char *path;
     int mark_cycles;
     hvd_status status;
-    /* Reading the arguments runs Python, which may shut down. */
-    if (!PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles) || !module_context())
+    if (!PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
+        return NULL;
+    hvd_context *context = module_context(); /* reading the arguments ran Python, which may shut down */
+    if (!context)
         return NULL;
     return hvd_timeline_start(context, path, mark_cycles, &status) ? raise_status(&status)
                                                                    : Py_BuildValue("");
@@ -213,8 +68,9 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
 
 static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
+    hvd_context *context = module_context();
     hvd_status status;
-    if (!module_context())
+    if (!context)
         return NULL;
     return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
 }
@@ -404,16 +260,16 @@ static PyObject *core_mxnet_push(PyObject *Py_UNUSED(module), PyObject *library)
 }
 
 static PyMethodDef methods[] = {
-    {"init", core_init, METH_VARARGS,
+    {"init", context_init, METH_VARARGS,
      "init($module, settings, mpi_comm=0, /)\n--\n\n"
      "Join the job that the environment describes; `settings`, a dict of texts by the names of "
      "docs/settings.md, wins over it, and the ranks are those of the MPI_Comm at the address `mpi_comm`, if "
      "any. Does nothing when that was done."},
-    {"shutdown", core_shutdown, METH_NOARGS,
+    {"shutdown", context_shutdown, METH_NOARGS,
      "shutdown($module, /)\n--\n\n"
      "Leave the job. Does nothing when there is none, in a forked child, or in a subinterpreter that did not "
      "call init()."},
-    {"is_initialized", core_is_initialized, METH_NOARGS, NULL},
+    {"is_initialized", context_is_initialized, METH_NOARGS, NULL},
     {"placement", core_placement, METH_NOARGS,
      "placement($module, /)\n--\n\n"
      "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)"},
@@ -486,22 +342,13 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL,
 };
 
-/* The other threads are the parent's. */
-static void in_forked_child(void)
-{
-    opening = false;
-    blocking_forget_threads();
-    entry_forget_threads();
-}
-
 PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module && !tensor_init_module() && !find_exceptions() && !result_init_module(module) &&
-        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module) &&
-        !pthread_atfork(NULL, NULL, in_forked_child))
+    if (module && !context_init_module() && !tensor_init_module() && !result_init_module(module) &&
+        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module))
         return module;
     Py_XDECREF(module);
     return NULL;

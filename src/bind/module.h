@@ -44,6 +44,15 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
  * run without the GIL, return early for a signal or a shutdown, and have all returned before the context is
  * freed. With the GIL held except where said. */
 
+/* Imports the exceptions, and lets go of other threads in a child of fork(). 0, or -1 with an exception set.
+ */
+int context_init_module(void);
+
+/* Functions of the module. */
+PyObject *context_init(PyObject *module, PyObject *arguments);
+PyObject *context_shutdown(PyObject *module, PyObject *unused);
+PyObject *context_is_initialized(PyObject *module, PyObject *unused);
+
 /* The process's; NULL with an exception set: hvd.init() has not been called. */
 hvd_context *module_context(void);
 

@@ -1,0 +1,164 @@
+/* context.c - see module.h. The pointer to the context changes only with the GIL held. */
+#include "bind/module.h"
+
+#include "native/entry.h"
+
+#include <pthread.h>
+
+static hvd_context *context;
+static bool opening;               /* a thread is inside hvd_init, without the GIL */
+static PyInterpreterState *opener; /* the interpreter that called hvd_init last: it alone shuts down */
+
+static bool is_forked(void)
+{
+    return context && hvd_health(context, NULL) == HVD_FORKED;
+}
+
+/* Placement stays known in a forked child: a data loader's worker may ask for its rank. */
+hvd_context *module_context(void)
+{
+    if (!context)
+        PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; call hvd.init() first");
+    return context;
+}
+
+/* ---- exceptions --------------------------------------------------------------------------------------- */
+
+static PyObject *internal_error;
+
+static PyObject *exception_of(hvd_code code)
+{
+    switch (code) {
+    case HVD_INVALID_ARGUMENT:
+    case HVD_DUPLICATE_NAME:
+    case HVD_UNSUPPORTED:
+        return PyExc_ValueError;
+    case HVD_OUT_OF_MEMORY:
+        return PyExc_MemoryError;
+    default:
+        return internal_error;
+    }
+}
+
+PyObject *raise_status(const hvd_status *status)
+{
+    if (status->code != HVD_INTERRUPTED)
+        PyErr_SetString(exception_of(status->code), status->text);
+    else if (!PyErr_Occurred()) /* else a signal's handler has raised */
+        PyErr_Format(internal_error, "hvd.shutdown() was called meanwhile: %s", status->text);
+    return NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static int put_settings(hvd_config *config, PyObject *settings)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    hvd_status status;
+    while (PyDict_Next(settings, &position, &key, &value)) {
+        const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+        const char *text = name ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+        if (!text)
+            return -1;
+        if (hvd_config_set(config, name, text, &status)) {
+            raise_status(&status);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static hvd_config *make_config(PyObject *settings)
+{
+    hvd_status status;
+    hvd_config *config = hvd_config_create();
+    if (!config)
+        PyErr_NoMemory();
+    else if (hvd_config_load_environment(config, &status))
+        raise_status(&status);
+    else if (!put_settings(config, settings))
+        return config;
+    hvd_config_free(config);
+    return NULL;
+}
+
+/* NULL with an exception set. */
+static hvd_context *open_context(hvd_config *config)
+{
+    hvd_context *opened = NULL;
+    hvd_status status;
+    hvd_config_set_interrupt(config, blocking_interrupted, NULL);
+    if (!blocking_begin()) {
+        blocking_refuse();
+        return NULL;
+    }
+    hvd_code code = hvd_init(config, &opened, &status);
+    blocking_end();
+    if (code)
+        raise_status(&status);
+    return code ? NULL : opened;
+}
+
+PyObject *context_init(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    PyObject *settings, *comm = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!|O!", &PyDict_Type, &settings, &PyLong_Type, &comm))
+        return NULL;
+    if (context && !is_forked())
+        Py_RETURN_NONE;
+    if (opening) {
+        PyErr_SetString(PyExc_ValueError, "another thread is calling hvd.init() just now");
+        return NULL;
+    }
+    hvd_config *config = make_config(settings);
+    if (!config)
+        return NULL;
+    if (comm)
+        hvd_config_set_mpi_comm(config, PyLong_AsVoidPtr(comm));
+    opening = true;
+    opener = PyInterpreterState_Get();
+    hvd_context *opened = open_context(config);
+    opening = false;
+    hvd_config_free(config);
+    if (!opened)
+        return NULL;
+    /* In a forked child the parent's context is forgotten, not freed: see hvd_shutdown. */
+    context = opened;
+    entry_open(opened);
+    Py_RETURN_NONE;
+}
+
+PyObject *context_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    if (opener != PyInterpreterState_Get())
+        Py_RETURN_NONE;
+    if (is_forked())
+        context = NULL; /* the parent's is forgotten, not freed: see hvd_shutdown */
+    if (context || opening)
+        blocking_shut_down(&context);
+    Py_RETURN_NONE;
+}
+
+PyObject *context_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(context && !is_forked());
+}
+
+/* ---- module ------------------------------------------------------------------------------------------ */
+
+/* The other threads are the parent's. */
+static void in_forked_child(void)
+{
+    opening = false;
+    blocking_forget_threads();
+    entry_forget_threads();
+}
+
+int context_init_module(void)
+{
+    PyObject *module = PyImport_ImportModule("horovod.common.exceptions");
+    internal_error = module ? PyObject_GetAttrString(module, "HorovodInternalError") : NULL;
+    Py_XDECREF(module);
+    return internal_error && !pthread_atfork(NULL, NULL, in_forked_child) ? 0 : -1;
+}
