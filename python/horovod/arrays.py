@@ -56,9 +56,5 @@ class NumPyArrays(Arrays[Any]):
 
         # By the buffer protocol: from_dlpack of NumPy before 2 makes read-only arrays, and none of bool.
         array = np.asarray(result)
-        return array.view(_TYPES[array.dtype.char]) if array.dtype.char in _TYPES else array
-
-
-# Which type it means where the buffer protocol gives another: bfloat16, which the package that has made the
-# tensor has registered with NumPy, and C's long long.
-_TYPES = {"V": "bfloat16", "q": "int64", "Q": "uint64"}
+        # Bytes to the buffer protocol; whoever made the tensor has registered the type with NumPy.
+        return array.view(result.dtype) if array.dtype.kind == "V" else array

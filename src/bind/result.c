@@ -144,6 +144,16 @@ static PyObject *result_dlpack_device(PyObject *self, PyObject *Py_UNUSED(unused
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
+static PyObject *result_dtype(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyUnicode_FromString(hvd_dtype_name(((Result *)self)->tensor.dtype));
+}
+
+static PyGetSetDef result_fields[] = {
+    {"dtype", result_dtype, NULL, "the element type by name, such as \"float32\"", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMethodDef result_methods[] = {
     {"__dlpack__", METHOD(result_dlpack), METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack_device__", result_dlpack_device, METH_NOARGS, NULL},
@@ -154,6 +164,7 @@ int result_init_module(PyObject *module)
 {
     PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(result_dealloc)},
                            {Py_tp_methods, result_methods},
+                           {Py_tp_getset, result_fields},
                            {Py_bf_getbuffer, SLOT(result_get)},
                            {0, NULL}};
     PyType_Spec spec = {"horovod._core.Result", sizeof(Result), 0,

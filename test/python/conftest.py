@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 import horovod as hvd
+from horovod import _core
 
 try:
-    import ml_dtypes  # noqa: F401  # gives NumPy a bfloat16, as JAX and TensorFlow do
+    from ml_dtypes import finfo  # importing it gives NumPy a bfloat16, as JAX and TensorFlow do
 except ImportError:
-    BFLOAT16 = []
-else:
-    BFLOAT16 = ["bfloat16"]
+    from numpy import finfo
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,15 +63,19 @@ def size() -> int:
     return hvd.size()
 
 
+def is_known_to_numpy(dtype: str) -> bool:
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
 class NumPyKind:
     """Tests speak of arrays through this, and run once for each kind."""
 
     hvd: Any = hvd
-    dtypes: tuple[str, ...] = (
-        "bool",
-        *("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
-        *("float16", *BFLOAT16, "float32", "float64", "complex64", "complex128"),
-    )
+    dtypes = tuple(dtype for dtype in _core.dtypes if is_known_to_numpy(dtype))
 
     @staticmethod
     def array(values: Any, dtype: str = "float32") -> Any:
@@ -82,6 +85,11 @@ class NumPyKind:
     def numpy(array: Any) -> Any:
         return np.asarray(array, np.complex128 if np.iscomplexobj(array) else np.float64)
 
+    @staticmethod
+    def step(dtype: str) -> float:
+        """From 1 to the next number."""
+        return float(finfo(dtype).eps)
+
 
 class TorchKind:
     def __init__(self) -> None:
@@ -89,7 +97,7 @@ class TorchKind:
         import horovod.torch
 
         self.hvd: Any = horovod.torch
-        self.dtypes = (*dict.fromkeys((*NumPyKind.dtypes, "bfloat16")),)
+        self.dtypes = tuple(dtype for dtype in _core.dtypes if hasattr(self.torch, dtype))
 
     def array(self, values: Any, dtype: str = "float32") -> Any:
         return self.torch.tensor(np.array(values), dtype=getattr(self.torch, dtype))
@@ -97,6 +105,9 @@ class TorchKind:
     def numpy(self, array: Any) -> Any:
         wide = self.torch.complex128 if array.is_complex() else self.torch.float64
         return array.detach().to(wide).numpy()
+
+    def step(self, dtype: str) -> float:
+        return float(self.torch.finfo(getattr(self.torch, dtype)).eps)
 
 
 @pytest.fixture(params=[NumPyKind, TorchKind], ids=["numpy", "torch"])

@@ -7,15 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod import _core
 from horovod.common.basics import rank
 from horovod.objects import allgather_object as allgather_object
 from horovod.objects import broadcast_object as broadcast_object
 from horovod.torch.mpi_ops import broadcast_async_
 
-_SENT_AS_THEY_ARE = {
-    *(torch.uint8, torch.int8, torch.int32, torch.int64),
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-}
+_SENT_AS_THEY_ARE = {getattr(torch, name, None) for name in _core.dtypes}
 
 
 def _named(params: Any) -> list[tuple[str, Any]]:
