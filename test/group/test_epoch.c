@@ -3,6 +3,7 @@
 #include "group.h"
 
 #include "base/clock.h"
+#include "base/types.h"
 #include "rendezvous/rendezvous.h"
 
 #include <poll.h>
@@ -89,7 +90,7 @@ static void check_operation(hvd_context *context, int rank, int size, hvd_operat
     int64_t shape[] = {size};
     hvd_tensor tensor = tensor_of(rows, HVD_INT32, shape, 1), outputs[2];
     hvd_request request = request_of(operation, "op", &tensor);
-    bool makes = operation == HVD_ALLGATHER || operation == HVD_ALLTOALL || operation == HVD_REDUCESCATTER;
+    bool makes = operation_makes_results(operation);
     int sum = size * (size - 1) / 2;
     for (int i = 0; i < size; i++)
         rows[i] = rank;

@@ -56,7 +56,7 @@ def _collect(
         grouped=len(arrays) > 1,
         **options,
     )
-    if operation is ALLGATHER:
+    if operation.result == "joined":
         spec = spec._replace(rows=tuple(array.shape[0] * len(spec.ranks) for array in arrays))
     outputs = collective_p.bind(*arrays, spec=spec) if arrays else []
     return jax.tree.unflatten(structure, outputs)

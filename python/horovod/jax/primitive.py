@@ -43,9 +43,6 @@ class Spec(NamedTuple):
         return self._replace(operation=operation, name=f"{self.name}.{suffix}", **changes)
 
 
-# In these every element is on its own; in the others the first dimension is divided or joined.
-_ELEMENTWISE = {ALLREDUCE, BROADCAST, BARRIER}
-
 collective_p = Primitive("horovod")
 collective_p.multiple_results = True
 
@@ -67,9 +64,9 @@ def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
 
 def _types(*arrays: Any, spec: Spec) -> list[Any]:
     def shape(index: int, array: Any) -> tuple[int, ...]:
-        if spec.operation is ALLGATHER:
+        if spec.operation.result == "joined":
             return (spec.rows[index], *array.shape[1:])
-        if spec.operation is REDUCESCATTER:
+        if spec.operation.result == "part":
             return (_own_rows(array.shape[0], spec.ranks), *array.shape[1:])
         return tuple(array.shape)
 
@@ -128,12 +125,12 @@ except TypeError:
 def _batch(arrays: Sequence[Any], axes: Sequence[int | None], *, spec: Spec) -> tuple[Any, list[int | None]]:
     if spec.reduction == Adasum and spec.operation is ALLREDUCE:
         raise NotImplementedError("vmap of allreduce with op=Adasum: it depends on the array as a whole")
-    if spec.operation in _ELEMENTWISE:
+    if spec.operation.result in ("same", "nothing"):  # every element is on its own
         return collective_p.bind(*arrays, spec=spec), list(axes)
     moved = [
         array if axis is None else jnp.moveaxis(array, axis, 1)
         for array, axis in zip(arrays, axes, strict=True)
-    ]
+    ]  # as the first dimension is divided or joined
     return collective_p.bind(*moved, spec=spec), [None if axis is None else 1 for axis in axes]
 
 
