@@ -85,12 +85,12 @@ TEST(test_allreduce_long)
 }
 
 /* Any bits at all, with many -0 and NaN among them. */
-static void fill_with_bits(const struct vector *vector)
+static void fill_with_bits(const struct vector *vector, size_t part)
 {
     static const uint16_t special[] = {0x8000, 0, 0x7fc1, 0xffc2};
-    for (size_t i = 0; i < vector->length; i += 2) {
+    for (size_t i = 0; i < vector->length; i += part) {
         uint16_t bits = random_below(4) ? (uint16_t)random_next() : special[random_below(4)];
-        memcpy(vector_at(vector, i), &bits, 2);
+        memcpy(vector_at(vector, i), (char *)&bits + sizeof bits - part, part);
     }
 }
 
@@ -139,15 +139,16 @@ static void check_equal_bits(const struct reduce_case *c, int size)
 {
     struct world world = world_open(size);
     struct work works[WORLD_RANKS];
+    size_t part = hvd_dtype_size(c->dtype) > 1 ? 2 : 1;
     for (int rank = 0; rank < size; rank++) {
         reduce_init(&works[rank], c, rank, size);
-        fill_with_bits(&works[rank].input);
+        fill_with_bits(&works[rank].input, part);
         executor_start(world.executors[rank], &works[rank].collective);
     }
     assert_true(world_run(&world));
     for (int rank = 1; rank < size; rank++)
-        for (size_t i = 0; i < works[rank].output.length; i += 2)
-            assert_memory_equal(vector_at(&works[rank].output, i), vector_at(&works[0].output, i), 2);
+        for (size_t i = 0; i < works[rank].output.length; i += part)
+            assert_memory_equal(vector_at(&works[rank].output, i), vector_at(&works[0].output, i), part);
     check_order(works, size);
     for (int rank = 0; rank < size; rank++)
         work_drop(&works[rank]);
