@@ -1,6 +1,6 @@
 /* starters.h - what started this process as one of several ranks, and what it says about them. A reader is a
- * pure function of the environment; which ranks share a host is agreed on when they join (placement.h), so
- * any layout will do. Any thread. */
+ * pure function of the environment; which ranks share a host is agreed on when they join
+ * (engine/placement.c), so any layout will do. Any thread. */
 #ifndef HVD_BASE_STARTERS_H
 #define HVD_BASE_STARTERS_H
 

@@ -1,5 +1,5 @@
-/* state.h - the inside of a coordinator; shared by coordinator.c, receive.c, decide.c, apply.c, join.c,
- * stall.c, mismatch.c and close.c only.
+/* state.h - the inside of a coordinator, for the files of this folder that work on it; below stands which
+ * file has which function.
  *
  * Inputs only change the state; coordinator_flush sends: non-roots report, the root decides. Every rank, the
  * root included, carries out decisions from the bytes of the same message. */

@@ -10,7 +10,7 @@
 #include "engine/context.h"
 #include "engine/handle.h"
 
-/* Lays the requests' tensors out as spans and queues the job. */
+/* Lays the requests' tensors out as spans and gives them to the back end. */
 void batch_start(struct comm *comm, const struct batch *batch);
 
 /* One allocation: the collective, its handles, and the lists that its vectors need. A group of several

@@ -86,18 +86,18 @@ struct comm {
     struct edge *unsent;        /* edges with messages that have not left this process */
     uint64_t latency_threshold; /* the root's choice of algorithms */
     uint64_t ring_piece_bytes;
-    struct tuning *tuning;      /* of the first communicator at its root, while values are looked for */
-    struct stall_report stalls; /* of the present flush */
-    bool active;                /* inputs since the last flush */
-    bool suspended;             /* nothing to do until a request or a peer's news resumes it */
-    unsigned idle_turns;        /* of progress, in a row */
-    int64_t shrink_at;          /* when it returns memory, if it is still suspended then */
-    bool shrinks;               /* it is in the context's `shrinking` */
-    bool decides;               /* the present flush has decided something */
-    int64_t next_flush;         /* clock time at which the coordinator needs one without inputs */
-    hvd_code health;            /* of the coordinator, as far as it was acted on */
-    bool closed;                /* no member needs this rank any more */
-    struct hvd_handle *remover; /* the request that ends the set */
+    struct tuning *tuning;       /* of the first communicator at its root, while values are looked for */
+    struct stall_summary stalls; /* of the present flush */
+    bool active;                 /* inputs since the last flush */
+    bool suspended;              /* nothing to do until a request or a peer's news resumes it */
+    unsigned idle_turns;         /* of progress, in a row */
+    int64_t shrink_at;           /* when it returns memory, if it is still suspended then */
+    bool shrinks;                /* it is in the context's `shrinking` */
+    bool decides;                /* the present flush has decided something */
+    int64_t next_flush;          /* clock time at which the coordinator needs one without inputs */
+    hvd_code health;             /* of the coordinator, as far as it was acted on */
+    bool closed;                 /* no member needs this rank any more */
+    struct hvd_handle *remover;  /* the request that ends the set */
     struct set_counters *counters;
     int held; /* requests that were named and held back, and how many of each operation */
     uint64_t held_unnamed[UNNAMED_KINDS]; /* have a number for a name */

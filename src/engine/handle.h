@@ -30,7 +30,7 @@ struct hvd_handle {
     struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
     void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched;   /* its memory; under the progress lock */
-    struct hvd_handle *parts; /* of a group that shares memory, see handle.h; until they are taken */
+    struct hvd_handle *parts; /* of a group that shares memory, see below; until they are taken */
     struct hvd_handle *whole; /* that this is a part of */
     struct hvd_handle *following; /* the next part */
     int part;                     /* its number, from 0 on */

@@ -179,7 +179,7 @@ void acceptor_log(struct acceptor *acceptor, const char *text);
 
 /* ---- connector -------------------------------------------------------------------------------------------
  * Connections of meshes on their way to become links. Of two ranks the higher one connects, the
- * lower one accepts (opening.h). No order of arrival can block another, and nothing blocks but
+ * lower one accepts. No order of arrival can block another, and nothing blocks but
  * connector_run.
  *
  * The hub has one for its life, whose poller is in the hub's; it is used under the progress lock. Another

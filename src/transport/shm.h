@@ -138,7 +138,7 @@ bool arena_is_freed(const struct segment *segment);
 /* ---- lending ---------------------------------------------------------------------------------------------
  * Which memory of each other two ranks of one host can read without a copy through the ring.
  *
- * Arenas (shm.h): a rank that sends bytes of one for the first time passes its descriptor over the
+ * Arenas: a rank that sends bytes of one for the first time passes its descriptor over the
  * doorbell; the peer maps it and grants that it is referred to. Any other memory: the first time a rank wants
  * it to be read directly it says where it keeps a token, and the peer tries to read that by
  * process_vm_readv(2), which Yama, seccomp, another user or another namespace may forbid. Until something is

@@ -18,7 +18,7 @@ struct stall_group {
     int count;
 };
 
-struct stall_report { /* zeroed memory is a valid empty one */
+struct stall_summary { /* zeroed memory is a valid empty one */
     struct stall_group groups[STALL_GROUPS];
     int count;
     int left_out; /* requests that found no group */
@@ -30,10 +30,10 @@ struct stall_limits {
 };
 
 /* `ranks`, e.g. "rank 3", have not submitted `name` for so many seconds. */
-void stall_add(struct stall_report *report, const char *ranks, const char *name, double seconds);
+void stall_add(struct stall_summary *summary, const char *ranks, const char *name, double seconds);
 
-/* Writes the block and empties the report. */
-void stall_text(struct stall_report *report, int process_set, const struct stall_limits *limits, char *text,
+/* Writes the block and empties the summary. */
+void stall_text(struct stall_summary *summary, int process_set, const struct stall_limits *limits, char *text,
                 size_t capacity);
 
 #endif

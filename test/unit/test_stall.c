@@ -9,7 +9,7 @@ static const struct stall_limits without_end = {60, 0}, with_end = {60, 90};
 
 TEST(test_who_is_missing_for_what)
 {
-    struct stall_report report = {0};
+    struct stall_summary report = {0};
     char text[STALL_TEXT];
     stall_add(&report, "rank 1", "allreduce.a", 61);
     stall_add(&report, "ranks 1, 3", "allreduce.b", 62.4);
@@ -29,7 +29,7 @@ TEST(test_who_is_missing_for_what)
 
 TEST(test_the_text_is_bounded)
 {
-    struct stall_report report = {0};
+    struct stall_summary report = {0};
     char text[STALL_TEXT], ranks[200], name[1024];
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = '\0';
