@@ -114,10 +114,39 @@ void job_rank_ended(struct rank *rank, int exit_code, int signal)
     rank->ended = clock_now();
     rank->signal = signal;
     rank->exit_code = exit_code;
+    rank->failed = exit_code && !rank->signalled;
     report_rank_end(rank);
     stop_rest(rank);
     if (exit_code)
         take_failure(rank);
+}
+
+/* The rank that the text names first, "lost rank 2 (pid 7, host c): ...", if it has failed; else NULL. */
+static const struct rank *named_failure(const struct job *job, const char *cause)
+{
+    const char *name = strstr(cause, "rank ");
+    int named;
+    if (!name || sscanf(name, "rank %d", &named) != 1 || named < 0 || named >= job->count)
+        return NULL;
+    return job->ranks[named].failed ? &job->ranks[named] : NULL;
+}
+
+/* Ends come in any order: those of ranks that end because another one did may be first. So the first failure
+ * is that of the rank that their error names; where they print none, a rank that was killed precedes them. */
+static void find_first_failure(struct job *job)
+{
+    const struct rank *first = &job->ranks[job->failed];
+    const char *cause = report_cause(first);
+    const struct rank *named = cause ? named_failure(job, cause) : NULL;
+    if (named)
+        first = named;
+    for (int i = 0; !cause && i < job->count; i++) {
+        const struct rank *rank = &job->ranks[i];
+        if (rank->failed && rank->signal && (!first->signal || rank->ended < first->ended))
+            first = rank;
+    }
+    job->failed = first->rank;
+    job->exit_code = first->exit_code;
 }
 
 void job_close_outputs(struct rank *rank)
@@ -217,6 +246,8 @@ static void job_loop(struct job *job)
     /* Their last output, perhaps without a line's end, before the report that quotes it. */
     for (int i = 0; i < job->count && !job->abandoned; i++)
         job_close_outputs(&job->ranks[i]);
+    if (job->failed >= 0)
+        find_first_failure(job);
     report_failure_again(job);
     while (!job->abandoned && !(sink_idle(job->out) && sink_idle(job->err)))
         uv_run(&job->loop, UV_RUN_ONCE);

@@ -40,8 +40,10 @@ struct rank {
     enum rank_step step;
     int64_t deadline; /* of the step, clock_now's */
     int64_t started, ended;
-    int exit_code; /* as in a shell: 128 + signal */
-    int signal;    /* that ended it, or 0 */
+    int exit_code;  /* as in a shell: 128 + signal */
+    int signal;     /* that ended it, or 0 */
+    bool signalled; /* by the launcher */
+    bool failed;    /* and not by the launcher's signal */
     struct output outputs[OUTPUTS];
 };
 
@@ -66,7 +68,7 @@ struct job {
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the exit code is decided */
     int exit_code;
-    int failed;          /* the first rank that failed, or -1 */
+    int failed;          /* the rank whose failure came first, or -1; at the end, the first cause */
     int interrupts;      /* times that SIGINT came */
     int64_t interrupted; /* when it came first */
     bool abandoned;      /* leave without waiting for anything */
@@ -191,5 +193,8 @@ void report_rank_start(struct rank *rank, char *const *environment); /* verbose 
 void report_rank_end(struct rank *rank);                             /* verbose */
 void report_failure(struct rank *rank);                              /* at once */
 void report_failure_again(struct job *job); /* at the end, where it is seen, with the last lines of stderr */
+
+/* The first HorovodInternalError in the rank's last lines on stderr, or NULL: every rank gets the same. */
+const char *report_cause(const struct rank *rank);
 
 #endif

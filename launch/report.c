@@ -108,11 +108,10 @@ static void report_others(struct job *job)
         job_say(job, "after it: %s", line);
 }
 
-/* The text of the first error of the job itself, as Python ends a traceback with it; or NULL. Every rank has
- * the same one. */
-static const char *cause_in(const struct output *errors)
+const char *report_cause(const struct rank *rank)
 {
-    static const char name[] = "HorovodInternalError: ";
+    static const char name[] = "HorovodInternalError: "; /* as Python ends a traceback */
+    const struct output *errors = &rank->outputs[OUTPUT_STDERR];
     const char *line, *found = NULL;
     for (unsigned i = 0; !found && (line = output_last_line(errors, i)); i++)
         found = strstr(line, name);
@@ -125,7 +124,7 @@ void report_failure_again(struct job *job)
         return;
     const struct rank *rank = &job->ranks[job->failed];
     const struct output *errors = &rank->outputs[OUTPUT_STDERR];
-    const char *cause = rank->signal ? NULL : cause_in(errors);
+    const char *cause = rank->signal ? NULL : report_cause(rank);
     char text[64];
     report_others(job);
     if (cause) {

@@ -25,6 +25,7 @@ static void rank_signal(struct rank *rank, int signal)
 {
     if (rank->gone)
         return;
+    rank->signalled = true;
     if (rank->remote)
         remote_signal(rank, signal);
     else

@@ -115,6 +115,31 @@ def test_the_first_failure_counts(launcher: Launcher) -> None:
     assert "the first to fail was rank 2" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "late", "code"),
+    [
+        ("HorovodInternalError: lost rank 1 (pid 7, host a): its connection was closed", "exit 5", 5),
+        ("HorovodInternalError: rank 1 has left the job", "kill -KILL $$", 137),
+        ("HorovodInternalError: host b (ranks 1-2) has not answered", "kill -KILL $$", 6),
+        ("HorovodInternalError: lost rank 1 (pid 7, host a)", "exit 0", 6),
+        ("HorovodInternalError: lost rank 12 (pid 7, host a)", "exit 5", 6),
+        ("nothing that says why", "kill -KILL $$", 137),
+        ("nothing that says why", "exit 5", 6),
+        ("nothing that says why", "sleep 100", 6),
+    ],
+)
+def test_the_first_cause_counts(launcher: Launcher, error: str, late: str, code: int) -> None:
+    """Rank 0 ends because of rank 1, of whose end the launcher hears later."""
+    first = f"echo '{error}' >&2; {DIE} 6"
+    words = only_rank(1, f"{SEE_IT_DIE}; {late}", first)
+    grace = "0.5" if "sleep" in late else "20"
+    result = launcher.run("-np", "2", "--grace-seconds", grace, *words)
+    assert result.returncode == code, result.stderr
+    if code != 6:
+        assert "after it: rank 0 ended with exit code 6" in result.stderr
+        assert "the first to fail was rank 1" in result.stderr
+
+
 def test_a_command_that_is_not_there(launcher: Launcher) -> None:
     result = launcher.run("-np", "4", "no-such-program-anywhere")
     assert result.returncode == 127
