@@ -5,6 +5,7 @@
 
 Ranks reduce for ever, between hosts 64 MiB; in the midst one is killed or stopped, or its host loses its
 cable, or crashes, which is both: its connections do not end. HOROVOD_TIMEOUT_SECONDS is 4 between hosts.
+Last, one of the job's own processes is killed: the launcher's, a connection's, an agent's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import os
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +31,13 @@ import virtual_hosts  # noqa: E402
 WORKER = ROOT / "test" / "launch" / "fault_worker.py"
 WORKER_OF_HOSTS = ROOT / "test" / "launch" / "cause_worker.py"
 RANKS = 8
+OWN_PROCESSES = (
+    ("horovodrun", "launcher", "horovodrun"),
+    ("its child", "launcher", "hvd-job"),
+    ("a connection's ssh", "launcher", "ssh"),
+    ("an agent", "b", "horovodrun"),
+    ("its child", "b", "hvd-job"),
+)
 DEADLINE = 100.0
 
 
@@ -63,42 +72,73 @@ def kill(folder: Path, ranks: Iterable[int]) -> None:
                 os.kill(int(process.name), 9)
 
 
-def between_hosts(hosts: virtual_hosts.VirtualHosts, fault: str, victim: int) -> None:
-    """One job; prints when the first and the last survivor got an error, and the texts."""
-    host = victim // 2
+@contextlib.contextmanager
+def job(hosts: virtual_hosts.VirtualHosts, victim: int, own: str) -> Iterator[Path]:
+    """Its folder, once all ranks are under way; afterwards it has ended, and its output is there."""
     folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
     horovodrun = shutil.which("horovodrun")
     assert horovodrun, "horovodrun is not in PATH"
     layout = ",".join(f"{name}:2" for name in hosts.names[1:])
-    own = fault if fault.startswith("SIG") else "nothing"
     words = [*hosts.enter(hosts.names[0], folder), horovodrun, "--timeout-seconds", "20", "-H", layout]
     words += ["env", "HOROVOD_TIMEOUT_SECONDS=4", sys.executable, str(WORKER_OF_HOSTS), str(victim), own]
     words += [f"{random.uniform(0, 200):.0f}", "raise"]
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(words, stdout=output, stderr=output)
-    lost = range(host * 2, host * 2 + 2) if own == "nothing" else range(victim, victim + 1)
-    begin = folder / f"{victim}.fault"
     try:
         busy = virtual_hosts.wait_until(lambda: len(list(folder.glob("*.busy"))) == RANKS)
         assert busy, (folder / "output").read_text()
         if own == "nothing":
             time.sleep(random.uniform(0, 0.2))
-            hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} down")
-            begin.write_text(repr(time.monotonic()))
-            if fault == "crash":
-                kill(folder, lost)
-        errors = [folder / f"{rank}.error" for rank in range(RANKS) if rank not in lost]
-        assert virtual_hosts.wait_until(lambda: all(error.read_text() for error in errors), DEADLINE)
+        yield folder
     finally:
         kill(folder, range(RANKS))
         process.wait(DEADLINE)
-        hosts.run("switch", f"ip link set p0-{hosts.names[1 + host]} up")
-    raised = [error.read_text().partition(" ") for error in errors]
-    times = [float(when) - float(begin.read_text()) for when, _, _ in raised]
-    print(
-        f"{fault:8} {victim:6}  {min(times):7.3f} to {max(times):7.3f}  {' | '.join({t for *_, t in raised})}"
-    )
-    shutil.rmtree(folder)
+        shutil.rmtree(folder)
+
+
+def until_errors(hosts: virtual_hosts.VirtualHosts, fault: str, victim: int) -> str:
+    """When the first and the last survivor get an error, and the texts."""
+    host = victim // 2
+    own = fault if fault.startswith("SIG") else "nothing"
+    lost = range(host * 2, host * 2 + 2) if own == "nothing" else range(victim, victim + 1)
+    port = f"ip link set p0-{hosts.names[1 + host]}"
+    with job(hosts, victim, own) as folder:
+        begin = folder / f"{victim}.fault"
+        try:
+            if own == "nothing":
+                hosts.run("switch", f"{port} down")
+                begin.write_text(repr(time.monotonic()))
+                if fault == "crash":
+                    kill(folder, lost)
+            errors = [folder / f"{rank}.error" for rank in range(RANKS) if rank not in lost]
+            assert virtual_hosts.wait_until(lambda: all(error.read_text() for error in errors), DEADLINE)
+        finally:
+            hosts.run("switch", f"{port} up")
+        raised = [error.read_text().partition(" ") for error in errors]
+        times = [float(when) - float(begin.read_text()) for when, _, _ in raised]
+    return f"{min(times):7.3f} to {max(times):7.3f}  {' | '.join({text for *_, text in raised})}"
+
+
+def processes(hosts: virtual_hosts.VirtualHosts, names: Sequence[str], program: str = "") -> list[int]:
+    """All on these hosts, or those of a program."""
+    spaces = [os.readlink(f"/proc/{hosts.processes[name].pid}/ns/net") for name in names]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(process / "ns/net") in spaces:
+                found += [int(process.name)] * (program in ("", (process / "comm").read_text().strip()))
+    return sorted(found)
+
+
+def until_nothing(hosts: virtual_hosts.VirtualHosts, name: str, program: str) -> str:
+    """One of the job's own processes on a host is killed: how long until none is left on any of them."""
+    before = processes(hosts, hosts.names)
+    with job(hosts, 0, "nothing"):
+        os.kill(processes(hosts, [name], program)[0], signal.SIGKILL)
+        begin = time.monotonic()
+        left = lambda: set(processes(hosts, hosts.names)) - set(before)  # noqa: E731
+        assert virtual_hosts.wait_until(lambda: not left(), DEADLINE), left()
+        return f"{time.monotonic() - begin:7.3f}"
 
 
 def main() -> None:
@@ -107,11 +147,14 @@ def main() -> None:
         on_one_host(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
         return
     hosts = virtual_hosts.make(("launcher", "a", "b", "c", "d"))
-    print("fault    victim  s until the others raise; their texts")
     try:
+        print("fault    victim  s until the others raise; their texts")
         for fault in ("SIGKILL", "SIGSTOP", "cable", "crash"):
             for victim in (0, 2, 5):
-                between_hosts(hosts, fault, victim)
+                print(f"{fault:8} {victim:6}  {until_errors(hosts, fault, victim)}", flush=True)
+        print("killed by SIGKILL           s until nothing is left on any host")
+        for what, name, program in OWN_PROCESSES:
+            print(f"{what:26}  {until_nothing(hosts, name, program)}", flush=True)
     finally:
         hosts.end()
         shutil.rmtree(hosts.folder)
