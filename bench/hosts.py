@@ -6,9 +6,10 @@
 Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
 rate, ssh between them, and one bridge. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate.
 The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts, times the
-number of links between them; with two, a column shows ours over one. The last column is the payload that the
-busiest host has sent, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
-time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
+number of links between them; with two, a column shows ours over one. The last column is the payload of the
+busiest host in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows
+show the CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first,
+too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import compare
+import gradients
 import publish
 
 sys.path.insert(0, str(compare.ROOT / "tools"))
@@ -40,6 +42,16 @@ HEAD = ("hosts x ranks, rate", "bound, ms")
 
 
 @dataclass(frozen=True)
+class Case:
+    """As the workers know it, and as the page does; operation and bytes of a rank where there is a bound."""
+
+    name: str
+    text: str
+    operation: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
 class Run:
     """So many ranks on each host, and the rate of its links as tc has it."""
 
@@ -51,21 +63,32 @@ class Run:
         equal = self.ranks == (first,) * hosts
         return f"{hosts} x {first}" if equal else ", ".join(map(str, self.ranks))
 
-    def sizes(self, effort: str) -> dict[str, int]:
-        """Bytes of a rank's input, by operation."""
+    def cases(self, args: compare.argparse.Namespace) -> list[Case]:
+        """What is measured."""
         long = 8 << 20 if self.rate == "100mbit" else 64 << 20
         short = long >> 4
-        if effort == "tiny":
+        if args.effort == "tiny":
             long = short = 1 << 18
-        return {each: long if each in OPERATIONS[:2] else short for each in OPERATIONS}
+        made = [Case(f"allreduce:{SMALL}", f"allreduce {publish.byte_text(SMALL)}")]
+        for what in OPERATIONS:
+            size = long if what in OPERATIONS[:2] else short
+            made.append(Case(f"{what}:{size}", f"{what} {publish.byte_text(size)}", what, size))
+        if self.rate != "100mbit":
+            path, tensors, elements = gradients.write_counts(args.output, "resnet50", args.effort == "tiny")
+            made.append(
+                Case(f"async:{path}", f"allreduce of ResNet-50, {tensors} tensors", "allreduce", 4 * elements)
+            )
+            if max(self.ranks) == 1:
+                made.append(Case(f"cpu:{long}", f"cpu {publish.byte_text(long)}"))
+        return made
 
     def least(self, operation: str) -> float:
-        """What the busiest host has to send, in units of a rank's input."""
+        """What the busiest link has to carry in one direction, in units of a rank's input."""
         hosts, total = len(self.ranks), sum(self.ranks)
         return {
             "allreduce": 2 * (hosts - 1) / hosts,
             "broadcast": 1,
-            "allgather": max((hosts - 1) / hosts * total, *self.ranks),
+            "allgather": total - min(self.ranks),
             "alltoall": max(own * (total - own) / total for own in self.ranks),
             "reducescatter": (total - min(self.ranks)) / total,
         }[operation]
@@ -124,21 +147,20 @@ def peers_on(
 
 
 def row(
-    run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: str, rate: float
+    run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: Case, rate: float
 ) -> list[str]:
     """Milliseconds of all peers; of ours beside the bound, and its bytes beside the least."""
-    what, size = case.split(":")
     ranks, ours = sum(run.ranks), peers[0].name
-    own, sent = comparison.median(ranks, ours, case), comparison.median(ranks, ours, f"sent-{case}")
-    bound = None
-    if what in OPERATIONS and int(size) > SMALL:
-        bound = int(size) * run.least(what) / rate * 1e6
+    names = (case.name, f"carried-{case.name}")
+    own, carried = (comparison.median(ranks, ours, name) for name in names)
+    least = case.size * run.least(case.operation) if case.operation else None
+    bound = least and least / rate * 1e6
     return [
-        f"{run} at {run.rate}, {what} {publish.byte_text(int(size))}",
+        f"{run} at {run.rate}, {case.text}",
         publish.number(bound and bound / 1e3),
-        *(publish.cell(comparison, ranks, peer, case, scale=1e-3) for peer in peers),
+        *(publish.cell(comparison, ranks, peer, case.name, scale=1e-3) for peer in peers),
         f"{own / bound:.2f}" if own and bound else "-",
-        f"{sent / run.least(what) / int(size):.3f}" if sent else "-",
+        f"{carried / least:.3f}" if carried and least else "-",
     ]
 
 
@@ -146,19 +168,15 @@ def measure(
     hosts: virtual_hosts.VirtualHosts, run: Run, rate: float, seconds: float, args: compare.argparse.Namespace
 ) -> tuple[compare.Comparison, list[str], list[list[str]]]:
     """The figures of a run, and its head and rows of the table."""
-    sizes, ranks = run.sizes(args.effort), sum(run.ranks)
-    cases = [f"allreduce:{SMALL}", *(f"{what}:{sizes[what]}" for what in OPERATIONS)]
-    if max(run.ranks) == 1 and run.rate != "100mbit":
-        cases.append(f"cpu:{sizes['allreduce']}")
-    counted = [f"sent-{case}" for case in cases if not case.startswith("cpu:")][1:]
+    cases, ranks = run.cases(args), sum(run.ranks)
     name = re.sub("[ ,]+", "-", f"hosts {str(run).replace(' ', '')} {run.rate}")
     name += f"-{hosts.links}-links" if hosts.links > 1 else ""
     comparison = compare.Comparison(name, compare.EFFORTS[args.effort], seconds)
     peers = peers_on(hosts, run, args.peers.split(","), args.output)
-    comparison.run([(peer, ranks, cases) for peer in peers])
-    comparison.round(0, [(peers[0], ranks, counted)])
+    comparison.run([(peer, ranks, [case.name for case in cases]) for peer in peers])
+    comparison.round(0, [(peers[0], ranks, [f"carried-{case.name}" for case in cases if case.operation])])
     comparison.write_csv(args.output / f"{name}.csv")
-    head = [*HEAD, *(f"{peer.name}, ms" for peer in peers), "ours / bound", "sent / least"]
+    head = [*HEAD, *(f"{peer.name}, ms" for peer in peers), "ours / bound", "bytes / least"]
     return comparison, head, [row(run, comparison, peers, case, rate) for case in cases]
 
 

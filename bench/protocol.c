@@ -1,7 +1,7 @@
 /* protocol.c - times every case: warm up (once where one round fills the time), agree on how many rounds,
  * meet at a barrier, take each round, and write the median into RESULTS/RANK. Who reads the files takes the
  * largest over the ranks. "cpu" stands for an allreduce's CPU time, "memory" for what a process holds,
- * "sent-allreduce" for the bytes that an allreduce, or whatever is named, sends by the host's network
+ * "carried-allreduce" for the bytes that an allreduce, or whatever is named, moves by the host's network
  * interfaces. */
 #include "protocol.h"
 
@@ -170,36 +170,46 @@ static double cpu_time(work_fn work, struct tensors *tensors)
            ((double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec));
 }
 
-#define SENT    "sent-"
+#define CARRIED "carried-"
 #define HEADERS 66 /* bytes of Ethernet, IPv4 and TCP with time stamps */
 
-/* Payload by all interfaces but lo. */
-static double bytes_sent(void)
+struct payload {
+    double sent, received;
+};
+
+/* By all interfaces but lo. */
+static struct payload payload_so_far(void)
 {
     char line[512], name[64];
-    double sum = 0, bytes, packets;
+    double in, packets_in, out, packets_out;
+    struct payload sum = {0};
     FILE *file = fopen("/proc/net/dev", "r");
     while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, " %63[^:]: %*f %*f %*f %*f %*f %*f %*f %*f %lf %lf", name, &bytes, &packets) == 3 &&
-            strcmp(name, "lo") != 0)
-            sum += bytes - HEADERS * packets;
+        if (sscanf(line, " %63[^:]: %lf %lf %*f %*f %*f %*f %*f %*f %lf %lf", name, &in, &packets_in, &out,
+                   &packets_out) == 5 &&
+            strcmp(name, "lo") != 0) {
+            sum.sent += out - HEADERS * packets_out;
+            sum.received += in - HEADERS * packets_in;
+        }
     }
     if (file)
         fclose(file);
     return sum;
 }
 
-static double bytes_of_round(work_fn work, struct tensors *tensors)
+/* In the busier direction. */
+static double bytes_carried(work_fn work, struct tensors *tensors)
 {
     work(tensors); /* opens connections */
     peer_barrier();
-    double before = bytes_sent();
+    struct payload before = payload_so_far();
     peer_barrier();
     work(tensors);
     peer_barrier();
-    double sent = bytes_sent() - before;
+    struct payload after = payload_so_far();
     peer_barrier();
-    return sent;
+    double sent = after.sent - before.sent, received = after.received - before.received;
+    return sent > received ? sent : received;
 }
 
 static double median_time(work_fn work, struct tensors *tensors, double seconds)
@@ -231,16 +241,16 @@ static void run_case(const char *name, double seconds, FILE *results)
     if (sscanf(name, "%31[^:]:%4095[^:]:%15s", what, argument, dtype) < 2)
         return;
     bool memory = strcmp(what, "memory") == 0, cpu = strcmp(what, "cpu") == 0;
-    bool sent = strncmp(what, SENT, strlen(SENT)) == 0;
+    bool carried = strncmp(what, CARRIED, strlen(CARRIED)) == 0;
     bool one = isdigit((unsigned char)argument[0]);
-    work_fn work = find_work(memory ? "async" : cpu ? "allreduce" : sent ? what + strlen(SENT) : what);
+    work_fn work = find_work(memory ? "async" : cpu ? "allreduce" : carried ? what + strlen(CARRIED) : what);
     if (!work || !peer_element_size(dtype))
         return;
     struct tensors tensors = one ? one_tensor(strtoul(argument, NULL, 10), dtype) : listed_tensors(argument);
-    double value = memory ? memory_beyond(work, &tensors)
-                   : cpu  ? cpu_time(work, &tensors)
-                   : sent ? bytes_of_round(work, &tensors)
-                          : 1e6 * median_time(work, &tensors, seconds);
+    double value = memory    ? memory_beyond(work, &tensors)
+                   : cpu     ? cpu_time(work, &tensors)
+                   : carried ? bytes_carried(work, &tensors)
+                             : 1e6 * median_time(work, &tensors, seconds);
     fprintf(results, "%s,%.3f\n", name, value);
     free_tensors(&tensors);
 }
