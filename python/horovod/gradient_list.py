@@ -1,0 +1,174 @@
+"""From a list of gradients to the list of reduced ones, for what has no hooks: tapes, Keras, pytrees."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from horovod import _core
+from horovod.collectives import Collectives
+from horovod.common.util import split_list
+from horovod.handles import Handle
+from horovod.optimizer import Rules
+
+A = TypeVar("A")
+
+
+class Tensors(Protocol[A]):
+    """What a framework does with gradients, be they memory, nodes of a graph or traced."""
+
+    def is_sparse(self, gradient: A) -> bool:
+        """Whether it holds some rows only, by their numbers."""
+
+    def dense(self, gradient: A) -> A:
+        """A sparse gradient in full."""
+
+    def scale(self, gradient: A, factor: float) -> A:
+        """The gradient, dense or sparse, times the factor."""
+
+    def reduce(
+        self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules
+    ) -> Sequence[Sequence[A]]:
+        """Reduces every group of dense gradients as one operation, or all of them as one.
+
+        They must not wait for each other: no group is finished before all are started, or at least their
+        order is free.
+        """
+
+    def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
+        """Reduces sparse gradients, which stay sparse: their rows are gathered. Factors are left out."""
+
+
+class GradientList(Generic[A]):
+    """Reduces lists of gradients over all ranks, again and again.
+
+    Parameters are known by their places: TensorFlow's and Keras's can't be hashed. Where a gradient is None
+    on one rank, it has to be on all.
+
+    Args:
+        tensors: the framework.
+        names: one for each parameter, unique in this list and equal on all ranks.
+        rules: how to reduce; ranks that are not members keep their gradients.
+        groups: a number of groups, or lists of places whose gradients are reduced as one operation; None:
+            each by itself. Sparse gradients are in no group, unless ``rules.sparse_as_dense``.
+        local: places of the parameters that every rank has for itself; their gradients are not reduced.
+        scale_local: divides the gradients of those by the number of ranks, as if the others' were zeros.
+        scale: a factor for every gradient, such as 1 / k for sums over k backward passes whose average is
+            wanted.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors[A],
+        names: Sequence[str],
+        rules: Rules,
+        groups: int | Sequence[Sequence[int]] | None = None,
+        local: Collection[int] = (),
+        scale_local: bool = True,
+        scale: float = 1.0,
+    ) -> None:
+        self.tensors, self.names, self.groups = tensors, names, groups
+        self.local, self.scale_local, self.scale = frozenset(local), scale_local, scale
+        before, after = rules.factors
+        self.rules = replace(rules, factors=(before * scale, after))
+
+    def __call__(self, gradients: Sequence[A | None]) -> list[A | None]:
+        """The reduced gradients at the same places; None stays None. Sparse ones stay sparse, or get dense.
+
+        Raises:
+            ValueError: not as many gradients as there are names.
+            HorovodInternalError, or the framework's error: the ranks disagree, or one is lost.
+        """
+        if len(gradients) != len(self.names):
+            raise ValueError(f"{len(gradients)} gradients were given for {len(self.names)} parameters")
+        result = list(gradients)
+        present = {place: gradient for place, gradient in enumerate(gradients) if gradient is not None}
+        kept = {place: present[place] for place in present if not self.rules.member or place in self.local}
+        reduced = {place: present[place] for place in present if place not in kept}
+        sparse = {place: reduced.pop(place) for place in [*reduced] if self.tensors.is_sparse(reduced[place])}
+        if self.rules.sparse_as_dense:
+            reduced |= {place: self.tensors.dense(gradient) for place, gradient in sparse.items()}
+            sparse = {}
+        for place, gradient in self._reduce(reduced) + self._gather(sparse) + self._keep(kept):
+            result[place] = gradient
+        return result
+
+    def _reduce(self, gradients: dict[int, A]) -> list[tuple[int, A]]:
+        compression, groups = self.rules.compression, self._groups_of(sorted(gradients))
+        if not groups:
+            return []
+        sent = {place: compression.compress(gradient) for place, gradient in gradients.items()}
+        names = [self.names[group[0]] for group in groups]
+        outcome = self.tensors.reduce(
+            [[sent[place][0] for place in group] for group in groups], names, self.rules
+        )
+        return [
+            (place, compression.decompress(tensor, sent[place][1]))
+            for group, tensors in zip(groups, outcome, strict=True)
+            for place, tensor in zip(group, tensors, strict=True)
+        ]
+
+    def _groups_of(self, places: Sequence[int]) -> list[Sequence[int]]:
+        """Which of these places go together; what no group names goes by itself."""
+        if isinstance(self.groups, int):
+            return [group for group in split_list(places, max(1, self.groups)) if group]
+        rest = dict.fromkeys(places)
+        groups = [[place for place in group if place in rest] for group in self.groups or ()]
+        for place in (place for group in groups for place in group):
+            del rest[place]
+        return [*filter(None, groups), *([place] for place in rest)]
+
+    def _gather(self, gradients: dict[int, A]) -> list[tuple[int, A]]:
+        if not gradients:
+            return []
+        names = [self.names[place] for place in gradients]
+        gathered = self.tensors.gather([*gradients.values()], names, self.rules)
+        return [
+            (place, self._scaled(gradient, self.scale))
+            for place, gradient in zip(gradients, gathered, strict=True)
+        ]
+
+    def _keep(self, gradients: dict[int, A]) -> list[tuple[int, A]]:
+        """Those that are not reduced: local ones, or all where this rank is no member."""
+        shared = self.rules.process_set.size() if self.rules.member and self.scale_local else None
+        factor = self.scale / (shared or 1)
+        return [(place, self._scaled(gradient, factor)) for place, gradient in gradients.items()]
+
+    def _scaled(self, gradient: A, factor: float) -> A:
+        return gradient if factor == 1.0 else self.tensors.scale(gradient, factor)
+
+
+class DenseArrays(Tensors[A]):
+    """Arrays in memory, for frameworks whose collectives return handles and know no sparse gradients."""
+
+    def __init__(self, collectives: Collectives[A]) -> None:
+        self.collectives = collectives
+
+    def is_sparse(self, gradient: A) -> bool:
+        return False
+
+    def dense(self, gradient: A) -> A:
+        return gradient
+
+    def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
+        raise NotImplementedError("these arrays are never sparse")
+
+    def scale(self, gradient: A, factor: float) -> A:
+        scaled: Any = gradient
+        return scaled * factor  # type: ignore[no-any-return]
+
+    def reduce(
+        self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules
+    ) -> Sequence[Sequence[A]]:
+        before, after = rules.factors
+        how: tuple[Any, ...] = (rules.op, before, after, rules.process_set)
+        handles: list[Handle[Any]] = [
+            self.collectives.grouped_allreduce_async(group, None, name, *how)
+            if len(group) > 1
+            else self.collectives.allreduce_async(group[0], None, name, *how)
+            for group, name in zip(groups, names, strict=True)
+        ]
+        _core.wait(handles)
+        results = [handle.wait() for handle in handles]
+        return [result if len(group) > 1 else [result] for group, result in zip(groups, results, strict=True)]
