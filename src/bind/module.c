@@ -2,6 +2,7 @@
  * functions, of which no other file knows. */
 #include "bind/module.h"
 
+#include "native/entry.h"
 #include "native/mxnet.h"
 #include "native/xla_ffi.h"
 
@@ -259,6 +260,11 @@ static PyObject *core_mxnet_push(PyObject *Py_UNUSED(module), PyObject *library)
     return PyLong_FromVoidPtr(SLOT(mxnet_push));
 }
 
+static PyObject *core_native_entry(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromVoidPtr((void *)&entry_table);
+}
+
 static PyMethodDef methods[] = {
     {"init", context_init, METH_VARARGS,
      "init($module, settings, mpi_comm=0, /)\n--\n\n"
@@ -332,6 +338,9 @@ static PyMethodDef methods[] = {
     {"mxnet_push", core_mxnet_push, METH_O,
      "mxnet_push($module, library, /)\n--\n\n"
      "The address of mxnet_push (src/native/mxnet.h), for ctypes; `library` is dlopen's handle of MXNet's."},
+    {"native_entry", core_native_entry, METH_NOARGS,
+     "native_entry($module, /)\n--\n\n"
+     "The address of the entry_table (src/native/entry.h), for kernels in a library of their own."},
     {"version", core_version, METH_NOARGS,
      "version($module, /)\n--\n\n"
      "The engine's version, e.g. '1.0.0'."},

@@ -19,3 +19,12 @@ hvd_dtype dtype_of(enum framework framework, int number)
     }
     return (hvd_dtype)-1;
 }
+
+int dtype_number(enum framework framework, hvd_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (types[i].dtype == dtype)
+            return types[i].numbers[framework];
+    }
+    return -1;
+}

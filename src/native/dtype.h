@@ -9,4 +9,7 @@ enum framework { FRAMEWORK_XLA, FRAMEWORK_TENSORFLOW, FRAMEWORK_MXNET, FRAMEWORK
 /* One that hvd_submit refuses where the engine has no such type. */
 hvd_dtype dtype_of(enum framework framework, int number);
 
+/* The framework's number; -1 where it has no such type. */
+int dtype_number(enum framework framework, hvd_dtype dtype);
+
 #endif

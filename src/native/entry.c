@@ -70,3 +70,46 @@ void entry_callback_end(void)
 {
     callbacks--;
 }
+
+int entry_absl_code(hvd_code code)
+{
+    switch (code) {
+    case HVD_OK:
+        return 0;
+    case HVD_INVALID_ARGUMENT:
+        return 3;
+    case HVD_TIMED_OUT:
+        return 4;
+    case HVD_OUT_OF_MEMORY:
+        return 8;
+    case HVD_DUPLICATE_NAME:
+    case HVD_MISMATCH:
+        return 9; /* failed precondition */
+    case HVD_PEER_LOST:
+    case HVD_SHUT_DOWN:
+        return 10; /* aborted */
+    case HVD_UNSUPPORTED:
+        return 12;
+    default:
+        return 13; /* internal */
+    }
+}
+
+const struct entry_table entry_table = {
+    .struct_size = sizeof entry_table,
+    .acquire = entry_acquire,
+    .release = entry_release,
+    .may_help = entry_may_help,
+    .help = entry_help,
+    .callback_begin = entry_callback_begin,
+    .callback_end = entry_callback_end,
+    .absl_code = entry_absl_code,
+    .submit = hvd_submit,
+    .output_take = hvd_output_take,
+    .joined_last = hvd_joined_last,
+    .handle_release = hvd_release,
+    .free = hvd_free,
+    .dtype_size = hvd_dtype_size,
+    .placement = hvd_get_placement,
+    .process_set_ranks = hvd_process_set_ranks,
+};

@@ -40,4 +40,31 @@ void entry_help(hvd_handle *handle);
 void entry_callback_begin(void);
 void entry_callback_end(void);
 
+/* A code as frameworks number theirs that use absl: XLA and TensorFlow. */
+int entry_absl_code(hvd_code code);
+
+/* ---- for kernels in a library of their own, which nothing links to this one ------------------------------
+ */
+
+/* All that they call. New rows are added at the end. */
+struct entry_table {
+    size_t struct_size;
+    hvd_context *(*acquire)(hvd_status *status);
+    void (*release)(void);
+    bool (*may_help)(void);
+    void (*help)(hvd_handle *handle);
+    void (*callback_begin)(void);
+    void (*callback_end)(void);
+    int (*absl_code)(hvd_code code);
+    hvd_code (*submit)(hvd_context *, const hvd_request *, hvd_handle **, hvd_status *);
+    hvd_code (*output_take)(hvd_handle *, int32_t, hvd_tensor *, hvd_status *);
+    hvd_code (*joined_last)(hvd_handle *, int32_t *, hvd_status *);
+    void (*handle_release)(hvd_handle *);
+    void (*free)(void *);
+    size_t (*dtype_size)(hvd_dtype);
+    hvd_placement (*placement)(const hvd_context *);
+    int32_t (*process_set_ranks)(hvd_context *, int32_t, int32_t *, int32_t);
+};
+extern const struct entry_table entry_table;
+
 #endif

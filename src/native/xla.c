@@ -17,35 +17,12 @@ struct call {
 
 /* ---- XLA's words ------------------------------------------------------------------------------------ */
 
-/* The numbers of absl's status codes. */
-static int error_code_of(hvd_code code)
-{
-    switch (code) {
-    case HVD_INVALID_ARGUMENT:
-        return 3;
-    case HVD_TIMED_OUT:
-        return 4;
-    case HVD_OUT_OF_MEMORY:
-        return 8;
-    case HVD_DUPLICATE_NAME:
-    case HVD_MISMATCH:
-        return 9; /* failed precondition */
-    case HVD_PEER_LOST:
-    case HVD_SHUT_DOWN:
-        return 10; /* aborted */
-    case HVD_UNSUPPORTED:
-        return 12;
-    default:
-        return 13; /* internal */
-    }
-}
-
 static struct xla_error *error_of(const struct xla_api *api, const hvd_status *status)
 {
     struct xla_error_args args = {.head.struct_size =
                                       offsetof(struct xla_error_args, code) + sizeof args.code,
                                   .message = status->text,
-                                  .code = error_code_of(status->code)};
+                                  .code = entry_absl_code(status->code)};
     return api->error_create(&args);
 }
 

@@ -26,6 +26,7 @@ BELOW: dict[str, set[str]] = {
     "backend": {"base", "device", "rendezvous", "coll"},
     "engine": {"base", "device", "rendezvous", "transport", "coordinate", "coll", "backend", "watch", "tune"},
     "native": set(),
+    "tensorflow": {"native"},
     "bind": {"native"},
 }
 # Lists of public names, without code: for every folder.

@@ -15,10 +15,11 @@ from horovod import _core
 
 pytestmark = pytest.mark.apart
 PATH = Path(str(_core.__file__))
+TENSORFLOW = PATH.parent / "libhorovod_tensorflow.so"
 
 
-def symbols(*options: str) -> list[str]:
-    words = ["nm", "--dynamic", *options, str(PATH)]
+def symbols(*options: str, path: Path = PATH) -> list[str]:
+    words = ["nm", "--dynamic", *options, str(path)]
     lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     return [line.split()[-1] for line in lines]
 
@@ -28,15 +29,23 @@ def test_stable_interface() -> None:
     assert PATH.stat().st_size < 2_000_000
 
 
-def test_needs_only_libc_and_python() -> None:
-    harmless = r".*@GLIBC_[\d.]+|_?Py\w+|_ITM_\w+|__gmon_start__|__cxa_finalize"
-    assert not [symbol for symbol in symbols("--undefined-only") if not re.fullmatch(harmless, symbol)]
+@pytest.mark.parametrize("path", [PATH, TENSORFLOW], ids=["core", "tensorflow"])
+def test_needs_only_libc_and_python(path: Path) -> None:
+    harmless = r".*@GLIBC_[\d.]+|_ITM_\w+|__gmon_start__|__cxa_finalize"
+    if path is PATH:
+        harmless += r"|_?Py\w+"
+    needed = symbols("--undefined-only", path=path)
+    assert not [symbol for symbol in needed if not re.fullmatch(harmless, symbol)]
 
 
 def test_offers_only_the_public_interface() -> None:
     offered = symbols("--defined-only", "--extern-only")
     assert "hvd_init" in offered and "PyInit__core" in offered
     assert not [symbol for symbol in offered if not re.match(r"hvd_|PyInit__core$", symbol)]
+
+
+def test_the_operations_of_tensorflow_offer_only_their_entry() -> None:
+    assert symbols("--defined-only", "--extern-only", path=TENSORFLOW) == ["horovod_tensorflow_bind"]
 
 
 def test_loads_no_framework() -> None:
