@@ -1,0 +1,89 @@
+"""Gradients of several passes, summed up in variables of this rank before they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class Accumulation:
+    """The sums of an optimizer's gradients: in a graph of TensorFlow 1, in tf.function or eager.
+
+    The sums are local variables: neither broadcast nor saved.
+
+    Args:
+        passes: so many make a step.
+        reduce: gets the sums of gradients and their variables in the last pass; returns the reduced ones.
+    """
+
+    def __init__(self, passes: int, reduce: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]) -> None:
+        self.passes, self.reduce = passes, reduce
+        self.sums: list[Any] | None = None
+        self.count: Any = None  # passes since the last step
+
+    def _make(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        def zeros(shape: Any, dtype: Any) -> Any:
+            return tf.compat.v1.Variable(
+                tf.zeros(shape, dtype),
+                trainable=False,
+                use_resource=True,
+                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            )
+
+        with tf.init_scope():
+            self.sums = [
+                None if gradient is None else zeros(variable.shape, variable.dtype.base_dtype)
+                for gradient, variable in zip(gradients, variables, strict=True)
+            ]
+            self.count = zeros([], tf.int32)
+
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """One more pass: the reduced sums if it is a step's last one, else zeros."""
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            raise ValueError(
+                "backward_passes_per_step takes no tf.IndexedSlices unless sparse_as_dense=True is passed"
+            )
+        if self.sums is None:
+            self._make(gradients, variables)
+        assert self.sums is not None
+        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        totals = [self.sums[place] for place in places]
+        added = [total.assign_add(gradients[place]) for total, place in zip(totals, places, strict=True)]
+        count = self.count.assign_add(1)
+
+        def step() -> list[Any]:
+            result = list(gradients)
+            for place, total in zip(places, added, strict=True):
+                result[place] = tf.convert_to_tensor(total)
+            reduced = self.reduce(result, variables)
+            dense = [tf.convert_to_tensor(reduced[place]) for place in places]
+            with tf.control_dependencies(dense):
+                cleared = [total.assign(tf.zeros_like(total)) for total in totals]
+                cleared.append(self.count.assign(0))
+            with tf.control_dependencies(cleared):
+                return [tf.identity(tensor) for tensor in dense]
+
+        def wait() -> list[Any]:
+            return [tf.zeros_like(gradients[place]) for place in places]
+
+        outcome = list(gradients)
+        for place, tensor in zip(places, tf.cond(tf.equal(count, self.passes), step, wait), strict=True):
+            outcome[place] = tensor
+        return outcome
+
+    def apply(self, pairs: Sequence[Any], apply: Callable[[Sequence[Any]], Any], global_step: Any) -> Any:
+        """Runs ``apply`` after a step's last pass; after the others it counts in ``global_step`` only."""
+        present = [gradient for gradient, _ in pairs if gradient is not None]
+
+        def use() -> Any:
+            done = apply(pairs)
+            return tf.no_op() if done is None else tf.group(done)
+
+        def skip() -> Any:
+            return tf.no_op() if global_step is None else tf.group(global_step.assign_add(1))
+
+        with tf.control_dependencies(present):
+            over = tf.equal(self.count.read_value(), 0)
+        return tf.cond(over, use, skip)

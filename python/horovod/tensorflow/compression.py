@@ -1,0 +1,33 @@
+"""Compression of what is sent, for TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.compression import Compressor as Compressor
+from horovod.compression import NoneCompressor as NoneCompressor
+
+
+class FP16Compressor:
+    """Sends floating-point tensors that are wider than that as float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor in float16, and its own type."""
+        if tensor.dtype not in (tf.float32, tf.float64):
+            return tensor, None
+        return tf.cast(tensor, tf.float16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The tensor in its own type."""
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class Compression:
+    """The compressors to choose from."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor

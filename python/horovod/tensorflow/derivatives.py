@@ -1,0 +1,107 @@
+"""The gradient of every collective, which is another one; in graphs and on tapes, any number of times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import process_sets
+from horovod.common.basics import Average, Sum, rank
+from horovod.common.process_sets import ProcessSet
+from horovod.tensorflow.library import bits, call, factor_of
+
+
+def _set_of(op: Any) -> ProcessSet:
+    return process_sets._registered[op.get_attr("process_set_id")]
+
+
+def _follow(op: Any, operation: str, suffix: str = "gradient", **arguments: Any) -> Any:
+    """The collective that goes through the same ranks; its name says of which it is."""
+    name = op.get_attr("tensor_name").decode()
+    name = f"{name}.{suffix}" if name else None
+    return call(operation, name=name, process_set=_set_of(op), ignore_name_scope=True, **arguments)
+
+
+def _group(op: Any) -> str:
+    return "Grouped" if "Grouped" in op.type else ""
+
+
+def _inputs(op: Any) -> list[Any]:
+    """Those of the operation but its token."""
+    return list(op.inputs)[:-1]
+
+
+def _dense(op: Any, gradients: tuple[Any, ...]) -> dict[str, Any]:
+    tensors = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return {"tensors": tensors} if _group(op) else {"tensor": tensors[0]}
+
+
+def _listed(op: Any, outputs: Any) -> list[Any]:
+    return list(outputs) if _group(op) else [outputs]
+
+
+def _averaged(op: Any, gradients: tuple[Any, ...]) -> list[Any]:
+    one = bits(1.0)
+    factors: dict[str, Any] = {"prescale_bits": one, "postscale_bits": one}
+    return _listed(
+        op, _follow(op, f"{_group(op)}Allreduce", **_dense(op, gradients), reduce_op=Average, **factors)
+    )
+
+
+def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:
+    """The same reduction of the gradients."""
+    attributes = {name: op.get_attr(name) for name in ("reduce_op", "prescale_bits", "postscale_bits")}
+    reduced = _follow(op, f"{_group(op)}Allreduce", **_dense(op, gradients), **attributes)
+    return [*_listed(op, reduced), None]
+
+
+def _of_broadcast(op: Any, gradient: Any) -> list[Any]:
+    """The averaged gradient at the root, zeros elsewhere."""
+    (reduced,) = _averaged(op, (gradient,))
+    with tf.control_dependencies([reduced]):  # sessions would leave it out where only zeros are made of it
+        return [reduced if rank() == op.get_attr("root_rank") else tf.zeros_like(reduced), None]
+
+
+def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
+    """This rank's rows of the averaged gradients."""
+    averaged = _averaged(op, gradients)
+    counts = [tf.shape(tensor, tf.int64)[0] for tensor in _inputs(op)]
+    everything = _follow(op, "Allgather", "rows", tensor=tf.stack(counts)[None])
+    with tf.control_dependencies([everything]):  # also at rank 0, before whose rows there are none
+        before = tf.reduce_sum(everything[: _set_of(op).rank()], 0)
+    rows = [
+        gradient[before[i] : before[i] + count]
+        for i, (gradient, count) in enumerate(zip(averaged, counts, strict=True))
+    ]
+    shaped = [tf.ensure_shape(part, tensor.shape) for part, tensor in zip(rows, _inputs(op), strict=True)]
+    return [*shaped, None]
+
+
+def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
+    """All ranks' gradients joined, times the factors, and times the size for a sum."""
+    factor = factor_of(op.get_attr("prescale_bits")) * factor_of(op.get_attr("postscale_bits"))
+    if op.get_attr("reduce_op") == Sum:
+        factor *= _set_of(op).size() or 1
+    joined = _listed(op, _follow(op, f"{_group(op)}Allgather", **_dense(op, gradients)))
+    return [*(gradient * tf.cast(factor, gradient.dtype) for gradient in joined), None]
+
+
+def _of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
+    """Rows go back to where they came from; those that went nowhere have no gradient."""
+    received = op.outputs[1]
+    returned, _ = _follow(op, "Alltoall", tensor=tf.convert_to_tensor(gradient), splits=received)
+    tensor = op.inputs[0]
+    missing = tf.shape(tensor)[0] - tf.shape(returned)[0]
+    padded = tf.pad(returned, [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1))
+    return [tf.ensure_shape(padded, tensor.shape), None, None]
+
+
+for _kind in ("", "Grouped"):
+    tf.RegisterGradient(f"Horovod{_kind}Allreduce")(_of_allreduce)
+    tf.RegisterGradient(f"Horovod{_kind}Allgather")(_of_allgather)
+    tf.RegisterGradient(f"Horovod{_kind}Reducescatter")(_of_reducescatter)
+tf.RegisterGradient("HorovodBroadcast")(_of_broadcast)
+tf.RegisterGradient("HorovodAlltoall")(_of_alltoall)
+for _name in ("Join", "Rank", "LocalRank", "LocalSize", "Size", "ProcessSetIncluded"):
+    tf.no_gradient(f"Horovod{_name}")

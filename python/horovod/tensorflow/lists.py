@@ -1,0 +1,53 @@
+"""TensorFlow's tensors for lists of gradients (:mod:`horovod.gradient_list`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.gradient_list import Tensors
+from horovod.optimizer import Rules
+from horovod.tensorflow.mpi_ops import _allreduce, _grouped_allreduce
+from horovod.tensorflow.reductions import gather_slices
+
+
+class GraphTensors(Tensors[Any]):
+    """Dense tensors and tf.IndexedSlices, eager and in graphs."""
+
+    def is_sparse(self, gradient: Any) -> bool:
+        return isinstance(gradient, tf.IndexedSlices)
+
+    def dense(self, gradient: Any) -> Any:
+        return tf.convert_to_tensor(gradient)
+
+    def scale(self, gradient: Any, factor: float) -> Any:
+        if not self.is_sparse(gradient):
+            return gradient * tf.cast(factor, gradient.dtype)
+        values = gradient.values * tf.cast(factor, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, dense_shape=gradient.dense_shape)
+
+    def reduce(
+        self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
+    ) -> Sequence[Sequence[Any]]:
+        """In a graph an operation for each group. Eager ones would wait for one another: all are one."""
+        how = (rules.op, *rules.factors, True, rules.process_set)
+        if not tf.executing_eagerly():
+            return [
+                _grouped_allreduce(group, name, *how)
+                if len(group) > 1
+                else [_allreduce(group[0], name, *how)]
+                for group, name in zip(groups, names, strict=True)
+            ]
+        flat = iter(_grouped_allreduce([tensor for group in groups for tensor in group], names[0], *how))
+        return [[next(flat) for _ in group] for group in groups]
+
+    def gather(self, gradients: Sequence[Any], names: Sequence[str], rules: Rules) -> Sequence[Any]:
+        return [
+            gather_slices(gradient, name, rules.op, rules.process_set)
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
+
+
+tensors = GraphTensors()

@@ -1,0 +1,274 @@
+"""The collectives for dense tensors: eager, in ``tf.function`` and in graphs of TensorFlow 1.
+
+With all that goes along with them: reductions, process sets, ranks. Programs import it from here, or say
+``hvd.mpi_ops``; MPI is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.collectives import barrier as barrier
+from horovod.common import basics
+from horovod.common.basics import *  # noqa: F403
+from horovod.common.basics import ProcessSet, Sum, global_process_set
+from horovod.common.exceptions import HorovodInternalError
+from horovod.exchanges import check_scatter_op
+from horovod.tensorflow.library import bits, call, functions, tensor_of
+
+__all__ = [
+    *basics.__all__,
+    "HorovodInternalError",
+    "allgather",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "size_op",
+]
+
+
+def _tensors_of(operation: str, values: Sequence[Any]) -> list[Any]:
+    return [tensor_of(operation, value) for value in values]
+
+
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The reduction of a dense tensor over all ranks."""
+    return call(
+        "Allreduce",
+        tensor=tensor_of("allreduce", tensor),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        reduce_op=op,
+        prescale_bits=bits(float(prescale_factor)),
+        postscale_bits=bits(float(postscale_factor)),
+    )
+
+
+def _grouped_allreduce(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """The reduction of dense tensors of any types as one operation."""
+    if not tensors:
+        return []
+    outputs: list[Any] = call(
+        "GroupedAllreduce",
+        tensors=_tensors_of("allreduce", tensors),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        reduce_op=op,
+        prescale_bits=bits(float(prescale_factor)),
+        postscale_bits=bits(float(postscale_factor)),
+    )
+    return outputs
+
+
+def _reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """The reduction of a dense tensor over all ranks, of which every rank keeps its rows."""
+    return call(
+        "Reducescatter",
+        tensor=tensor_of("reducescatter", tensor),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        reduce_op=check_scatter_op(op),
+        prescale_bits=bits(float(prescale_factor)),
+        postscale_bits=bits(float(postscale_factor)),
+    )
+
+
+def _grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """As ``_reducescatter``, several tensors as one operation."""
+    if not tensors:
+        return []
+    outputs: list[Any] = call(
+        "GroupedReducescatter",
+        tensors=_tensors_of("reducescatter", tensors),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        reduce_op=check_scatter_op(op),
+        prescale_bits=bits(float(prescale_factor)),
+        postscale_bits=bits(float(postscale_factor)),
+    )
+    return outputs
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The ranks' tensors joined along the first dimension, which may differ and be zero.
+
+    Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Errors as of ``allreduce``; a tensor
+    without dimensions is a tf.errors.InvalidArgumentError.
+    """
+    dense = tensor_of("allgather", tensor)
+    return call(
+        "Allgather", tensor=dense, name=name, process_set=process_set, ignore_name_scope=ignore_name_scope
+    )
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Several tensors of any types joined as one operation, each as by ``allgather``."""
+    if not tensors:
+        return []
+    dense = _tensors_of("allgather", tensors)
+    outputs: list[Any] = call(
+        "GroupedAllgather",
+        tensors=dense,
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+    return outputs
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The root's tensor, which has the same shape and type on all ranks.
+
+    ``root_rank`` is a rank of the job, also in a process set.
+    """
+    return call(
+        "Broadcast",
+        tensor=tensor_of("broadcast", tensor),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        root_rank=root_rank,
+    )
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Gives the root's values of these variables to all ranks, in the variables; they come back.
+
+    In a graph of TensorFlow 1 what comes back are the operations that do so.
+    """
+    names = [f"{name}.{i}" if name else None for i in range(len(variables))]
+    assigned = [
+        variable.assign(broadcast(variable, root_rank, each, process_set=process_set))
+        for variable, each in zip(variables, names, strict=True)
+    ]
+    outside = tf.executing_eagerly() or tf.inside_function()
+    return list(variables) if outside else assigned
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
+
+    ``splits[r]`` rows go to rank r of the process set; without it all get the same number. With it the result
+    is a pair: the rows, and how many of them came from each rank, as a tensor of the type of ``splits``.
+    """
+    counts = tf.constant([], tf.int64) if splits is None else tf.convert_to_tensor(splits)
+    rows, received = call(
+        "Alltoall",
+        tensor=tensor_of("alltoall", tensor),
+        splits=tf.cast(counts, tf.int64),
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+    return rows if splits is None else (rows, tf.cast(received, counts.dtype))
+
+
+def join() -> Any:
+    """Says that this rank has no more data, and waits until every rank has said so.
+
+    Meanwhile the others' allreduces go on without it: it contributes what changes nothing. Returns the rank
+    that joined last, the same on all ranks, as a tensor.
+    """
+    return call("Join", name="join", process_set=global_process_set)
+
+
+def rank_op(name: str | None = None) -> Any:
+    """This process's rank in the job, read when it runs."""
+    return functions.HorovodRank(name=name)
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """This process's rank on its host, read when it runs."""
+    return functions.HorovodLocalRank(name=name)
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """The number of ranks on this host, read when it runs."""
+    return functions.HorovodLocalSize(name=name)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """The number of ranks in a process set, 0 being all, read when it runs."""
+    return functions.HorovodSize(process_set_id=process_set_id, name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """1 where this process is a member of the process set, else 0; read when it runs."""
+    return functions.HorovodProcessSetIncluded(process_set_id=process_set_id, name=name)
+
+
+# What other libraries call by these names.
+_executing_eagerly = tf.executing_eagerly

@@ -1,0 +1,158 @@
+"""Optimizers of TensorFlow 1 that average the gradients over all ranks; Keras's go to horovod.keras."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.basics import Average, ProcessSet, global_process_set
+from horovod.compression import Compressor, NoneCompressor
+from horovod.tensorflow.accumulation import Accumulation
+from horovod.tensorflow.settings import Settings, places_of
+
+
+class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+    """What DistributedOptimizer makes of an optimizer; libraries ask isinstance."""
+
+    def __init__(
+        self, optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int
+    ) -> None:
+        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
+        self._optimizer, self._settings = optimizer, settings
+        self._local: list[Any] = []
+        self._accumulation = Accumulation(passes, self._reduce) if passes > 1 else None
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced: every rank has a variable of its own."""
+        self._local.append(var)
+
+    def _reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        local = places_of(self._local, variables)
+        return self._settings.reduce(gradients, variables, str(self._name), local)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own, reduced over all ranks; zeros until the last pass of a step."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        if self._accumulation is None:
+            reduced = self._reduce(gradients, variables)
+        else:
+            if self._settings.sparse_as_dense:
+                gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+            reduced = self._accumulation.add(gradients, variables)
+        return list(zip(reduced, variables, strict=True))
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """As the optimizer's own; does nothing but count until the last pass of a step."""
+        pairs = list(grads_and_vars)
+        if self._accumulation is None:
+            return self._optimizer.apply_gradients(pairs, global_step, name)
+        return self._accumulation.apply(
+            pairs, lambda some: self._optimizer.apply_gradients(some, global_step, name), global_step
+        )
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> Any:
+        """As the optimizer's own."""
+        return self._optimizer.variables()
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """An optimizer that reduces the gradients over all ranks before it uses them.
+
+    Args:
+        optimizer: a ``tf.compat.v1.train.Optimizer``, or one of Keras, which goes to ``horovod.keras``.
+        name: of the optimizer, also in its reductions; tells apart those of several that work at a time.
+        use_locking: as for the optimizer's own.
+        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
+        device_sparse: see above.
+        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        sparse_as_dense: tf.IndexedSlices are made dense first; else the ranks' rows are gathered.
+        backward_passes_per_step: so many gradients are summed up before they are reduced and used.
+        op: Average, Sum, or Adasum of the gradients.
+        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
+        average_aggregated_gradients: divide the sum over the passes by their number.
+        num_groups: the old name of ``groups``, as a number.
+        groups: a number of groups, or lists of variables, whose gradients are reduced as one operation.
+        process_set: the ranks that take part; others use their own gradients.
+        scale_local_gradients: gradients of local variables (``register_local_var``) are divided by the
+            number of ranks.
+
+    Raises:
+        ValueError: the optimizer is none, or was wrapped before, or the settings make no sense.
+    """
+    settings = Settings(
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    make = _of_v1 if isinstance(optimizer, tf.compat.v1.train.Optimizer) else _of_keras
+    return make(
+        optimizer, name, use_locking, settings, backward_passes_per_step, average_aggregated_gradients
+    )
+
+
+def _of_v1(
+    optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int, average: bool
+) -> Any:
+    if isinstance(optimizer, _DistributedOptimizer):
+        raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
+    if not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
+    settings.scale = 1.0 / passes if average else 1.0
+    return _DistributedOptimizer(optimizer, name, use_locking, settings, passes)
+
+
+def _of_keras(
+    optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int, average: bool
+) -> Any:
+    if not hasattr(optimizer, "apply_gradients"):
+        raise ValueError(
+            f"DistributedOptimizer takes an optimizer of tf.compat.v1.train or of Keras, not "
+            f"{type(optimizer).__name__}"
+        )
+    # Imported only for them, as it imports Keras.
+    return importlib.import_module("horovod.tensorflow.keras").DistributedOptimizer(
+        optimizer,
+        name=name,
+        compression=settings.compression,
+        sparse_as_dense=settings.sparse_as_dense,
+        backward_passes_per_step=passes,
+        op=settings.op,
+        gradient_predivide_factor=settings.gradient_predivide_factor,
+        average_aggregated_gradients=average,
+        groups=settings.groups,
+        process_set=settings.process_set,
+        scale_local_gradients=settings.scale_local_gradients,
+    )

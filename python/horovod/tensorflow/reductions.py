@@ -1,0 +1,158 @@
+"""Reductions of what has gradients: dense tensors and tf.IndexedSlices, compressed where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.collectives import reduction_of
+from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set
+from horovod.compression import Compressor, NoneCompressor
+from horovod.tensorflow.library import tensor_of
+from horovod.tensorflow.mpi_ops import (
+    _allreduce,
+    _grouped_allreduce,
+    _grouped_reducescatter,
+    _reducescatter,
+    grouped_allgather,
+)
+
+
+def _is_sparse(tensor: Any) -> bool:
+    return isinstance(tensor, tf.IndexedSlices)
+
+
+def gather_slices(slices: Any, name: str | None, op: int, process_set: ProcessSet) -> Any:
+    """The sum or average of sparse gradients: the rows of all ranks, and their numbers."""
+    values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=process_set)
+    if op == Average:
+        values = values / tf.cast(process_set.size() or 1, values.dtype)
+    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
+
+
+def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> None:
+    if op == Adasum:
+        raise NotImplementedError("op=Adasum takes no tf.IndexedSlices: pass sparse_as_dense=True")
+    if op not in (Average, Sum):
+        raise NotImplementedError("tf.IndexedSlices can be reduced by op=Average and op=Sum only")
+    if (prescale_factor, postscale_factor) != (1.0, 1.0):
+        raise NotImplementedError("tf.IndexedSlices take no prescale_factor and no postscale_factor")
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """The reduction of a tensor over all ranks, in a new tensor of the same shape and type.
+
+    Args:
+        tensor: the same shape and type on all ranks. tf.IndexedSlices stay such: all ranks' rows, with op
+            Average or Sum.
+        average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
+        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
+        device_sparse: see above.
+        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        op: Average (the default; integers truncate), Sum, Min, Max, Product or Adasum.
+        prescale_factor: the tensor is multiplied by it before the reduction.
+        postscale_factor: the result is multiplied by it.
+        name: equal on all ranks. None: in a graph made of the tensor's, else operations are matched by order.
+        process_set: the ranks that take part.
+        ignore_name_scope: in a graph, leave the name scope out of the name.
+
+    Raises:
+        ValueError: an argument of this rank makes no sense; nothing was sent.
+        tf.errors.InvalidArgumentError: no such tensor can be sent, or Horovod is not initialized.
+        tf.errors.FailedPreconditionError: the ranks disagree, or the name is in flight already.
+        tf.errors.AbortedError: a rank is lost, or has left.
+    """
+    op = reduction_of(average, op)
+    if _is_sparse(tensor):
+        _check_sparse(op, prescale_factor, postscale_factor)
+        return gather_slices(tensor, name, op, process_set)
+    small, context = compression.compress(tensor_of("allreduce", tensor))
+    factors = (prescale_factor, postscale_factor)
+    reduced = _allreduce(small, name, op, *factors, ignore_name_scope, process_set)
+    return compression.decompress(reduced, context)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """As ``allreduce``, the dense tensors as one operation: all of them or none. Places are kept."""
+    op = reduction_of(average, op)
+    results = list(tensors)
+    dense = [place for place, tensor in enumerate(tensors) if not _is_sparse(tensor)]
+    pairs = [compression.compress(tensor_of("allreduce", tensors[place])) for place in dense]
+    factors = (prescale_factor, postscale_factor)
+    small = [tensor for tensor, _ in pairs]
+    reduced = _grouped_allreduce(small, name, op, *factors, ignore_name_scope, process_set)
+    for place, tensor, (_, context) in zip(dense, reduced, pairs, strict=True):
+        results[place] = compression.decompress(tensor, context)
+    for place, tensor in enumerate(tensors):
+        if _is_sparse(tensor):
+            _check_sparse(op, *factors)
+            results[place] = gather_slices(tensor, name and f"{name}.{place}", op, process_set)
+    return results
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """The sum or average over all ranks, of which every rank keeps its rows.
+
+    The first dimension is divided; where it does not divide evenly the first ranks get one row more.
+
+    Raises:
+        ValueError: another ``op`` than Average and Sum (a NotImplementedError, too).
+    """
+    small, context = compression.compress(tensor_of("reducescatter", tensor))
+    factors = (prescale_factor, postscale_factor)
+    reduced = _reducescatter(small, name, op, ignore_name_scope, process_set, *factors)
+    return compression.decompress(reduced, context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """As ``reducescatter``, several tensors as one operation."""
+    pairs = [compression.compress(tensor_of("reducescatter", tensor)) for tensor in tensors]
+    factors = (prescale_factor, postscale_factor)
+    small = [tensor for tensor, _ in pairs]
+    reduced = _grouped_reducescatter(small, name, op, False, process_set, *factors)
+    return [compression.decompress(r, context) for r, (_, context) in zip(reduced, pairs, strict=True)]

@@ -1,0 +1,144 @@
+"""tf.GradientTape whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.basics import Average, ProcessSet, global_process_set
+from horovod.compression import Compressor, NoneCompressor
+from horovod.tensorflow.settings import Settings, places_of
+
+_NAME = "DistributedGradientTape"
+
+
+class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
+    """What DistributedGradientTape adds to a tape."""
+
+    _hvd: Settings
+    _hvd_local: list[Any]
+
+    def register_local_source(self, source: Any) -> None:
+        """The gradient of this variable is not reduced: every rank has a variable of its own."""
+        self._hvd_local.append(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        **options: Any,
+    ) -> Any:
+        """As the tape's own, reduced over all ranks.
+
+        Args:
+            target: as for the tape's own, like the others.
+            sources: variables, the same ones on all ranks in the same order.
+            output_gradients: see above.
+            use_generic_names: accepted for compatibility: reductions are named by place.
+            options: further ones of the tape's own, such as ``unconnected_gradients``.
+        """
+        computed = super().gradient(target, sources, output_gradients, **options)
+        gradients, variables = tf.nest.flatten(computed), tf.nest.flatten(sources)
+        local = places_of(self._hvd_local, variables)
+        reduced = self._hvd.reduce(gradients, variables, _NAME, local)
+        return tf.nest.pack_sequence_as(computed, reduced)
+
+
+def DistributedGradientTape(  # noqa: N802
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A tape like the given one, whose ``gradient`` returns what all ranks have computed together.
+
+    Args:
+        gradtape: a ``tf.GradientTape``, before or after it has recorded; it stays as it is.
+        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
+        device_sparse: see above.
+        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        sparse_as_dense: tf.IndexedSlices are made dense first; else the ranks' rows are gathered.
+        op: Average, Sum, Adasum, …
+        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
+        num_groups: the old name of ``groups``, as a number.
+        groups: a number of groups, or lists of variables, whose gradients are reduced as one operation.
+        process_set: the ranks that take part; others get their own gradients.
+        scale_local_gradients: gradients of local sources are divided by the number of ranks.
+
+    Raises:
+        ValueError: the tape was wrapped before, or the settings make no sense.
+
+    Example::
+
+        with tf.GradientTape() as tape:
+            loss = loss_of(model(images), labels)
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+    """
+    if isinstance(gradtape, _DistributedGradientTape):
+        raise ValueError("DistributedGradientTape: this tape was wrapped before; wrap it once")
+    settings = Settings(
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    tape = copy.copy(gradtape)
+    kind = type(gradtape)
+    tape.__class__ = type(kind.__name__, (_DistributedGradientTape, kind), {"__module__": kind.__module__})
+    tape._hvd, tape._hvd_local = settings, []
+    return tape
+
+
+def PartialDistributedGradientTape(  # noqa: N802
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As ``DistributedGradientTape``; every rank has variables of its own in these layers.
+
+    ``local_layers`` is a layer of Keras or a list of them, built before the first call of ``gradient``.
+    """
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in [] if local_layers is None else tf.nest.flatten(local_layers):
+        for variable in layer.trainable_weights:
+            tape.register_local_source(getattr(variable, "value", variable))
+            tape.register_local_source(variable)
+    return tape
