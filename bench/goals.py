@@ -16,6 +16,7 @@ from pathlib import Path
 import bound
 import compare
 import distributed
+import graphs
 import publish
 import xla
 
@@ -54,7 +55,7 @@ class Figures:
     """The comparisons of one run."""
 
     def __init__(self, folder: Path) -> None:
-        names = ("collectives", "gradients", "train", "distributed", "xla", "memory", "startup")
+        names = ("collectives", "gradients", "train", "distributed", "xla", "graphs", "memory", "startup")
         self.of = {name: compare.comparison_of(folder / f"{name}.csv") for name in names}
         self.machine = bound.machine_of(folder)
         self.folder = folder
@@ -314,11 +315,36 @@ def compiled(figures: Figures) -> list[Goal]:
     ]
 
 
+def traced(figures: Figures) -> list[Goal]:
+    of, engine, torch = figures.of["graphs"], graphs.ENGINE.name, graphs.TORCH.name
+    word, middle = f"allreduce:{graphs.WORD}", f"allreduce:{graphs.MIDDLE}"
+    each = of.median(2, torch, word)
+    chain, many = (of.median(2, engine, f"{what}:{graphs.WORD}") for what in ("chain", "many"))
+    whole, empty = of.median(2, engine, middle), of.median(2, engine, f"empty:{graphs.MIDDLE}")
+    more = whole - empty if whole and empty else None
+    return [
+        Goal(
+            "11. tf.function, 4 B, each of 50 in a chain, beside horovod.torch", of_each(chain, each), "≤", 2
+        ),
+        Goal("11. tf.function, 4 B, each of 50 at once, beside horovod.torch", of_each(many, each), "≤", 2),
+        Goal(
+            "11. tf.function, 4 MiB without the empty call, beside horovod.torch",
+            divided(more, of.median(2, torch, middle)),
+            "≤",
+            1.5,
+        ),
+    ]
+
+
+def of_each(together: float | None, one: float | None) -> float | None:
+    return divided(together / 50 if together else None, one)
+
+
 def main() -> int:
     """Writes goals.md."""
     args = compare.arguments(__doc__, seconds=0)
     figures = Figures(args.output)
-    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed, compiled)
+    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed, compiled, traced)
     rows = [goal.row() for part in parts for goal in part(figures)]
     missed = sum(row[-1] == "**not reached**" for row in rows)
     text = publish.table(["goal", "wanted", "measured", ""], rows)

@@ -63,6 +63,7 @@ MODULES = {
     "`horovod.common`": ["horovod.common"],
     "`horovod.torch`": ["horovod.torch"],
     "`horovod.run`": [""],
+    "`horovod.tensorflow`": ["horovod.tensorflow"],
     "`horovod.mxnet`": ["horovod.mxnet"],
     "Frameworks to come": ["horovod"],
 }
@@ -113,6 +114,8 @@ def check_parameters(expected: list[str], found: list[inspect.Parameter]) -> Non
 @pytest.mark.parametrize(("module", "name", "parameters", "state"), NAMES)
 def test_names(module: str, name: str, parameters: str, state: str) -> None:
     assert state in STATES
+    if module == "horovod.tensorflow":
+        pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     if module == "horovod.mxnet":
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     found = find(module, name)

@@ -132,6 +132,36 @@ def test_mnist_in_jax(launcher: Launcher) -> None:
     assert lines[-1] == "weights equal on all ranks: yes"
 
 
+def test_mnist_in_tensorflow(launcher: Launcher) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    path = EXAMPLES / "tensorflow" / "mnist.py"
+    lines = run(launcher, 2, sys.executable, path, "--steps", "120", "--checkpoint-dir", "checkpoints")
+    assert lines[0] == "2 rank(s), 4000 digits to train on, 1000 held out"
+    assert 60 < numbers(lines[-2])[-1] < 100
+    assert lines[-1] == "weights equal on all ranks: yes"
+    assert (launcher.folder / "checkpoints" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("option", [[], ["--ensemble"]], ids=["one", "ensemble"])
+def test_function_approximation_in_tensorflow(launcher: Launcher, option: list[str]) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    path = EXAMPLES / "tensorflow" / "function_approximation.py"
+    lines = run(launcher, 2, sys.executable, path, "--steps", "1000", *option)
+    each, together = numbers(lines[-2]), numbers(lines[-1])[0]
+    assert len(each) == 2 and together < 0.1
+    assert (each[0] == each[1]) == (not option)
+
+
+def test_synthetic_benchmark_in_tensorflow(launcher: Launcher) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    path = EXAMPLES / "tensorflow" / "synthetic_benchmark.py"
+    small = ["--model", "MobileNet", "--batch-size", "2", "--image-size", "32", "--num-warmup-batches", "1"]
+    few = ["--num-batches-per-iter", "1", "--num-iters", "2", "--fp16-allreduce"]
+    lines = run(launcher, 2, sys.executable, path, *small, *few)
+    assert sum(line.startswith("Iter #") for line in lines) == 2
+    assert re.fullmatch(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-\d+\.\d", lines[-1])
+
+
 def test_mnist_in_mxnet(launcher: Launcher) -> None:
     pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     lines = run(launcher, 2, sys.executable, EXAMPLES / "mxnet" / "mnist.py", "--epochs", "1")
@@ -179,6 +209,9 @@ def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
         ("torch/synthetic_benchmark", "--use-adasum"),
         ("jax/mnist", "--batch-size"),
         ("mxnet/mnist", "--batch-size"),
+        ("tensorflow/mnist", "--checkpoint-dir"),
+        ("tensorflow/function_approximation", "--ensemble"),
+        ("tensorflow/synthetic_benchmark", "--model"),
     ],
 )
 def test_help_says_what_one_sees(
@@ -186,6 +219,8 @@ def test_help_says_what_one_sees(
 ) -> None:
     if name.startswith("jax"):
         pytest.importorskip("optax", reason="JAX or optax is not installed")
+    if name.startswith("tensorflow"):
+        pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     if name.startswith("mxnet"):
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     path = EXAMPLES / f"{name}.py"
@@ -199,10 +234,14 @@ def test_help_says_what_one_sees(
     assert f"/{name}.py" in (EXAMPLES / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("page", "place"), [("README.md", 0), ("docs/jax.md", 1), ("docs/mxnet.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "place"), [("README.md", 0), ("docs/jax.md", 1), ("docs/mxnet.md", 1), ("docs/tensorflow.md", 2)]
+)
 def test_the_example_of_a_page(launcher: Launcher, page: str, place: int) -> None:
     if "jax" in page:
         pytest.importorskip("optax", reason="JAX or optax is not installed")
+    if "tensorflow" in page:
+        pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     if "mxnet" in page:
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     source = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[place]
