@@ -139,11 +139,8 @@ class GradientList(Generic[A]):
         return gradient if factor == 1.0 else self.tensors.scale(gradient, factor)
 
 
-class DenseArrays(Tensors[A]):
-    """Arrays in memory, for frameworks whose collectives return handles and know no sparse gradients."""
-
-    def __init__(self, collectives: Collectives[A]) -> None:
-        self.collectives = collectives
+class DenseArrays(Tensors[A], Protocol[A]):
+    """Arrays of a framework that knows no sparse gradients."""
 
     def is_sparse(self, gradient: A) -> bool:
         return False
@@ -152,11 +149,18 @@ class DenseArrays(Tensors[A]):
         return gradient
 
     def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
-        raise NotImplementedError("these arrays are never sparse")
+        return gradients  # there are none
 
     def scale(self, gradient: A, factor: float) -> A:
         scaled: Any = gradient
         return scaled * factor  # type: ignore[no-any-return]
+
+
+class MemoryArrays(DenseArrays[A]):
+    """Arrays in memory, whose collectives return handles."""
+
+    def __init__(self, collectives: Collectives[A]) -> None:
+        self.collectives = collectives
 
     def reduce(
         self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules

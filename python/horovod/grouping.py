@@ -36,6 +36,20 @@ def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> l
     return [names[id(parameter)] for parameter in parameters]
 
 
+def check_groups(groups: Any, kind: type) -> Any:
+    """The user's groups; ValueError unless they are None, a number, or lists of parameters of this type."""
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
+    elif groups is not None:
+        if not isinstance(groups, Iterable) or any(not isinstance(group, Iterable) for group in groups):
+            raise ValueError(f"groups must be a number or lists of parameters, not {groups!r}")
+        wrong = [type(member) for group in groups for member in group if not isinstance(member, kind)]
+        if wrong:
+            raise ValueError(f"groups must hold parameters, not {wrong[0]}")
+    return groups
+
+
 def make_groups(groups: int | Sequence[Sequence[P]], parameters: Mapping[int, P]) -> list[tuple[int, ...]]:
     """Which parameters, by their places, are reduced together: a number of slices, or the user's lists."""
     slices: list[Sequence[int]]

@@ -12,7 +12,7 @@ import pytest
 import horovod as hvd
 from horovod.common.process_sets import is_member
 from horovod.compression import NoneCompressor
-from horovod.gradient_list import DenseArrays, GradientList
+from horovod.gradient_list import GradientList, MemoryArrays
 from horovod.optimizer import Rules
 
 NAMES = [f"list.{i}" for i in range(6)]
@@ -26,7 +26,7 @@ class Slices(NamedTuple):
     indices: Any
 
 
-class Arrays(DenseArrays[Any]):
+class Arrays(MemoryArrays[Any]):
     """NumPy's arrays and slices of them; notes what is reduced together, and what is gathered."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ import torch
 from horovod.common.basics import Adasum, Average, local_size, size
 from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.compression import Compressor, NoneCompressor
-from horovod.grouping import check_names, make_groups, split_factor
+from horovod.grouping import check_groups, check_names, make_groups, split_factor
 from horovod.handles import Handle, synchronize
 from horovod.optimizer import Reducer, Rules
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
@@ -234,19 +234,6 @@ def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     optimizer._hvd.forget()
 
 
-def _check_groups(groups: Any) -> Any:
-    if isinstance(groups, int):
-        if groups < 0:
-            raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
-    elif groups is not None:
-        if not isinstance(groups, Iterable) or any(not isinstance(group, Iterable) for group in groups):
-            raise ValueError(f"groups must be a number or lists of parameters, not {groups!r}")
-        wrong = [type(member) for group in groups for member in group if not isinstance(member, torch.Tensor)]
-        if wrong:
-            raise ValueError(f"groups must hold parameters, not {wrong[0]}")
-    return groups
-
-
 def _default_names(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, str]:
     return {
         parameter: _default_name(i, j)
@@ -333,7 +320,7 @@ def _make_reducer(
     parameters, names = list(defaults), list(defaults.values())
     if named_parameters is not None:
         names = check_names(named_parameters, parameters)
-    wanted = _check_groups(groups or None)
+    wanted = check_groups(groups or None, torch.Tensor)
     trained = {place: each for place, each in enumerate(parameters) if each.requires_grad}
     together = make_groups(wanted, trained) if wanted else []
     rules = Rules(

@@ -1,0 +1,55 @@
+"""The back end that Keras has been set to, and the package of ours that serves it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    import keras
+except ImportError as error:
+    raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
+
+from horovod.gradient_list import DenseArrays, MemoryArrays, Tensors
+from horovod.optimizer import Rules
+
+if int(keras.__version__.partition(".")[0]) < 3:
+    raise ImportError(
+        f"horovod.keras needs Keras 3, and this is Keras {keras.__version__}: use TensorFlow 2.16 or newer, "
+        "or train with DistributedGradientTape of horovod.tensorflow"
+    )
+
+BACKEND: str = keras.backend.backend()
+if BACKEND not in ("tensorflow", "jax", "torch"):
+    raise ImportError(
+        f"horovod.keras works on the back ends tensorflow, jax and torch, not on {BACKEND}: set KERAS_BACKEND"
+    )
+framework: Any = importlib.import_module(f"horovod.{BACKEND}")
+Compression: Any = framework.Compression
+
+
+class _OneCall(DenseArrays[Any]):
+    """JAX's arrays: XLA runs collectives in any order, so all of a step's gradients are one."""
+
+    def reduce(
+        self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
+    ) -> Sequence[Sequence[Any]]:
+        before, after = rules.factors
+        return framework.allreduce(  # type: ignore[no-any-return]
+            [[*group] for group in groups],
+            op=rules.op,
+            name=names[0],
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=rules.process_set,
+        )
+
+
+def _tensors() -> Tensors[Any]:
+    if BACKEND == "tensorflow":
+        return framework.tensors  # type: ignore[no-any-return]
+    return MemoryArrays(framework.mpi_ops.collectives) if BACKEND == "torch" else _OneCall()
+
+
+tensors = _tensors()
