@@ -38,6 +38,7 @@ class Environment:
     examples: str = ""  # pytest's -k for test/launch/test_examples.py
     alone: tuple[str, ...] = ()  # packages without what they require
     variables: tuple[tuple[str, str], ...] = ()
+    backends: tuple[str, ...] = ()  # of Keras: the tests run with each
 
 
 TENSORFLOW = ("tensorflow*",)
@@ -63,6 +64,7 @@ ENVIRONMENTS = {
         ("keras==3.15.1", "tensorflow-cpu==2.21.0", "jax==0.10.2", "torch==2.13.0", "numpy==2.4.6"),
         ("keras*",),
         "keras",
+        backends=("tensorflow", "jax", "torch"),
     ),
     "jax-0.6": Environment(("jax==0.6.2", "jaxlib==0.6.2", "optax==0.2.5", "numpy==1.26.4"), ("jax",), "jax"),
     "jax-0.10": Environment(
@@ -138,14 +140,10 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
         "VIRTUAL_ENV": str(binaries.parent),
     }
     tests = files("test/python", environment.tests)
-    for size in SIZES:
-        paths = [result_file(f"{name}-{size}.{rank}") for rank in range(size)]
-        file = run.RESULTS / f"{name}-{size}.$HOROVOD_RANK.xml"
-        words = " ".join(pytest_words([*tests, *files("test/python", COMMON)], file))
-        done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **variables)
-        cases = read(result, paths, f"{size} ranks: ", done)
-        if not any(Path(test).stem in case for test in tests for case in result.passed & cases):
-            result.add(f"{size} ranks: no test of {' '.join(environment.tests)} ran", "failed")
+    for backend in environment.backends or ("",):
+        chosen = {"KERAS_BACKEND": backend} if backend else {}
+        for size in SIZES:
+            run_ranks(name + backend, size, tests, result, variables | chosen)
     examples = ["test/launch/test_examples.py", "test/launch/test_compatibility.py::test_names"]
     alone = {
         "launch": files("test/launch", environment.tests),
@@ -156,6 +154,17 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
         if words_of_part:  # pytest's status is not 0 where no example was selected, which is no fault
             done = call(*pytest_words(words_of_part, path), **variables)
             read(result, [path], f"{part}: ", done)
+
+
+def run_ranks(name: str, size: int, tests: list[str], result: Result, variables: dict[str, str]) -> None:
+    paths = [result_file(f"{name}-{size}.{rank}") for rank in range(size)]
+    file = run.RESULTS / f"{name}-{size}.$HOROVOD_RANK.xml"
+    words = " ".join(pytest_words([*tests, *files("test/python", COMMON)], file))
+    done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **variables)
+    backend = variables.get("KERAS_BACKEND", "")
+    cases = read(result, paths, f"{size} ranks{backend and ' on '}{backend}: ", done)
+    if not any(Path(test).stem in case for test in tests for case in result.passed & cases):
+        result.add(f"{size} ranks: no test of {' '.join(tests)} ran", "failed")
 
 
 def read(result: Result, paths: list[Path], prefix: str, done: bool) -> set[str]:

@@ -159,15 +159,24 @@ def run_house(result: Result) -> None:
 
 
 def run_python(result: Result) -> None:
-    """Jobs of 1, 2, 3 and 4 ranks; conftest.py deals the tests out. Every rank writes its own result file."""
+    """Jobs of 1, 2, 3 and 4 ranks; conftest.py deals the tests out. A process knows one back end of Keras,
+    in those jobs PyTorch; the other ones have a job of 2 ranks each."""
     for size in (1, 2, 3, 4):
-        paths = [result_file(f"python-{size}.{rank}") for rank in range(size)]
-        words = " ".join(pytest_words(["test/python"], RESULTS / f"python-{size}.$HOROVOD_RANK.xml"))
-        done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}")
-        for path in paths:
-            read_junit(result, path, f"{size} ranks: ")
-        if not done and not result.failed:
-            result.add(f"horovodrun -np {size}", "failed")
+        run_ranks(result, size, "test/python")
+    for backend in ("jax", "tensorflow"):
+        run_ranks(result, 2, "test/python/test_keras.py", f"-{backend}", KERAS_BACKEND=backend)
+
+
+def run_ranks(result: Result, size: int, tests: str, suffix: str = "", **environment: str) -> None:
+    """One job; every rank writes its own result file."""
+    name = f"python-{size}{suffix}"
+    paths = [result_file(f"{name}.{rank}") for rank in range(size)]
+    words = " ".join(pytest_words([tests], RESULTS / f"{name}.$HOROVOD_RANK.xml"))
+    done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **environment)
+    for path in paths:
+        read_junit(result, path, f"{size}{suffix} ranks: ")
+    if not done and not result.failed:
+        result.add(f"horovodrun -np {size}{suffix}", "failed")
 
 
 def run_lint(result: Result) -> None:

@@ -111,7 +111,7 @@ FRAMEWORKS = {
     "jax|jaxlib|flax|optax": {"jax"},
     "mxnet": {"mxnet"},
     "tensorflow": {"tensorflow", "keras"},
-    "keras|tf_keras": {"tensorflow", "keras"},
+    "keras|tf_keras": {"tensorflow", "keras", "_keras"},
 }
 
 

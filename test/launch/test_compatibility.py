@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,8 +65,8 @@ MODULES = {
     "`horovod.torch`": ["horovod.torch"],
     "`horovod.run`": [""],
     "`horovod.tensorflow`": ["horovod.tensorflow"],
+    "`horovod.keras`": ["horovod.keras"],
     "`horovod.mxnet`": ["horovod.mxnet"],
-    "Frameworks to come": ["horovod"],
 }
 NAMES = [
     pytest.param(module, name, *cells[1:3], id=f"{module}.{name}".strip("."))
@@ -118,6 +119,11 @@ def test_names(module: str, name: str, parameters: str, state: str) -> None:
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     if module == "horovod.mxnet":
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
+    if module == "horovod.keras":
+        os.environ.setdefault("KERAS_BACKEND", "torch")
+        keras = pytest.importorskip("keras", reason="Keras is not installed", exc_type=ImportError)
+        if keras.__version__ < "3":
+            pytest.skip("of Keras 3")
     found = find(module, name)
     assert (found is None) == (state in ("later", "left out"))
     if parameters.isdigit():

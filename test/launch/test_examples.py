@@ -170,6 +170,31 @@ def test_mnist_in_mxnet(launcher: Launcher) -> None:
     assert lines[-1] == "weights equal on all ranks: yes"
 
 
+def keras_on(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skips the test where this back end, or Keras 3, is missing."""
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    keras = pytest.importorskip("keras", reason="Keras is not installed", exc_type=ImportError)
+    if keras.__version__ < "3":
+        pytest.skip("of Keras 3")
+
+
+BACKENDS = ("torch", "jax", "tensorflow")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mnist_in_keras(launcher: Launcher, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    keras_on(backend, monkeypatch)
+    few = ["--epochs", "1", "--steps", "60", "--batch-size", "16", "--output", "model.keras"]
+    lines = run(launcher, 2, sys.executable, EXAMPLES / "keras" / "mnist.py", *few)
+    assert lines[0] == f"2 rank(s) on {backend}, 4000 digits to train on, 1000 held out"
+    assert 40 < numbers(lines[1])[-1] < 100
+    assert lines[-1] == "weights equal on all ranks: yes"
+    load = "import sys; sys.modules['horovod'] = None; import keras"  # as where it is not installed
+    show = "o = keras.models.load_model('model.keras').optimizer; print(type(o).__name__, int(o.iterations))"
+    assert run(launcher, 1, *launcher.python(f"{load}; {show}")) == ["Adam 30"]
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "tensors"),
     [("resnet50", 25_557_032, 161), ("resnet101", 44_549_160, 314), ("vgg16", 138_357_544, 32)],
@@ -198,6 +223,16 @@ def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
     assert re.fullmatch(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-\d+\.\d", lines[-1])
 
 
+def test_synthetic_benchmark_in_keras(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a network that is smaller than ResNet-50, which takes a minute to compile."""
+    keras_on("torch", monkeypatch)
+    path = EXAMPLES / "keras" / "synthetic_benchmark.py"
+    small = ["--model", "MobileNetV2", "--batch-size", "2", "--image-size", "32", "--num-warmup-batches", "1"]
+    lines = run(launcher, 2, sys.executable, path, *small, "--num-batches-per-iter", "1", "--num-iters", "2")
+    assert sum(line.startswith("Iter #") for line in lines) == 2
+    assert re.fullmatch(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-\d+\.\d", lines[-1])
+
+
 @pytest.mark.parametrize(
     ("name", "option"),
     [
@@ -208,6 +243,8 @@ def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
         ("torch/mnist", "--output-dir"),
         ("torch/synthetic_benchmark", "--use-adasum"),
         ("jax/mnist", "--batch-size"),
+        ("keras/mnist", "--output"),
+        ("keras/synthetic_benchmark", "--fp16-allreduce"),
         ("mxnet/mnist", "--batch-size"),
         ("tensorflow/mnist", "--checkpoint-dir"),
         ("tensorflow/function_approximation", "--ensemble"),
@@ -221,6 +258,8 @@ def test_help_says_what_one_sees(
         pytest.importorskip("optax", reason="JAX or optax is not installed")
     if name.startswith("tensorflow"):
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    if name.startswith("keras"):
+        keras_on("torch", monkeypatch)
     if name.startswith("mxnet"):
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     path = EXAMPLES / f"{name}.py"
@@ -235,13 +274,24 @@ def test_help_says_what_one_sees(
 
 
 @pytest.mark.parametrize(
-    ("page", "place"), [("README.md", 0), ("docs/jax.md", 1), ("docs/mxnet.md", 1), ("docs/tensorflow.md", 2)]
+    ("page", "place"),
+    [
+        ("README.md", 0),
+        ("docs/jax.md", 1),
+        ("docs/keras.md", 1),
+        ("docs/mxnet.md", 1),
+        ("docs/tensorflow.md", 2),
+    ],
 )
-def test_the_example_of_a_page(launcher: Launcher, page: str, place: int) -> None:
+def test_the_example_of_a_page(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, page: str, place: int
+) -> None:
     if "jax" in page:
         pytest.importorskip("optax", reason="JAX or optax is not installed")
     if "tensorflow" in page:
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    if "keras" in page:
+        keras_on("jax", monkeypatch)
     if "mxnet" in page:
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     source = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[place]

@@ -232,13 +232,26 @@ def _accumulate(optimizer: Any, passes: int) -> None:
 
 
 def PartialDistributedOptimizer(  # noqa: N802
-    optimizer: O, *args: Any, local_layers: Any = None, **kwargs: Any
+    optimizer: O,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    local_layers: Any = None,
 ) -> O:
     """A DistributedOptimizer that leaves the gradients of some layers to every rank.
 
     Args:
-        optimizer: as for ``DistributedOptimizer``, like all further arguments.
-        local_layers: a layer, or several, which are built.
+        local_layers: a layer, or several, which are built. All else as for ``DistributedOptimizer``.
 
     Raises:
         ValueError: a layer is none, or has no variables yet.
@@ -252,14 +265,26 @@ def PartialDistributedOptimizer(  # noqa: N802
             raise ValueError(
                 f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
             )
-    wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
+    wrapped = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    inside: Any = getattr(wrapped, "inner_optimizer", wrapped)
     for variable in (variable for layer in layers for variable in layer.trainable_variables):
-        _optimizer_of(wrapped).register_local_var(variable)
+        inside.register_local_var(variable)
     return wrapped
-
-
-def _optimizer_of(optimizer: Any) -> Any:
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def load_model(
