@@ -1,8 +1,17 @@
 """Horovod for Keras on TensorFlow: :mod:`horovod.keras` by its other name."""
 
-from horovod.keras import *  # noqa: F403
-from horovod.keras import __version__ as __version__
-from horovod.keras.backend import BACKEND as _BACKEND
+import tensorflow as _tf
+
+_VERSION = getattr(_tf.keras, "__version__", "2")
+if _VERSION.startswith("2"):
+    raise ImportError(
+        f"horovod.tensorflow.keras needs Keras 3, and tf.keras is Keras {_VERSION}: unset TF_USE_LEGACY_KERAS "
+        "or use TensorFlow 2.16 or newer, or train with DistributedGradientTape of horovod.tensorflow"
+    )
+
+from horovod.keras import *  # noqa: F403, E402
+from horovod.keras import __version__ as __version__  # noqa: E402
+from horovod.keras.backend import BACKEND as _BACKEND  # noqa: E402
 
 if _BACKEND != "tensorflow":
     raise ImportError(f"horovod.tensorflow.keras: Keras runs on {_BACKEND} here; import horovod.keras")
