@@ -154,6 +154,71 @@ def test_compression_and_groups_of_variables(data: Any, rank: int, size: int) ->
     assert_alike(model.get_weights())
 
 
+# ---- TensorFlow ----------------------------------------------------------------------------------------
+
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+
+
+@on_tensorflow
+@pytest.mark.parametrize("options", [{}, {"sparse_as_dense": True}, {"backward_passes_per_step": 2}], ids=str)
+def test_sparse_gradients(options: dict[str, Any], rank: int, size: int) -> None:
+    """Of an embedding. Adam leaves rows without entries alone, so it would show that they were made dense;
+    SGD does not."""
+    rows = np.random.default_rng(5).integers(7, size=(BATCH * STEPS, 2))
+    wanted = np.sin(rows.sum(1, keepdims=True)).astype("float32")
+
+    def trained(optimizer: Any, x: Any, y: Any, batch: int) -> list[Any]:
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.Embedding(7, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.layers.Input((2,), dtype="int64"), *layers])
+        model.compile(optimizer, "mse")
+        model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
+        return model.get_weights()  # type: ignore[no-any-return]
+
+    passes = options.get("backward_passes_per_step", 1)
+    kind = keras.optimizers.SGD if "sparse_as_dense" in options else keras.optimizers.Adam
+    plain = kind(0.1, gradient_accumulation_steps=passes if passes > 1 else None)
+    ours = hvd.DistributedOptimizer(kind(0.1), average_aggregated_gradients=True, **options)
+    mine = [own_part(each, rank, size) for each in (rows, wanted)]
+    assert_close(trained(ours, *mine, BATCH // size), trained(plain, rows, wanted, BATCH))
+
+
+@on_tensorflow
+def test_a_model_that_the_first_batch_builds(data: Any, rank: int, size: int) -> None:
+    keras.utils.set_random_seed(1 + rank)
+    model = keras.Sequential([keras.layers.Dense(5, "tanh"), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse")
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(*data, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[callback])
+    assert callback.broadcast_done
+    assert_alike([*model.get_weights(), *map(keras.ops.convert_to_numpy, model.optimizer.variables)])
+
+
+@on_tensorflow
+def test_xla_is_refused_by_the_name_of_the_setting(data: Any, rank: int, size: int) -> None:
+    with pytest.raises(Exception, match="pass jit_compile=False"):
+        together(hvd.DistributedOptimizer(sgd()), data, rank, size, jit_compile=True)
+
+
+@on_tensorflow
+def test_the_same_by_the_other_name() -> None:
+    other = importlib.import_module("horovod.tensorflow.keras")
+    for name in (
+        "DistributedOptimizer",
+        "PartialDistributedOptimizer",
+        "load_model",
+        "allreduce",
+        "rank",
+        "init",
+    ):
+        assert getattr(other, name) is getattr(hvd, name)
+    callbacks = importlib.import_module("horovod.tensorflow.keras.callbacks")
+    assert callbacks.MetricAverageCallback is hvd.callbacks.MetricAverageCallback
+    old = importlib.import_module("horovod._keras").create_distributed_optimizer
+    made = old(keras, sgd(), None, "", "", hvd.Compression.none, False, 1.0, hvd.Sum, groups=2)
+    assert made._hvd.rules.op == hvd.Sum and made._hvd.groups == 2
+
+
 # ---- apply ---------------------------------------------------------------------------------------------
 
 

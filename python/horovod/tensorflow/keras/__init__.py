@@ -5,8 +5,8 @@ import tensorflow as _tf
 _VERSION = getattr(_tf.keras, "__version__", "2")
 if _VERSION.startswith("2"):
     raise ImportError(
-        f"horovod.tensorflow.keras needs Keras 3, and tf.keras is Keras {_VERSION}: unset TF_USE_LEGACY_KERAS "
-        "or use TensorFlow 2.16 or newer, or train with DistributedGradientTape of horovod.tensorflow"
+        f"horovod.tensorflow.keras needs Keras 3, and tf.keras is Keras {_VERSION}: use TensorFlow 2.16 or "
+        "newer without TF_USE_LEGACY_KERAS, or train with DistributedGradientTape of horovod.tensorflow"
     )
 
 from horovod.keras import *  # noqa: F403, E402
