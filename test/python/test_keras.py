@@ -18,7 +18,7 @@ import horovod
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="Keras is not installed")
-if keras.__version__ < "3":
+if keras.__version__ < "3" or os.environ.get("TF_USE_LEGACY_KERAS") == "1":
     pytest.skip("of Keras 3", allow_module_level=True)
 
 hvd = importlib.import_module("horovod.keras")
@@ -259,6 +259,22 @@ def test_local_layers(data: Any, rank: int, size: int) -> None:
     shared = [of_all_ranks(change).mean(axis=0) for change in own[:2]]
     wanted = [*shared, *(change / size for change in own[2:])]
     assert_close([new - old for new, old in zip(after, before, strict=True)], wanted)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX takes names as they are")
+def test_two_optimizers_in_one_program(rank: int, size: int) -> None:
+    """As of two networks that train each other."""
+    given = variables((2,), (2,))
+    optimizers = [hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)) for _ in given]
+    for optimizer, variable in zip(optimizers, given, strict=True):
+        optimizer.build([variable])
+
+    def step(*gradients: Any) -> list[Any]:
+        parts = zip(optimizers, given, gradients, strict=True)
+        return [o.stateless_apply([v.value for v in o.variables], [g], [v.value])[0] for o, v, g in parts]
+
+    outcome = importlib.import_module("jax").jit(step)(*gradients(rank, given))
+    np.testing.assert_allclose(np.ravel(outcome), -(size + 1) / 2)
 
 
 @on_several_ranks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -162,7 +163,7 @@ def DistributedOptimizer(  # noqa: N802
 
     Args:
         optimizer: any of Keras 3; the same object is returned, instrumented.
-        name: of its operations, equal on all ranks; needed only for several at a time.
+        name: of its operations, equal on all ranks; None: made of its class, and how many of it were wrapped.
         device_dense: without meaning, as ``device_sparse``; accepted for compatibility.
         compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
         sparse_as_dense: sparse gradients, which only TensorFlow makes, are reduced densely.
@@ -195,12 +196,20 @@ def DistributedOptimizer(  # noqa: N802
     together = check_groups(groups or num_groups or None, keras.Variable)
     scale = 1.0 if average_aggregated_gradients else float(backward_passes_per_step)  # Keras averages
     _accumulate(kind, backward_passes_per_step)
-    options = _Options(
-        name or f"Distributed{type(kind).__name__}", rules, together, scale, scale_local_gradients
-    )
+    options = _Options(name or _new_name(type(kind)), rules, together, scale, scale_local_gradients)
     members = {"__module__": type(kind).__module__, "_hvd": options}
     kind.__class__ = type(type(kind).__name__, (_DistributedOptimizer, type(kind)), members)
     return optimizer
+
+
+def _new_name(kind: type) -> str:
+    """By class and order: Keras's own names differ where one rank has made more optimizers than another."""
+    name = f"Distributed{kind.__name__}"
+    _named[name] += 1
+    return f"{name}_{_named[name]}" if _named[name] > 1 else name
+
+
+_named: Counter[str] = Counter()
 
 
 def _optimizer_inside(optimizer: Any) -> Any:
