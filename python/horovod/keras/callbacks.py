@@ -41,7 +41,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self.broadcast_done:
-            _sync(self.model)
             self._broadcast()
 
     def _broadcast(self) -> None:
@@ -123,7 +122,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self._set(self.initial_lr * self.multiplier(at))
 
     def _set(self, rate: float) -> None:
-        _sync(self.model)
         optimizer = self.model.optimizer
         before = float(optimizer.learning_rate)
         optimizer.learning_rate = rate
@@ -136,7 +134,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            _sync(self.model)
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
 
@@ -205,9 +202,3 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
             mode=mode,
             save_freq=save_freq,
         )
-
-
-def _sync(model: Any) -> None:
-    """JAX's training keeps the variables' values to itself while an epoch lasts."""
-    if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()
