@@ -70,7 +70,7 @@ def test_check_build(launcher: Launcher, flag: str) -> None:
     result = launcher.run(flag, env=launcher.environment(HOROVOD_MPI_LIBRARY="/no/libmpi.so"))
     assert result.returncode == 0
     text = re.sub(
-        r"\[X\] (TensorFlow|PyTorch|Keras|JAX|NumPy)\n", r"[ ] \1\n", result.stdout
+        r"\[X\] (TensorFlow|PyTorch|MXNet|Keras|JAX|NumPy)\n", r"[ ] \1\n", result.stdout
     )  # whether they are installed here
     assert re.fullmatch(CHECK_BUILD, text), result.stdout
 

@@ -360,8 +360,8 @@ def test_values(rank: int, size: int) -> None:
 
 
 def test_variables_are_broadcast(rank: int, size: int) -> None:
-    types = ("float32", "float16", "int32", "bool")
-    given = [keras.Variable(np.full(2, rank, dtype), trainable=False) for dtype in types]
+    types = ("float32", "float16", "bfloat16", "int32", "bool")
+    given = [keras.Variable(np.full(2, rank), dtype=dtype, trainable=False) for dtype in types]
     hvd.broadcast_variables(given, size - 1)
     for variable in given:
         np.testing.assert_array_equal(
