@@ -131,6 +131,7 @@ def main() -> None:
         steps_per_epoch=max(1, args.steps // hvd.size()),
         epochs=args.epochs,
         validation_data=(images[mine], labels[mine]),
+        validation_batch_size=len(mine),
         callbacks=callbacks,
         shuffle=False,
         verbose=0,
