@@ -160,10 +160,10 @@ def run_house(result: Result) -> None:
 
 def run_python(result: Result) -> None:
     """Jobs of 1, 2, 3 and 4 ranks; conftest.py deals the tests out. A process knows one back end of Keras,
-    in those jobs PyTorch; the other ones have a job of 2 ranks each."""
+    in those jobs TensorFlow; the other ones have a job of 2 ranks each."""
     for size in (1, 2, 3, 4):
         run_ranks(result, size, "test/python")
-    for backend in ("jax", "tensorflow"):
+    for backend in ("jax", "torch"):
         run_ranks(result, 2, "test/python/test_keras.py", f"-{backend}", KERAS_BACKEND=backend)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import horovod
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 keras = pytest.importorskip("keras", reason="Keras is not installed")
 if keras.__version__ < "3" or os.environ.get("TF_USE_LEGACY_KERAS") == "1":
     pytest.skip("of Keras 3", allow_module_level=True)

@@ -15,7 +15,6 @@ from horovod.grouping import check_names, make_groups
 
 
 def test_extensions() -> None:
-    assert not util.extension_available("tensorflow")
     assert not util.extension_available("absent", verbose=True)
     util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
     with pytest.raises(ImportError, match=r"horovod\.mxnet can't be used"):

@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
@@ -30,6 +31,8 @@ def _load() -> tuple[Any, bool]:
 
 
 functions, asynchronous = _load()
+# AutoGraph would rewrite this package's Python for every function that is traced, to no use.
+config.CONVERSION_RULES = (config.DoNotConvert("horovod"), *config.CONVERSION_RULES)
 
 
 def tensor_of(operation: str, value: Any) -> Any:
@@ -100,6 +103,22 @@ def _eager_token() -> Any:
     return _token("eager")
 
 
+def _graph_token(graph: Any, name: str) -> Any:
+    """Before TensorFlow 2.13 kernels block: a function's operations share a token, so that no thread waits
+    for one that another rank runs later."""
+    if asynchronous or not tf.inside_function():
+        return _token(name)
+    tokens = graph.get_collection_ref("horovod_token")
+    if not tokens:
+        tokens.append(_token("in_order"))
+    return tokens[0]
+
+
+def in_order(results: list[Any]) -> Any:
+    """A context for the next operation in a graph of TensorFlow 1: after these where kernels block."""
+    return tf.control_dependencies([] if asynchronous else results[-1:])
+
+
 def check_replicas(operation: str) -> None:
     """A rank is one device: on several every name would be submitted several times."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -138,7 +157,7 @@ def call(
     unique = _graph_name(operation, first, name, ignore_name_scope)
     # With the slash TensorFlow takes the node's name as it is.
     return function(
-        token=_token(unique),
+        token=_graph_token(graph, unique),
         process_set_id=number,
         tensor_name=unique,
         name=f"{unique}/",

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from horovod.gradient_list import Tensors
 from horovod.optimizer import Rules
+from horovod.tensorflow.library import asynchronous, in_order
 from horovod.tensorflow.mpi_ops import _allreduce, _grouped_allreduce
 from horovod.tensorflow.reductions import gather_slices
 
@@ -31,9 +32,9 @@ class GraphTensors(Tensors[Any]):
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[Any]]:
-        """In a graph an operation for each group. Eager ones would wait for one another: all are one."""
+        """In a graph an operation for each group. Where they would wait for one another all are one."""
         how = (rules.op, *rules.factors, True, rules.process_set)
-        if not tf.executing_eagerly():
+        if asynchronous and not tf.executing_eagerly():
             return [
                 _grouped_allreduce(group, name, *how)
                 if len(group) > 1
@@ -44,10 +45,11 @@ class GraphTensors(Tensors[Any]):
         return [[next(flat) for _ in group] for group in groups]
 
     def gather(self, gradients: Sequence[Any], names: Sequence[str], rules: Rules) -> Sequence[Any]:
-        return [
-            gather_slices(gradient, name, rules.op, rules.process_set)
-            for gradient, name in zip(gradients, names, strict=True)
-        ]
+        gathered: list[Any] = []
+        for gradient, name in zip(gradients, names, strict=True):
+            with in_order(gathered):
+                gathered.append(gather_slices(gradient, name, rules.op, rules.process_set))
+        return gathered
 
 
 tensors = GraphTensors()

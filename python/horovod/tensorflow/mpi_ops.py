@@ -17,7 +17,7 @@ from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.exchanges import check_scatter_op
-from horovod.tensorflow.library import bits, call, functions, tensor_of
+from horovod.tensorflow.library import bits, call, functions, in_order, tensor_of
 
 __all__ = [
     *basics.__all__,
@@ -204,10 +204,10 @@ def broadcast_(
     In a graph of TensorFlow 1 what comes back are the operations that do so.
     """
     names = [f"{name}.{i}" if name else None for i in range(len(variables))]
-    assigned = [
-        variable.assign(broadcast(variable, root_rank, each, process_set=process_set))
-        for variable, each in zip(variables, names, strict=True)
-    ]
+    assigned: list[Any] = []
+    for variable, each in zip(variables, names, strict=True):
+        with in_order(assigned):
+            assigned.append(variable.assign(broadcast(variable, root_rank, each, process_set=process_set)))
     outside = tf.executing_eagerly() or tf.inside_function()
     return list(variables) if outside else assigned
 

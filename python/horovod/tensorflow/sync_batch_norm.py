@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +10,8 @@ import tensorflow as tf
 from horovod.common.basics import ProcessSet, Sum, global_process_set
 from horovod.tensorflow.mpi_ops import _allreduce
 
-_KERAS_3 = int(str(getattr(tf.keras, "__version__", "3")).partition(".")[0]) >= 3
+_MOMENTS = inspect.signature(tf.keras.layers.BatchNormalization._moments).parameters
+_KERAS_3 = "keep_dims" not in _MOMENTS
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
