@@ -58,8 +58,7 @@ static hvd_code read_slurm(struct hosts *hosts, const struct variables *variable
     return nodes.code;
 }
 
-/* ---- files ----------------------------------------------------------------------------------------------
- */
+/* ---- files -------------------------------------------------------------------------------------------- */
 
 /* A host in each line; `counted`: followed by its slots, else a line is one slot. */
 static hvd_code read_file(struct hosts *hosts, const char *path, bool counted, hvd_status *status)

@@ -108,8 +108,7 @@ void job_decide(struct job *job, int exit_code);
 /* One line of the launcher's own on its stderr. */
 void job_say(struct job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- agent.c, remote.c: ranks on other hosts ------------------------------------------------------------
- */
+/* ---- agent.c, remote.c: ranks on other hosts ---------------------------------------------------------- */
 
 /* `shell`: the process that ran --host-setup and then horovodrun. Returns the exit code. */
 int agent_run(struct guard *guard, pid_t shell);

@@ -262,8 +262,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
     return code;
 }
 
-/* ---- the verdict ----------------------------------------------------------------------------------------
- */
+/* ---- the verdict -------------------------------------------------------------------------------------- */
 
 #define VERDICT_KEY "topology"
 
@@ -338,8 +337,7 @@ static hvd_code verdict_fetch(const struct exchange *exchange, struct topology *
     return code;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------
- */
+/* ---- all of it ---------------------------------------------------------------------------------------- */
 
 static hvd_code lead(const struct exchange *exchange, const struct claim *own, struct topology *topology,
                      hvd_status *status)

@@ -19,8 +19,7 @@ void entry_close(void);
 /* In a child of fork(): those that held it do not exist here. */
 void entry_forget_threads(void);
 
-/* ---- for kernels ----------------------------------------------------------------------------------------
- */
+/* ---- for kernels -------------------------------------------------------------------------------------- */
 
 /* The context, until entry_release; NULL with a status: there is none, or it is being shut down. May nest.
  * Hold it for a submission, never for a wait without a limit. */
@@ -43,8 +42,7 @@ void entry_callback_end(void);
 /* A code as frameworks number theirs that use absl: XLA and TensorFlow. */
 int entry_absl_code(hvd_code code);
 
-/* ---- for kernels in a library of their own, which nothing links to this one ------------------------------
- */
+/* ---- for kernels in a library of their own, which nothing links to this one --------------------------- */
 
 /* All that they call. New rows are added at the end. */
 struct entry_table {

@@ -48,8 +48,7 @@ bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
  * The server's side of the key-value store: the store, and one client's connection (handshake,
  * then question and answer), which never blocks. The server's thread only. */
 
-/* ---- keys and values, which belong to an epoch of a job; bounded ----------------------------------------
- */
+/* ---- keys and values, which belong to an epoch of a job; bounded -------------------------------------- */
 
 #define STORE_JOB_LIMIT   ((size_t)1 << 16)
 #define STORE_ENTRY_LIMIT ((size_t)1 << 20)

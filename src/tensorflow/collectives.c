@@ -50,8 +50,7 @@ static hvd_code fail(hvd_status *status, hvd_code code, const char *text)
     return code;
 }
 
-/* ---- outputs ----------------------------------------------------------------------------------------------
- */
+/* ---- outputs ------------------------------------------------------------------------------------------ */
 
 static void free_result(void *data, size_t bytes, void *unused)
 {
@@ -107,8 +106,7 @@ static hvd_code set_outputs(struct call *call, hvd_status *status)
     return code;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------
- */
+/* ---- the end ------------------------------------------------------------------------------------------ */
 
 static void let_go(struct call *call)
 {
@@ -137,8 +135,7 @@ static void finish(void *argument, const hvd_status *outcome)
     engine->callback_end();
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------------------
- */
+/* ---- the beginning ------------------------------------------------------------------------------------ */
 
 static struct call *make_call(const struct node *node, TF_OpKernelContext *context)
 {
@@ -295,8 +292,7 @@ static void compute(void *kernel, TF_OpKernelContext *context)
     sem_destroy(&over);
 }
 
-/* ---- kernels
- * ------------------------------------------------------------------------------------------------ */
+/* ---- kernels ------------------------------------------------------------------------------------------ */
 
 int64_t read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
 {

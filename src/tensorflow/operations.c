@@ -28,8 +28,7 @@ const struct entry_table *engine;
 
 static const char *trouble = "TensorFlow is not loaded; import it first";
 
-/* ---- shapes: of every input but the token one output, unless it says otherwise --------------------------
- */
+/* ---- shapes: of every input but the token one output, unless it says otherwise ------------------------ */
 
 static int outputs_of(TF_ShapeInferenceContext *context)
 {
@@ -89,8 +88,7 @@ static void scalar(TF_ShapeInferenceContext *context, TF_Status *status)
     tf.DeleteShapeHandle(shape);
 }
 
-/* ---- definitions ------------------------------------------------------------------------------------------
- */
+/* ---- definitions -------------------------------------------------------------------------------------- */
 
 enum { MOST = 7 }; /* attributes of one, and a NULL */
 

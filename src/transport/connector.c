@@ -469,8 +469,7 @@ hvd_code connector_turn(struct connector *connector, hvd_status *status)
     return code ? code : keep_time(connector, status);
 }
 
-/* ---- on first use ---------------------------------------------------------------------------------------
- */
+/* ---- on first use ------------------------------------------------------------------------------------- */
 
 void connector_want(struct connector *connector, struct peer *peer)
 {

@@ -37,8 +37,7 @@ static void want_nothing(void)
     progress_calls = run_count = 0;
 }
 
-/* ---- the library: sums of floats over the members of a group, in threads of its own ---------------------
- */
+/* ---- the library: sums of floats over the members of a group, in threads of its own ------------------- */
 
 /* Where the members of one group meet, found by a token that they have exchanged. */
 struct board {

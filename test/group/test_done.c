@@ -16,8 +16,7 @@ static hvd_request sum_request(const char *name, const hvd_tensor *tensor, hvd_d
     return request;
 }
 
-/* ---- the handle is written before `done` can be called ---------------------------------------------------
- */
+/* ---- the handle is written before `done` can be called ------------------------------------------------ */
 
 /* A submission that stops where it writes its handle, as that page is write-protected until `done` has run,
  * or other threads have had time for it. */
@@ -112,8 +111,7 @@ TEST(a_handle_is_written_before_done_is_called)
     sigaction(SIGSEGV, &before, NULL);
 }
 
-/* ---- `done` releases the handle --------------------------------------------------------------------------
- */
+/* ---- `done` releases the handle ----------------------------------------------------------------------- */
 
 enum { RELEASED = 300 };
 

@@ -388,8 +388,7 @@ TEST(test_random_sequences)
     hvd_rendezvous_stop(rendezvous);
 }
 
-/* ---- an epoch that is over before its ranks know --------------------------------------------------------
- */
+/* ---- an epoch that is over before its ranks know ------------------------------------------------------ */
 
 static void begin_next(const struct member *member)
 {
