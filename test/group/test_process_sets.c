@@ -291,6 +291,30 @@ static void add_and_idle(struct member *member)
 
 enum { MANY = 20 };
 
+/* As a thread that makes progress: no other one changes the context until the lock is released. */
+static void take_progress_lock(struct hvd_context *context)
+{
+    unsigned expected = 0;
+    while (!atomic_compare_exchange_weak(&context->progress_lock, &expected, 1)) {
+        expected = 0;
+        sched_yield();
+    }
+}
+
+static void release_progress_lock(struct hvd_context *context)
+{
+    atomic_store(&context->progress_lock, 0);
+    drive_notify(context); /* the progress thread may wait for the lock */
+}
+
+static bool is_over_sockets(struct hvd_context *context)
+{
+    take_progress_lock(context);
+    bool over_sockets = context->world->mesh->watches_links;
+    release_progress_lock(context);
+    return over_sockets;
+}
+
 /* Links over sockets need theirs, three at each end; nothing else needs a descriptor. */
 static void descriptors_of_sets(struct member *member)
 {
@@ -299,8 +323,7 @@ static void descriptors_of_sets(struct member *member)
     check_allreduce_works(member, "counted");
     for (int i = 0; i < MANY; i++)
         add_set(member, (int32_t[]){0, 1}, 2);
-    bool over_sockets = member->context->world->mesh->watches_links;
-    int wanted = over_sockets ? before + 2 * 3 * MANY : before;
+    int wanted = is_over_sockets(member->context) ? before + 2 * 3 * MANY : before;
     check_allreduce_works(member, "added");
     int open;
     int64_t deadline =
@@ -311,20 +334,15 @@ static void descriptors_of_sets(struct member *member)
     check_allreduce_works(member, "counted again");
 }
 
-/* Sets that each turn of progress visits; as a thread that drives. */
+/* Sets that each turn of progress visits. */
 static int count_running(struct member *member)
 {
     struct hvd_context *context = member->context;
-    unsigned expected = 0;
     int count = 0;
-    while (!atomic_compare_exchange_weak(&context->progress_lock, &expected, 1)) {
-        expected = 0;
-        sched_yield();
-    }
+    take_progress_lock(context);
     for (const struct comm *comm = context->world->next_running; comm; comm = comm->next_running)
         count++;
-    atomic_store(&context->progress_lock, 0);
-    drive_notify(context); /* the progress thread may wait for the lock */
+    release_progress_lock(context);
     return count;
 }
 
