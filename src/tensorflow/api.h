@@ -19,7 +19,7 @@ typedef struct TF_OpKernelContext TF_OpKernelContext;
 
 enum { TF_INT32 = 3 }; /* a type */
 
-/* libstdc++'s std::function<void()>, by which TensorFlow is told that an asynchronous kernel is done. */
+/* libstdc++'s std::function<void()>: the callback that completes an asynchronous kernel. */
 struct tf_function {
     uint64_t object[2];
     bool (*manage)(void *target, const void *source, int what);

@@ -1,4 +1,4 @@
-/* completion.h - how an asynchronous kernel says that it is done, later and from any thread. */
+/* completion.h - completes an asynchronous kernel, later and from any thread. */
 #ifndef HVD_TENSORFLOW_COMPLETION_H
 #define HVD_TENSORFLOW_COMPLETION_H
 

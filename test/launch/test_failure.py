@@ -129,7 +129,7 @@ def test_the_first_failure_counts(launcher: Launcher) -> None:
     ],
 )
 def test_the_first_cause_counts(launcher: Launcher, error: str, late: str, code: int) -> None:
-    """Rank 0 ends because of rank 1, of whose end the launcher hears later."""
+    """Rank 0 ends because of rank 1, whose end reaches the launcher later."""
     first = f"echo '{error}' >&2; {DIE} 6"
     words = only_rank(1, f"{SEE_IT_DIE}; {late}", first)
     grace = "0.5" if "sleep" in late else "20"

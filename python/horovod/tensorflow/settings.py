@@ -1,4 +1,4 @@
-"""What tapes and optimizers are told of how gradients are to be reduced."""
+"""The options of tapes and optimizers for the reduction of gradients."""
 
 from __future__ import annotations
 
