@@ -151,7 +151,50 @@ static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
     return code ? code : try_offer(meeting, text, status);
 }
 
-/* ---- by a file ----------------------------------------------------------------------------------------- */
+/* ---- at the port of rank 0's host that all ranks know ---------------------------------------------------
+ */
+
+static bool is_known(const struct starter *starter)
+{
+    return *starter->host && !starter->one_host;
+}
+
+static void known_address(const struct starter *starter, char *text, size_t capacity)
+{
+    snprintf(text, capacity, strchr(starter->host, ':') ? "[%s]:%d" : "%s:%d", starter->host, starter->port);
+}
+
+/* "job secret,address,...": the port may be another job's, of the same user. */
+static hvd_code serve_credential(const struct meeting *meeting, const char *text, hvd_status *status)
+{
+    char whole[PMI_VALUE_LIMIT];
+    const struct settings *settings = meeting->settings;
+    struct addresses own = {0};
+    hvd_code code =
+        *settings->network_interface ? addresses_find(settings->network_interface, "", &own, status) : HVD_OK;
+    if (code)
+        return code;
+    int length = snprintf(whole, sizeof whole, "%.200s %s", meeting->starter->job, text);
+    if ((size_t)length >= sizeof whole)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "too many addresses for a credential: set "
+                          "HOROVOD_NETWORK_INTERFACE");
+    return munge_serve(&own, meeting->starter->port, whole, status);
+}
+
+static hvd_code try_credential(const struct meeting *meeting, hvd_status *status)
+{
+    char address[STARTER_TEXT + 16], text[PMI_VALUE_LIMIT], job[STARTER_TEXT];
+    int64_t end = clock_earlier(meeting->deadline, clock_now() + ATTEMPT_TIME);
+    known_address(meeting->starter, address, sizeof address);
+    hvd_code code = munge_fetch(address, text, end, status);
+    int length = snprintf(job, sizeof job, "%.200s ", meeting->starter->job);
+    if (!code && strncmp(text, job, (size_t)length) != 0)
+        code = status_set(status, HVD_REFUSED, "%s serves another job", address);
+    return code ? code : try_offer(meeting, text + length, status);
+}
+
+/* ---- by a file, or a credential ----------------------------------------------------------------------- */
 
 static hvd_code open_folder(const char *path, int *folder, hvd_status *status)
 {
@@ -184,64 +227,95 @@ static hvd_code write_private(int folder, const char *path, const char *name, co
     return written ? HVD_OK : status_set_errno(status, error, "can't write %s", path);
 }
 
-/* Again and again: an earlier job of this name may have left one behind when it was killed. */
-static hvd_code look_for_file(const struct meeting *meeting, const char *folder_path, int *folder,
-                              const char *name, hvd_status *status)
+static hvd_code publish(const char *folder_path, const char *name, const char *text, hvd_status *status)
+{
+    char path[PATH_MAX];
+    int folder = -1;
+    snprintf(path, sizeof path, "%.2000s/%s", folder_path, name);
+    hvd_code code = open_folder(folder_path, &folder, status);
+    if (!code)
+        code = write_private(folder, path, name, text, status);
+    if (!code)
+        memcpy(arranged.file, path, sizeof path);
+    socket_close(&folder);
+    return code;
+}
+
+/* The folder is opened anew each time: a network file system looks at the server then, too. */
+static hvd_code try_file(const struct meeting *meeting, const char *folder_path, const char *name,
+                         bool *has_folder, hvd_status *status)
 {
     char path[PATH_MAX], text[PMI_VALUE_LIMIT];
-    const struct starter *starter = meeting->starter;
-    hvd_status problem;
+    int folder = -1;
     snprintf(path, sizeof path, "%.2000s/%s", folder_path, name);
+    hvd_code code = open_folder(folder_path, &folder, status);
+    *has_folder = code == HVD_OK;
+    if (!code)
+        code = read_private(folder, name, path, text, sizeof text, status);
+    socket_close(&folder);
+    return code ? code : try_offer(meeting, text, status);
+}
+
+/* Again and again: an earlier job of this name may have left a file behind when it was killed. */
+static hvd_code look_for_offer(const struct meeting *meeting, const char *folder_path, const char *name,
+                               hvd_status *status)
+{
+    const struct starter *starter = meeting->starter;
+    hvd_status of_file, of_credential, latest;
+    status_set(&of_credential, HVD_UNSUPPORTED, "the host of rank 0 is not known");
     for (;;) {
-        hvd_code code = read_private(*folder, name, path, text, sizeof text, &problem);
-        if (!code)
-            code = try_offer(meeting, text, &problem);
-        if (!code)
+        bool has_folder;
+        if (try_file(meeting, folder_path, name, &has_folder, &of_file) == HVD_OK ||
+            (is_known(starter) && try_credential(meeting, &latest) == HVD_OK))
             return HVD_OK;
-        if (code == HVD_INTERRUPTED || interrupt_is_set(meeting->interrupt))
-            return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %s", path);
+        if (is_known(starter) && (latest.code != HVD_TIMED_OUT || of_credential.code == HVD_UNSUPPORTED))
+            of_credential = latest; /* that of the last attempt that was not cut short */
+        if (of_file.code == HVD_INTERRUPTED || interrupt_is_set(meeting->interrupt))
+            return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %.1000s/%s",
+                              folder_path, name);
+        if (!has_folder && of_credential.code == HVD_UNSUPPORTED)
+            return status_copy(status, &of_file);
         if (clock_now() >= meeting->deadline)
             return status_set(
                 status, HVD_TIMED_OUT,
                 "rank %lld of %lld (%s) has not met rank 0 within the time to start "
-                "(HOROVOD_START_TIMEOUT) by %s, which rank 0 writes: %.200s. If the hosts have no home "
-                "folder in common, set on all ranks HOROVOD_SECRET_FILE and HOROVOD_RENDEZVOUS=host:port, "
-                "with rank 0's host",
-                (long long)starter->rank, (long long)starter->size, starter->name, path, problem.text);
+                "(HOROVOD_START_TIMEOUT) by %.1000s/%s, which rank 0 writes: %.200s; nor by MUNGE: %.200s. "
+                "If "
+                "the hosts have no home folder in common, set on all ranks HOROVOD_SECRET_FILE and "
+                "HOROVOD_RENDEZVOUS=host:port, with rank 0's host",
+                (long long)starter->rank, (long long)starter->size, starter->name, folder_path, name,
+                of_file.text, of_credential.text);
         nanosleep(&(struct timespec){0, LOOK_INTERVAL}, NULL);
-        /* Opened anew, a network file system looks at the server, too. */
-        socket_close(folder);
-        code = open_folder(folder_path, folder, status);
-        if (code)
-            return code;
     }
+}
+
+/* Either will do. */
+static hvd_code make_offer(const struct meeting *meeting, const char *folder_path, const char *name,
+                           hvd_status *status)
+{
+    char text[PMI_VALUE_LIMIT];
+    hvd_status problem;
+    hvd_code code = offer(meeting, text, status);
+    if (code)
+        return code;
+    bool served = is_known(meeting->starter) && serve_credential(meeting, text, &problem) == HVD_OK;
+    if (is_known(meeting->starter) && !served)
+        log_debug(0, "ranks without this home folder get no credential: %s", problem.text);
+    code = publish(folder_path, name, text, status);
+    return code && !served ? code : try_offer(meeting, text, status);
 }
 
 static hvd_code meet_by_file(const struct meeting *meeting, hvd_status *status)
 {
-    char path[PATH_MAX], name[STARTER_TEXT], text[PMI_VALUE_LIMIT];
+    char folder_path[PATH_MAX], name[STARTER_TEXT];
     const struct starter *starter = meeting->starter;
     const char *home = getenv("HOME");
-    int folder = -1;
-    snprintf(path, sizeof path, "%.2000s/.horovod", home && *home ? home : ".");
+    snprintf(folder_path, sizeof folder_path, "%.2000s/.horovod", home && *home ? home : ".");
     snprintf(name, sizeof name, "%.200s", starter->job);
     for (char *at = name; (at = strchr(at, '/'));)
         *at = '-';
-    hvd_code code = open_folder(path, &folder, status);
-    if (!code && starter->rank > 0)
-        code = look_for_file(meeting, path, &folder, name, status);
-    if (!code && starter->rank == 0)
-        code = offer(meeting, text, status);
-    if (!code && starter->rank == 0) {
-        append_text(path, sizeof path, "/%s", name);
-        code = write_private(folder, path, name, text, status);
-    }
-    if (!code && starter->rank == 0) {
-        memcpy(arranged.file, path, sizeof path);
-        code = try_offer(meeting, text, status);
-    }
-    socket_close(&folder);
-    return code;
+    return starter->rank ? look_for_offer(meeting, folder_path, name, status)
+                         : make_offer(meeting, folder_path, name, status);
 }
 
 /* ---- at an address that all know ----------------------------------------------------------------------- */
@@ -305,9 +379,8 @@ static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
         return meet_at(meeting, meeting->settings->rendezvous, status);
     if (starter->pmi >= 0)
         return meet_by_pmi(meeting, status);
-    if (*meeting->settings->secret && *starter->host && !starter->one_host) {
-        snprintf(address, sizeof address, strchr(starter->host, ':') ? "[%s]:%d" : "%s:%d", starter->host,
-                 starter->port);
+    if (*meeting->settings->secret && is_known(starter)) {
+        known_address(starter, address, sizeof address);
         return meet_at(meeting, address, status);
     }
     if (*starter->job)

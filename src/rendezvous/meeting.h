@@ -4,10 +4,11 @@
  * In this order: HOROVOD_RENDEZVOUS says where, and HOROVOD_SECRET or HOROVOD_SECRET_FILE give the secret;
  * rank 0 publishes a secret of its own and its addresses through the process manager (PMI); the starter names
  * rank 0's host, all derive the port, and the secret is given; rank 0 writes a secret and its addresses into
- * ~/.horovod/<job>, which only this user can read. */
+ * ~/.horovod/<job>, which only this user can read, and serves them as a credential of MUNGE at that port. */
 #ifndef HVD_RENDEZVOUS_MEETING_H
 #define HVD_RENDEZVOUS_MEETING_H
 
+#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/starters.h"
@@ -31,5 +32,15 @@ hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t dea
 /* Before the process ends: without it, or before its answer, the process manager takes the end for a crash.
  * Fine when the MPI library has done so. */
 void pmi_finalize(int fd);
+
+/* ---- munge.c: MUNGE, by which the hosts of a cluster authenticate users (Dunlap, 2004) -------------------
+ * Its credentials are encrypted with a key that all hosts have and no user can read. These can be decoded
+ * by this user only. HVD_UNSUPPORTED: there is no libmunge, or no munged. */
+
+/* Serves `text` at this port of these addresses (none: all) for the life of the process; again: nothing
+ * happens. */
+hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status);
+/* What is served at "host:port" by a process of this user. */
+hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline, hvd_status *status);
 
 #endif

@@ -20,7 +20,6 @@ SlurmctldHost=a
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
 CryptoType=crypto/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -65,11 +64,12 @@ class Slurm:
         self.start()
 
     def start(self) -> None:
-        files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid"}
-        files |= {"log-file": "munged.log", "seed-file": "munge.seed"}
-        self.call(
-            "a", "munged", "--force", *(f"--{name}={self.folder}/{file}" for name, file in files.items())
-        )
+        for name in NAMES:
+            # One daemon a host, at the socket where every library looks for it.
+            self.call(name, "sh", "-c", "mkdir -p /run/munge && mount -t tmpfs -o mode=755 munge /run/munge")
+            files = {"pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+            words = [f"--{option}={self.folder}/munged.{name}.{file}" for option, file in files.items()]
+            self.call(name, "munged", "--force", f"--key-file={self.folder}/munge.key", *words)
         self.call("a", "slurmctld", "-c")
         for name in NAMES:
             self.call(name, "slurmd", "-N", name)

@@ -172,15 +172,55 @@ def test_horovodrun_mpi_on_two_hosts(starter: Starter, hosts: VirtualHosts, kind
 CYCLIC = ["0 5 0 2 0 3 15", "1 5 0 2 1 3 15", "2 5 0 1 2 3 15", "3 5 1 2 0 2 15", "4 5 1 2 1 2 15"]
 
 
-@pytest.mark.parametrize("how", ["home", "secret", "pmi2"])
+@pytest.mark.parametrize("how", ["home", "munge", "secret", "pmi2"])
 def test_srun(starter: Starter, slurm: Slurm, how: str) -> None:
-    """On three hosts, dealt out in turn; by the home folder, by a secret on the first node, by PMI."""
+    """On three hosts, dealt out in turn; by home folder, by MUNGE or a secret at the first node, by PMI."""
     words = ["srun", "-N3", "-n5", "-m", "cyclic", *(["--mpi=pmi2"] if how == "pmi2" else [])]
     given = starter.secret_file() if how == "secret" else {}
     if how != "home":
         given["HOME"] = "/proc"  # where no folder can be made
     process = starter.start(slurm.enter(starter.folder), *words, *starter.program, **given)
     assert sorted(finish([process])) == CYCLIC
+
+
+def test_only_this_user_reads_the_credential(starter: Starter, slurm: Slurm, hosts: VirtualHosts) -> None:
+    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29600", "HOME": "/proc"}
+    zero = starter.start(hosts.enter("a"), RANK="0", **given)
+    credential = starter.folder / "credential"
+    take = f"cat </dev/tcp/a/29601 >{credential} 2>/dev/null"
+    assert wait_until(lambda: hosts.inside("b", "bash", "-c", take) == 0)
+    credential.chmod(0o644)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    decode = [*hosts.enter("b"), *as_nobody, "unmunge"]
+    refused = subprocess.run(
+        decode, stdin=credential.open(), capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert "Unauthorized credential" in refused.stdout + refused.stderr
+    one = starter.start(hosts.enter("b"), RANK="1", **given)
+    assert sorted(finish([zero, one])) == ["0 2 0 1 0 2 3", "1 2 0 1 1 2 3"]
+
+
+SERVE = """
+import select, socket, sys
+listener = socket.create_server(("", 29601))
+print("up", flush=True)
+while listener in select.select([listener, sys.stdin], [], [])[0]:
+    connection, _ = listener.accept()
+    connection.sendall(b"MUNGE:" + b"A" * 5000 + b":")
+    connection.close()
+"""
+
+
+def test_who_serves_no_credential(starter: Starter, slurm: Slurm, hosts: VirtualHosts) -> None:
+    """Something else at that port: it is refused, and the rank says so when its time is over."""
+    first, *rest = [*hosts.enter("a"), sys.executable, "-c", SERVE]
+    other = starter.launcher.start(*rest, program=first, stdin=subprocess.PIPE)
+    assert other.stdout and other.stdout.readline() == "up\n"
+    given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29600", "HOME": "/proc"}
+    one = starter.start(hosts.enter("b"), HOROVOD_START_TIMEOUT="2", **given)
+    _, err = one.communicate(timeout=DEADLINE)
+    other.communicate("\n", timeout=DEADLINE)
+    assert "nor by MUNGE: MUNGE refuses the credential: " in err, err[-900:]
 
 
 def test_a_batch_script_is_no_rank(starter: Starter, slurm: Slurm) -> None:

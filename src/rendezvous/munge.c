@@ -1,0 +1,217 @@
+/* munge.c - see meeting.h. libmunge is opened at run time, so what is used of its stable interface is
+ * declared here. One credential serves all ranks for a while: a replay hands its reader what it was made for,
+ * and the text names the job. */
+#include "base/socket.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "rendezvous/meeting.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LIBRARY          "libmunge.so.2"
+#define CREDENTIAL_LIMIT 8192                /* with the NUL */
+#define CREDENTIAL_TIME  (60 * CLOCK_SECOND) /* below the 300 s after which MUNGE takes it for expired */
+#define PAUSE_MS         50                  /* when there are no descriptors to accept with */
+
+/* name, what it returns, parameters */
+#define FUNCTIONS(_)                                                                                         \
+    _(munge_encode, int, (char **credential, void *context, const void *text, int length))                   \
+    _(munge_decode, int,                                                                                     \
+      (const char *credential, void *context, void **text, int *length, uid_t *user, gid_t *group))          \
+    _(munge_strerror, const char *, (int error))                                                             \
+    _(munge_ctx_create, void *, (void))                                                                      \
+    _(munge_ctx_destroy, void, (void *context))                                                              \
+    _(munge_ctx_set, int, (void *context, int option, ...))
+
+/* Of its header. */
+enum { OPTION_CIPHER = 0, OPTION_USER = 9, CIPHER_AES128 = 4, ERROR_REPLAYED = 17 };
+
+static struct {
+    bool found;
+#define MEMBER(name, type, parameters) type(*name) parameters;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+} munge;
+
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+static struct {
+    int listeners[ADDRESSES_LIMIT], count;
+    char text[PMI_VALUE_LIMIT], credential[CREDENTIAL_LIMIT];
+    int64_t made;
+    struct atfork_handler watch;
+} served;
+
+static void open_library(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    munge.found = library != NULL;
+#define LOOK_UP(name, type, parameters)                                                                      \
+    *(void **)&munge.name = library ? dlsym(library, #name) : NULL;                                          \
+    munge.found = munge.found && munge.name;
+    FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+}
+
+/* Without a daemon on this host it is of no use. */
+static hvd_code find(hvd_status *status)
+{
+    char *credential = NULL;
+    pthread_once(&opened, open_library);
+    if (!munge.found)
+        return status_set(status, HVD_UNSUPPORTED, "there is no " LIBRARY);
+    int error = munge.munge_encode(&credential, NULL, NULL, 0);
+    free(credential);
+    return error ? status_set(status, HVD_UNSUPPORTED, "munged: %s", munge.munge_strerror(error)) : HVD_OK;
+}
+
+/* ---- rank 0 ------------------------------------------------------------------------------------------- */
+
+/* Encrypted whatever munged is configured for, and only for this user. */
+static hvd_code make_credential(hvd_status *status)
+{
+    char *credential = NULL;
+    void *context = munge.munge_ctx_create();
+    int error = context ? munge.munge_ctx_set(context, OPTION_CIPHER, CIPHER_AES128) : ENOMEM;
+    if (!error)
+        error = munge.munge_ctx_set(context, OPTION_USER, geteuid());
+    if (!error)
+        error = munge.munge_encode(&credential, context, served.text, (int)strlen(served.text));
+    if (!error)
+        snprintf(served.credential, sizeof served.credential, "%s", credential);
+    hvd_code code = !error ? HVD_OK
+                           : status_set(status, HVD_SYSTEM, "MUNGE makes no credential: %s",
+                                        context ? munge.munge_strerror(error) : "out of memory");
+    served.made = clock_now();
+    free(credential);
+    if (context)
+        munge.munge_ctx_destroy(context);
+    return code;
+}
+
+static void answer(int fd)
+{
+    hvd_status problem;
+    if (clock_now() - served.made > CREDENTIAL_TIME && make_credential(&problem))
+        log_warning(0, "%s", problem.text);
+    send(fd, served.credential, strlen(served.credential), MSG_NOSIGNAL); /* it fits the socket's buffer */
+    close(fd);
+}
+
+/* Reads nothing, and keeps no connection open: clients cost it no memory. */
+static void *serve(void *argument)
+{
+    struct pollfd polled[ADDRESSES_LIMIT];
+    (void)argument;
+    for (int i = 0; i < served.count; i++)
+        polled[i] = (struct pollfd){.fd = served.listeners[i], .events = POLLIN};
+    for (;;) {
+        poll(polled, (nfds_t)served.count, -1);
+        for (int i = 0; i < served.count; i++) {
+            int fd = socket_accept(served.listeners[i]);
+            if (fd >= 0)
+                answer(fd);
+            else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+                poll(NULL, 0, PAUSE_MS);
+        }
+    }
+    return NULL;
+}
+
+static void close_in_child(void *owner)
+{
+    (void)owner;
+    for (int i = 0; i < served.count; i++)
+        socket_close(&served.listeners[i]);
+}
+
+hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status)
+{
+    char ports[16];
+    pthread_t thread;
+    hvd_code code = find(status);
+    if (code || served.count)
+        return code;
+    snprintf(served.text, sizeof served.text, "%s", text);
+    snprintf(ports, sizeof ports, "%d", port);
+    code = make_credential(status);
+    if (!code)
+        code = addresses_listen(own, ports, served.listeners, &port, status);
+    if (code)
+        return code;
+    served.count = own->count ? own->count : 1;
+    served.watch = (struct atfork_handler){.in_child = close_in_child};
+    atfork_add(&served.watch);
+    int error = thread_start(&thread, serve, NULL);
+    if (error)
+        return status_set_errno(status, error, "can't start the thread that serves the credential");
+    pthread_detach(thread);
+    return HVD_OK;
+}
+
+/* ---- the other ranks ---------------------------------------------------------------------------------- */
+
+static hvd_code decode(const char *credential, char text[PMI_VALUE_LIMIT], hvd_status *status)
+{
+    void *payload = NULL;
+    int length = 0;
+    uid_t user;
+    gid_t group;
+    int error = munge.munge_decode(credential, NULL, &payload, &length, &user, &group);
+    hvd_code code = HVD_OK;
+    if (error && error != ERROR_REPLAYED)
+        code =
+            status_set(status, HVD_REFUSED, "MUNGE refuses the credential: %s", munge.munge_strerror(error));
+    else if (user != geteuid() || length >= PMI_VALUE_LIMIT)
+        code = status_set(status, HVD_REFUSED, "the credential is that of user %u", (unsigned)user);
+    else
+        snprintf(text, PMI_VALUE_LIMIT, "%.*s", length, (const char *)payload);
+    free(payload);
+    return code;
+}
+
+/* All that the other end sends before it closes the connection. */
+static bool receive_all(int fd, char *text, size_t capacity, int64_t deadline)
+{
+    size_t length = 0;
+    while (length < capacity - 1 && socket_wait(fd, POLLIN, deadline)) {
+        ssize_t got = recv(fd, text + length, capacity - 1 - length, MSG_DONTWAIT);
+        if (got < 0 && errno != EAGAIN && errno != EINTR)
+            return false;
+        if (got == 0) {
+            text[length] = '\0';
+            return length > 0;
+        }
+        length += got > 0 ? (size_t)got : 0;
+    }
+    return false;
+}
+
+hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline, hvd_status *status)
+{
+    char credential[CREDENTIAL_LIMIT];
+    struct addrinfo *found = NULL;
+    bool received = false;
+    hvd_code code = find(status);
+    if (!code)
+        code = socket_resolve(address, &found, status);
+    if (code)
+        return code;
+    for (const struct addrinfo *at = found; at && !received; at = at->ai_next) {
+        int fd = socket_connect(at);
+        received = fd >= 0 && receive_all(fd, credential, sizeof credential, deadline);
+        socket_close(&fd);
+    }
+    freeaddrinfo(found);
+    return received ? decode(credential, text, status)
+                    : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
+                                 "%s serves no credential", address);
+}
