@@ -27,7 +27,7 @@ size_t platform_memory_bytes(int fd); /* 0: it is none */
  */
 void platform_memory_inherit(void *memory, size_t bytes);
 void platform_memory_keep_writes(void *memory, size_t bytes, int fd);
-/* A hint that this private memory, not touched yet, be made of large pages. */
+/* A hint that what of this private memory was not touched yet be made of large pages. */
 void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 
 /* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */

@@ -145,7 +145,9 @@ void platform_memory_keep_writes(void *memory, size_t bytes, int fd)
 
 void platform_memory_prefer_large_pages(void *memory, size_t bytes)
 {
-    madvise(memory, bytes, MADV_HUGEPAGE);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)memory / page * page; /* pages as a whole: else a mapping is cut into three */
+    madvise((void *)from, (uintptr_t)memory + bytes - from, MADV_HUGEPAGE);
 }
 
 static char *map_pages(size_t bytes)

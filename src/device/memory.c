@@ -14,15 +14,24 @@
 #define LARGE_PAGE       ((size_t)2 << 20)
 #define LARGE_PAGES_FROM (2 * LARGE_PAGE) /* smaller blocks would have few whole ones */
 
+static bool is_large(size_t bytes)
+{
+    return bytes >= LARGE_PAGES_FROM;
+}
+
+static void host_expect_writes(void *data, size_t bytes)
+{
+    if (is_large(bytes))
+        platform_memory_prefer_large_pages(data, bytes);
+}
+
 static void *host_allocate(int32_t device_id, size_t bytes)
 {
-    bool is_large = bytes >= LARGE_PAGES_FROM;
     void *data;
     (void)device_id;
-    if (posix_memalign(&data, is_large ? LARGE_PAGE : ALIGNMENT, bytes ? bytes : 1))
+    if (posix_memalign(&data, is_large(bytes) ? LARGE_PAGE : ALIGNMENT, bytes ? bytes : 1))
         return NULL;
-    if (is_large)
-        platform_memory_prefer_large_pages(data, bytes);
+    host_expect_writes(data, bytes);
     return data;
 }
 
@@ -39,6 +48,7 @@ const struct memory_ops memory_host = {
     .host_access = true,
     .allocate = host_allocate,
     .release = free,
+    .expect_writes = host_expect_writes,
     .fill = host_fill,
 };
 

@@ -35,6 +35,9 @@ struct memory_ops {
     void *(*allocate)(int32_t device_id, size_t bytes);
     void (*release)(void *data); /* after fills that are still to be done */
 
+    /* The caller's memory, of which all will be written soon, maybe for the first time; NULL: no matter. */
+    void (*expect_writes)(void *data, size_t bytes);
+
     /* Writes the element of `width` bytes (1, 2, 4, 8 or 16) so many times. What the row copies later comes
      * after it. */
     hvd_code (*fill)(void *data, const void *element, size_t width, size_t elements, hvd_status *status);

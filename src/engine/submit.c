@@ -45,6 +45,17 @@ static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *siz
     return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
 }
 
+/* Outputs mostly are fresh memory, of which every page is a fault: large ones are few. */
+static void expect_writes(const struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    if (!request->outputs || !handle->memory->expect_writes)
+        return;
+    for (int32_t i = 0; i < request->count; i++)
+        if (request->outputs[i].data != request->inputs[i].data)
+            handle->memory->expect_writes(request->outputs[i].data, tensor_bytes(&request->outputs[i]));
+}
+
 /* `*handle` is there before any other thread can finish it: a `done` function may look at it. */
 static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                               hvd_status *status)
@@ -69,6 +80,7 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
         handle_release(created);
         return code;
     }
+    expect_writes(created);
     *handle = created;
     if (observed(context))
         created->submitted = clock_now();
