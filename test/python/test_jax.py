@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ from jax import lax  # noqa: E402
 
 import horovod.jax as hvd  # noqa: E402
 from horovod import _core  # noqa: E402
+from horovod.jax import primitive  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 6  # divisible by 1, 2 and 3
@@ -184,6 +186,55 @@ def test_donated_arguments(rank: int, size: int) -> None:
         total, old = step(total, np.full(1000, rank + i, float))
     assert total[0] == 3 * (size - 1) / 2 + 3
     assert old is not None and old[0] == 2 * (size - 1) / 2 + 1
+
+
+@on_two_ranks
+def test_results_take_the_memory_of_what_is_not_kept(rank: int, size: int) -> None:
+    """In one call: a kept and a donated argument, a value, one that is needed later, and a constant."""
+
+    def program(kept: Any, given: Any) -> Any:
+        made, again = kept + 1, kept * 2
+        tree = [kept, given, made, again, again, jnp.ones(3)]
+        return hvd.allreduce(tree, op=hvd.Sum), hvd.broadcast(jnp.cos(made), 0), again
+
+    jitted = jax.jit(program, donate_argnums=1)
+    kept, given = jnp.full(3, rank + 1.0), jnp.full(3, 10 * (rank + 1.0))
+    places = re.findall(r"operand_index = (\d)", jitted.lower(kept, given).as_text())
+    assert places == ["1", "2", "3", "4", "5", "0"]
+    place = given.unsafe_buffer_pointer()
+    sums, shared, again = jitted(kept, given)
+    assert [array[2] for array in sums] == [3, 30, 5, 6, 6, 2]
+    assert shared[0] == pytest.approx(np.cos(2)) and again[0] == 2 * (rank + 1) and kept[0] == rank + 1
+    assert given.is_deleted() and place in [array.unsafe_buffer_pointer() for array in sums]
+
+
+@on_two_ranks
+def test_where_there_is_no_handler(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other devices than CPUs take the way through Python; one after the other, since calls wait there."""
+
+    def loss(x: Any) -> Any:
+        for function in (partial(hvd.allreduce, prescale_factor=2), hvd.alltoall, Ours.root, hvd.barrier):
+            x = jnp.sin(function(x))
+        x, half = hvd.allreduce([x, x[0].astype("bfloat16")], op=hvd.Sum)
+        return jnp.sum(hvd.reducescatter(hvd.allgather(x) ** 2) * half)
+
+    def run() -> Any:
+        primitive._compiled.cache_clear()
+        jax.clear_caches()
+        values = jax.jit(jax.vmap(jax.value_and_grad(loss)))(
+            jnp.linspace(0, 1, 3 * ROWS).reshape(3, ROWS) + rank
+        )
+        with pytest.raises(jax.errors.JaxRuntimeError, match="the ranks disagree on the shape"):
+            hvd.allreduce(jnp.ones(2 + rank)).block_until_ready()
+        return values
+
+    expected = run()
+    lowerings = importlib.import_module("jax._src.interpreters.mlir")._platform_specific_lowerings
+    with monkeypatch.context() as patch:
+        patch.delitem(lowerings["cpu"], primitive.collective_p)
+        assert "python_cpu_callback" in jax.jit(hvd.allreduce).lower(1.0).as_text()
+        jax.tree.map(np.testing.assert_array_equal, run(), expected)
+    run()
 
 
 @on_two_ranks

@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects.func import FuncOp
 
 from horovod import _core
 from horovod.common.basics import Adasum, Average, Sum
@@ -92,16 +95,32 @@ def _check_devices(context: Any) -> None:
         )
 
 
+def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
+    """Whether the result takes the operand's place. XLA copies first what is needed later, and would copy
+    every argument that was not donated.
+    """
+    if operation.result != "same":
+        return operation is BARRIER
+    function = operand.owner.owner if isinstance(operand.owner, ir.Block) else None
+    if not isinstance(function, FuncOp) or function.name.value != "main":
+        return True
+    attributes = function.arg_attrs[ir.BlockArgument(operand).arg_number]
+    return "jax.buffer_donor" in attributes or "tf.aliasing_output" in attributes
+
+
+def _name(context: Any, spec: Spec) -> str:
+    """Its number counts in the order of the program, so another trace on this rank shifts nothing."""
+    return spec.name if spec.given else f"{spec.name}#{context.module_context.new_channel()}"
+
+
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
     _check_devices(context)
-    # The number counts in the order of the program, so another trace on this rank shifts nothing.
-    name = spec.name if spec.given else f"{spec.name}#{context.module_context.new_channel()}"
-    aliases = {i: i for i in range(len(operands))} if spec.operation is BARRIER else None
+    aliases = {i: i for i, operand in enumerate(operands) if _takes_memory(spec.operation, operand)}
     rule = jax.ffi.ffi_lowering("horovod", has_side_effect=True, operand_output_aliases=aliases)
     return rule(
         context,
         *operands,
-        name=name,
+        name=_name(context, spec),
         prescale=np.float64(spec.prescale),
         postscale=np.float64(spec.postscale),
         operation=np.int64(spec.operation.number),
@@ -112,11 +131,40 @@ def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
     )
 
 
+def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
+    request = _core.describe(
+        spec.operation,
+        reduction=spec.reduction,
+        prescale=spec.prescale,
+        postscale=spec.postscale,
+        root=spec.root,
+        process_set=spec.process_set,
+        grouped=spec.grouped,
+    )
+    inputs = [np.asarray(array, order="C") for array in arrays]
+    if spec.operation is BARRIER:
+        _core.run(request, spec.name, [])
+        return inputs
+    outputs = [np.empty(result.shape, result.dtype) for result in _types(*inputs, spec=spec)]
+    _core.run(request, spec.name, inputs, outputs=outputs)
+    return outputs
+
+
+def _lower_to_callback(context: Any, *operands: Any, spec: Spec) -> Any:
+    """For devices that have no handler of ours: through Python and the host's memory, one call at a time."""
+    _check_devices(context)
+    run = functools.partial(_run_on_host, spec=spec._replace(name=_name(context, spec)))
+    rule = mlir.lower_fun(lambda *arrays: io_callback(run, context.avals_out, *arrays), multiple_results=True)
+    return rule(context, *operands)
+
+
 jax.ffi.register_ffi_target("horovod", _core.xla_handler(), platform="cpu", api_version=1)
 try:  # newer versions would lower equal calls once, under one name
     mlir.register_lowering(collective_p, _lower, platform="cpu", cacheable=False)
+    mlir.register_lowering(collective_p, _lower_to_callback, cacheable=False)
 except TypeError:
     mlir.register_lowering(collective_p, _lower, platform="cpu")
+    mlir.register_lowering(collective_p, _lower_to_callback)
 
 
 # ---- vmap ----------------------------------------------------------------------------------------------
