@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,10 +95,12 @@ def gathers(group: Any, rank: int, size: int) -> list[Any]:
     dist.all_gather(listed, data(rank, 2, 3).t(), group)
     scalars = [torch.zeros(()) for _ in range(size)]
     dist.all_gather(scalars, torch.tensor(float(rank)), group)
+    coalesced = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
+    dist.all_gather_coalesced(coalesced, [data(rank, 2), data(rank, 3)], group)
     root = size - 1
     at_root = [torch.zeros(5) for _ in range(size)] if rank == root else None
     dist.gather(data(rank, 5), at_root, root, group)
-    return [joined, *listed, *scalars, *(at_root or [])]
+    return [joined, *listed, *scalars, *coalesced[0], *coalesced[-1], *(at_root or [])]
 
 
 def scatters(group: Any, rank: int, size: int) -> list[Any]:
@@ -404,6 +407,19 @@ def test_ddp_without_synchronization(rank: int, size: int) -> None:
 
 
 @training
+def test_ddp_with_more_steps_on_one_rank(rank: int, size: int) -> None:
+    """`join` shadows the collectives of ranks that still train; the last one's weights go to all."""
+    model = nn.parallel.DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with model.join():
+        ours = train(model, optimizer, batches(size)[: 2 + rank, rank])
+    for parameter in ours:
+        first = parameter.clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(parameter, first)
+
+
+@training
 @pytest.mark.parametrize("hook", ["allreduce", "fp16", "power_sgd"])
 def test_ddp_hooks(hook: str, gloo: Any, rank: int, size: int) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -440,7 +456,48 @@ def test_fsdp2(rank: int, size: int) -> None:
     assert spread.redistribute(mesh, [Shard(1)]).redistribute(mesh, [Replicate()]).to_local()[5, 1] == 11
 
 
-@full
+@training
+def test_tensor_parallel_and_hybrid_shards(rank: int, size: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (size,))
+    styles = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    models = [parallelize_module(network(), mesh, styles)]
+    for shape in ((size, 1), (1, size)):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+        models.append(fully_shard(network(), mesh=mesh))
+    alone, batch = network(), batches(1)[0, 0]
+    alone(batch).square().mean().backward()
+    for model in models:
+        model(batch).square().mean().backward()
+        for own, expected in zip(model.parameters(), alone.parameters(), strict=True):
+            gradient = own.grad.full_tensor() if hasattr(own.grad, "full_tensor") else own.grad
+            torch.testing.assert_close(gradient, expected.grad, rtol=0, atol=2e-6)
+
+
+@training
+def test_checkpoint_in_the_background(rank: int, size: int, tmp_path: Path) -> None:
+    from torch.distributed import checkpoint
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    folder = [tmp_path]
+    dist.broadcast_object_list(folder)
+    model = fully_shard(network(), mesh=init_device_mesh("cpu", (size,)))
+    state = model.state_dict()
+    checkpoint.async_save(state, checkpoint_id=folder[0]).result()
+    expected = [parameter.detach().full_tensor().clone() for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    checkpoint.load(state, checkpoint_id=folder[0])
+    for parameter, value in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(parameter.detach().full_tensor(), value)
+
+
+@training
 def test_fsdp1(rank: int, size: int) -> None:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -451,7 +508,7 @@ def test_fsdp1(rank: int, size: int) -> None:
         check_equal([p.detach() for p in model.parameters()], size)
 
 
-@full
+@training
 def test_zero(rank: int, size: int) -> None:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -480,13 +537,13 @@ def test_functional_collectives(rank: int, size: int) -> None:
     check_functional(functional, rank, size)
 
 
-@full
-@pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
+@training
+@pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=full)])
 def test_compiled_functional_collectives(compiler: str, rank: int, size: int) -> None:
     check_functional(torch.compile(functional, fullgraph=True, backend=compiler), rank, size)
 
 
-@full
+@training
 def test_compiled_ddp(rank: int, size: int) -> None:
     model = nn.parallel.DistributedDataParallel(network())
     compiled = torch.compile(model, backend="aot_eager")

@@ -142,6 +142,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     group_name = property(lambda self: self._options.group_id)
     group_desc = property(lambda self: "undefined")
+    _device_types = property(lambda self: [torch.device("cpu")])
 
     def getGroupName(self) -> str:  # noqa: N802
         return str(self._options.group_id)
@@ -253,6 +254,11 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         return self._start(ALLGATHER, [[t] for t in inputs], outputs, outputs, opts)
 
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        """The outer list of the outputs has the ranks, the inner ones the tensors."""
+        by_tensor = [list(each) for each in zip(*outputs, strict=True)]
+        return self._start(ALLGATHER, [[t] for t in inputs], by_tensor, outputs, opts)
+
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         self._check_parts("all_gather_into_tensor: the output", outputs, inputs)
         return self._start(ALLGATHER, [[t] for t in inputs], [[o] for o in outputs], outputs, opts)
@@ -357,7 +363,6 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     # -- the same by other names, of earlier versions of PyTorch -----------------------------------
 
     allreduce_coalesced = allreduce
-    allgather_coalesced = allgather
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     alltoall_base = all_to_all_single
