@@ -4,7 +4,8 @@
 
 Blocking calls on 2 ranks. A step is forward, backward and SGD of six layers with 1,024 units: by
 DistributedDataParallel with its own buckets and with gradients that lie in them, by FSDP2 (fully_shard of
-each layer), and beside them by DistributedOptimizer of horovod.torch.
+each layer), and beside them by DistributedOptimizer of horovod.torch. The same steps without communication,
+which no library can be faster than.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import publish
 ENGINE = compare.python_peer("torch.distributed, horovod", "peer_torch.py", "engine")
 GLOO = compare.python_peer("torch.distributed, Gloo", "peer_torch.py", "gloo", beside=ENGINE.name)
 TORCH = compare.python_peer("horovod.torch", "peer_torch.py", "horovod", beside=ENGINE.name)
+ALONE = compare.python_peer("no communication", "peer_torch.py", "alone", beside=ENGINE.name)
 WORD, MIDDLE, LARGE, WEIGHTS = 4, 4 << 20, 64 << 20, 24 << 20
 CASES = {
     f"allreduce:{WORD}": "all_reduce",
@@ -34,7 +36,7 @@ CASES = {
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     args = compare.arguments(__doc__, seconds=60)
-    return publish.two_ranks(args, "distributed", [ENGINE, GLOO, TORCH], CASES)
+    return publish.two_ranks(args, "distributed", [ENGINE, GLOO, TORCH, ALONE], CASES)
 
 
 if __name__ == "__main__":

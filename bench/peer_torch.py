@@ -1,8 +1,8 @@
 """The collectives of horovod.torch and of torch.distributed, timed as bench/protocol.c does.
 
-    horovodrun -np N python bench/peer_torch.py horovod|gloo|engine SECONDS RESULTS CASE...
+    horovodrun -np N python bench/peer_torch.py horovod|gloo|engine|alone SECONDS RESULTS CASE...
 
-engine: torch.distributed on this engine.
+engine: torch.distributed on this engine. alone: steps of training that send nothing.
 
 Both get their ranks from horovodrun, so that nothing but the library differs. The original Horovod runs the
 same lines, on a Python of its own.
@@ -112,8 +112,11 @@ class GlooPeer:
         }
 
     def ddp_step(self, tensors: list[torch.Tensor], **options: bool) -> Work:
-        model = torch.nn.parallel.DistributedDataParallel(make_model(tensors), **options)
+        model = self.wrap(make_model(tensors), **options)
         return make_step(model, torch.optim.SGD(model.parameters(), 0.01))
+
+    def wrap(self, model: torch.nn.Module, **options: bool) -> torch.nn.parallel.DistributedDataParallel:
+        return torch.nn.parallel.DistributedDataParallel(model, **options)
 
     def fsdp2_step(self, tensors: list[torch.Tensor]) -> Work:
         from torch.distributed.device_mesh import init_device_mesh
@@ -182,6 +185,24 @@ class EnginePeer(GlooPeer):
         self.dist.destroy_process_group()
 
 
+class AlonePeer(GlooPeer):
+    """Steps as DDP and FSDP2 take them when communication takes no time."""
+
+    module = "torch.testing._internal.distributed.fake_pg"
+    backend = "fake"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.rows = {what: row for what, row in self.rows.items() if what.startswith("step-")}
+
+    def wrap(self, model: torch.nn.Module, **options: bool) -> torch.nn.parallel.DistributedDataParallel:
+        from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+        wrapped = super().wrap(model, **options)
+        wrapped.register_comm_hook(None, noop_hook)
+        return wrapped
+
+
 def make_model(tensors: list[torch.Tensor]) -> torch.nn.Sequential:
     """Layers with as many weights as the tensors have elements, about."""
     layers = max(sum(map(torch.Tensor.numel, tensors)) // WIDTH**2, 1)
@@ -199,7 +220,7 @@ def make_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Work:
     return step
 
 
-PEERS = {"horovod": HorovodPeer, "gloo": GlooPeer, "engine": EnginePeer}
+PEERS = {"horovod": HorovodPeer, "gloo": GlooPeer, "engine": EnginePeer, "alone": AlonePeer}
 
 
 def make_buckets(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[torch.Tensor]]]:

@@ -78,7 +78,7 @@ def test_torch_distributed(tmp_path: Path, compare: Any) -> None:
     done = run("distributed", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     cases = {(sample.peer, sample.case) for sample in compare.read_csv(tmp_path / "distributed.csv")}
-    assert len(cases) == 16 + 6, cases
+    assert len(cases) == 16 + 6 + 3, cases
 
 
 @pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
