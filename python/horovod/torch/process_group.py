@@ -11,6 +11,7 @@ import functools
 import queue
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ _REDUCTIONS = {
     dist.ReduceOp(getattr(dist.ReduceOp, name)): reduction
     for name, reduction in {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}.items()
 }
+_MOST_HELD = 64  # operations that nobody waits for
 
 
 class Work(dist.Work):  # type: ignore[misc]
@@ -42,6 +44,7 @@ class Work(dist.Work):  # type: ignore[misc]
         self._future: torch.futures.Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
+        self._group.unwaited.pop(self, None)
         if self._future is not None:
             with contextlib.suppress(RuntimeError):  # its type is lost in a Future
                 self._future.wait()
@@ -67,6 +70,7 @@ class Work(dist.Work):  # type: ignore[misc]
         return None
 
     def get_future(self) -> torch.futures.Future[Any]:
+        self._group.unwaited.pop(self, None)
         if self._future is None:
             over: torch.futures.Future[Exception | None] = torch.futures.Future()
             self._future = over.then(self._outcome)
@@ -137,6 +141,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._completer: threading.Thread | None = None
         self._barriers = 0
+        self.unwaited: OrderedDict[Work, None] = OrderedDict()
 
     # -- the group ---------------------------------------------------------------------------------
 
@@ -154,6 +159,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         self._calls.put(None)
+        self.unwaited.clear()
         self._leave()
 
     abort = shutdown
@@ -224,7 +230,14 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         except HorovodInternalError as error:
             raise dist.DistBackendError(str(error)) from None
         limit = opts.timeout.total_seconds() if opts else 0
-        return Work(self, handle, results, limit if limit > 0 else self._limit)
+        return self._hold(Work(self, handle, results, limit if limit > 0 else self._limit))
+
+    def _hold(self, work: Work) -> Work:
+        """For earlier versions of PyTorch, whose C++ keeps no Python half and then waits for ever."""
+        self.unwaited[work] = None
+        if len(self.unwaited) > _MOST_HELD:
+            self.unwaited.popitem(last=False)
+        return work
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
