@@ -4,12 +4,12 @@
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
 
 Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
-rate, ssh between them, and one bridge. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate.
-The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts, times the
-number of links between them; with two, a column shows ours over one. The last column is the payload of the
-busiest host in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows
-show the CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first,
-too.
+rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this machine's is;
+`--congestion bbr` is another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate. The bound
+of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts, times the number of
+links between them; with two, a column shows ours over one. The last column is the payload of the busiest host
+in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
+time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def measure(
 
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
-    options = {"runs": RUNS, "links": "1", "peers": "gloo", "page": ""}
+    options = {"runs": RUNS, "links": "1", "peers": "gloo", "congestion": "cubic", "page": ""}
     args = compare.arguments(__doc__, seconds=600, options=options)
     runs = [run_of(text) for text in args.runs.split()]
     try:
@@ -196,6 +196,7 @@ def main() -> int:
     try:
         for _ in range(1, int(args.links)):
             hosts.add_link(virtual_hosts.SECOND)
+        hosts.control(args.congestion)
         for run in runs:
             hosts.limit(run.rate)
             if run.rate not in rates:

@@ -163,6 +163,13 @@ class VirtualHosts:
                     bucket = f"tbf rate {rate} burst 128k latency 100ms"
                     self.run(end, f"tc qdisc replace dev {device} root {bucket}")
 
+    def control(self, algorithm: str) -> None:
+        """The congestion control of all connections: "cubic"; without, the one of this machine."""
+        for number, subnet in enumerate((SUBNET, SECOND)[: self.links]):
+            for i, name in enumerate(self.names, 1):
+                route = f"{subnet}.0/24 dev eth{number} proto kernel scope link src {subnet}.{i}"
+                self.run(name, f"ip route replace {route} congctl {algorithm}")
+
     def enter(self, name: str, folder: Path = Path("/")) -> list[str]:
         """The words that run what follows them inside of the host, in the folder."""
         pid = self.processes[name].pid
