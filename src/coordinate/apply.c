@@ -87,7 +87,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
             return refuse(status, "a batch with the unknown id", id);
         struct entry *entry = agreement->entry;
         if (!is_due(c, entry))
-            return refuse(status, "a batch that not every rank asked for, with id", id);
+            return refuse(status, "a batch that not every rank requested, with id", id);
         *all_short &= is_short(agreement->form->summary.bytes);
         c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
         c->members[c->member_count++] = has_request(entry) ? entry_take_request(c, entry) : NULL;
@@ -147,7 +147,7 @@ static hvd_code apply_fail(struct coordinator *c, const struct decision *decisio
     struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
     /* Without an entry no rank of this subtree has submitted the name: then all of them must have joined. */
     if (entry ? !is_due(c, entry) : c->absent != c->table.reporters)
-        return refuse(status, "a failure that not every rank asked for, as decision", c->seen);
+        return refuse(status, "a failure that not every rank requested, as decision", c->seen);
     if (!entry)
         return HVD_OK;
     hvd_status mismatch;

@@ -21,7 +21,7 @@
 
 #define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; more is taken for garbage */
 
-#define EDGE_SILENT 12 /* heartbeats missed: the peer was asked and has not answered */
+#define EDGE_SILENT 12 /* heartbeats missed: the peer has not answered a request */
 
 struct edge {
     struct stream stream; /* over the link; first, see read_link */

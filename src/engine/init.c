@@ -66,7 +66,7 @@ static hvd_code check_placement(const struct settings *settings, hvd_status *sta
                           (long long)settings->rank, (long long)settings->size);
     if ((settings->size > 1 || *settings->slot) && !*settings->rendezvous)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "rank %lld of %lld knows no rendezvous; start the job with horovodrun, or set "
+                          "rank %lld of %lld has no rendezvous; start the job with horovodrun, or set "
                           "HOROVOD_RENDEZVOUS=host:port and HOROVOD_SECRET",
                           (long long)settings->rank, (long long)settings->size);
     return HVD_OK;

@@ -75,7 +75,7 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     if (code)
         return code;
     code = parts_create(created, size, status);
-    if (code) { /* no other thread knows it */
+    if (code) { /* no other thread has it */
         handle_release(created);
         handle_release(created);
         return code;

@@ -387,7 +387,7 @@ static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
         return meet_by_file(meeting, status);
     return status_set(
         status, HVD_INVALID_ARGUMENT,
-        "rank %lld of %lld (%s) knows no rendezvous; start the job with horovodrun, or set "
+        "rank %lld of %lld (%s) has no rendezvous; start the job with horovodrun, or set "
         "HOROVOD_RENDEZVOUS=host:port, with rank 0's host, and HOROVOD_SECRET_FILE on all ranks",
         (long long)starter->rank, (long long)starter->size, starter->name);
 }

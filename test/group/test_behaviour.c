@@ -50,7 +50,7 @@ static void any_order(struct member *member)
 }
 
 /* The caller waits for one request, so it may stop driving where another one has only a step of its own left;
- * for the others it only asks. */
+ * for the others it only checks. */
 static void waited_for_one(struct member *member)
 {
     for (int round = 0; round < POLLED_ROUNDS; round++) {
@@ -153,7 +153,7 @@ static hvd_code reduce_floats(struct member *member, const char *name, int64_t e
     return hvd_run(member->context, &request, NULL, status);
 }
 
-/* One rank asks for another shape: an error for this round on every rank that says who, and life goes on;
+/* One rank submits another shape: an error for this round on every rank that says who, and life goes on;
  * first with a name never seen before, then with one that is cached. */
 static void mismatch(struct member *member)
 {

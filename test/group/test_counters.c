@@ -57,7 +57,7 @@ static void counts_waits_that_run_out(struct member *member)
     finish(handle);
 }
 
-/* Each rank asks for another shape. */
+/* Each rank submits another shape. */
 static void counts_failures(struct member *member)
 {
     float data[16] = {0};

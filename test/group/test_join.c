@@ -70,7 +70,7 @@ struct scaled {
     hvd_dtype dtype;
     hvd_reduction reduction;
     double prescale;
-    int32_t priority; /* of the one that rank 0 asks for, too */
+    int32_t priority; /* of the one that rank 0 submits, too */
 };
 
 /* Exact in all types; unsigned ones stay positive. */
@@ -104,7 +104,7 @@ static void check_scaled(const struct scaled *scaled, hvd_handle *handle, const 
     check_value(scaled->dtype, data, 0, expected, hvd_dtype_name(scaled->dtype));
 }
 
-/* Rank 0 asks for one of two that rank 1 asks for, and joins, as the others did before: for rank 0 the factor
+/* Rank 0 submits one of two that rank 1 submits, and joins, as the others did before: for rank 0 the factor
  * applies to the one, and not to the identity that stands for the other. They are ready together, as the root
  * waits for a cycle; the priority says which comes first. */
 static void scale_one_of_two(struct member *member, const struct scaled *scaled)

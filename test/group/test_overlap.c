@@ -106,7 +106,7 @@ static void joined_behind(struct member *member)
     }
 }
 
-/* Readers do not wait for each other: rank 0 asks in another order than the rest. */
+/* Readers do not wait for each other: rank 0 submits in another order than the rest. */
 static void readers(struct member *member)
 {
     float value = (float)member->rank;

@@ -198,7 +198,7 @@ static void come_and_go(struct member *member)
     }
 }
 
-/* What had not started on all members ends with an error on those that asked. */
+/* What had not started on all members ends with an error on those that have submitted it. */
 static void remove_with_pending(struct member *member)
 {
     hvd_status status;

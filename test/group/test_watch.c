@@ -139,7 +139,7 @@ TEST(everything_is_recorded_until_the_end_over_tcp)
     everything_is_recorded_until_the_end("tcp");
 }
 
-/* Rank 0 has joined while the others go on: their operations are told by name all the same. */
+/* Rank 0 has joined while the others go on: their operations are reported by name all the same. */
 static void work_or_join(struct member *member)
 {
     hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};

@@ -1,4 +1,4 @@
-"""A rank that does not come: who is missing for what is said, and the job ends if it was told to."""
+"""A rank that does not come: who is missing for what is said, and the job ends where that is set."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_missing_rank_is_named_and_training_goes_on(launcher: Launcher) -> N
     assert "has not answered" not in said, "its engine answers while the program sleeps"
 
 
-def test_the_job_ends_when_told_to(launcher: Launcher) -> None:
+def test_the_job_ends_when_that_is_set(launcher: Launcher) -> None:
     options = ("--stall-check-warning-time-seconds", "0.5", "--stall-check-shutdown-time-seconds", "1")
     result = launcher.run("-np", "3", "--grace-seconds", "30", *options, *late(launcher, DEADLINE, until=2))
     assert result.returncode == 1
@@ -192,7 +192,7 @@ def test_a_stopped_process_ends_the_job(launcher: Launcher, victim: int) -> None
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
-def test_a_stopped_rank_0_ends_the_job_when_told_to(launcher: Launcher, transport: str) -> None:
+def test_a_stopped_rank_0_ends_the_job_when_that_is_set(launcher: Launcher, transport: str) -> None:
     options = ("--stall-check-warning-time-seconds", "0.5", "--stall-check-shutdown-time-seconds", "1")
     words = stopped(launcher, 0, *options, "env", f"HOROVOD_TRANSPORT={transport}")
     result = launcher.run("-np", "3", *words)
@@ -239,7 +239,7 @@ print("left", file=sys.stderr)
 
 
 def test_a_rank_that_left_the_way(launcher: Launcher) -> None:
-    """The report names rank 0, too, though it is the one that tells."""
+    """The report names rank 0, too, though it is the one that reports."""
     source = """
 import os, time
 import numpy as np

@@ -300,7 +300,7 @@ def test_horovodrun_below_a_starter(starter: Starter) -> None:
 FAULTS = [
     (
         {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
-        "rank 0 of 2 (HOROVOD_ variables) knows no rendezvous; start the job with horovodrun, or set "
+        "rank 0 of 2 (HOROVOD_ variables) has no rendezvous; start the job with horovodrun, or set "
         "HOROVOD_RENDEZVOUS=host:port",
     ),
     (

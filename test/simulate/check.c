@@ -19,25 +19,26 @@ static int epoch_of(const struct set *set, int code)
     return epoch;
 }
 
-/* Every rank had asked or joined by that time, and long waits were told. */
+/* Every rank had made its request or joined by that time, and long waits were reported. */
 static void check_ready(struct set *set, int code, int64_t time)
 {
     const struct program *program = &set->program;
-    const struct asked *asked = &set->asked[code];
+    const struct requested *requested = &set->requested[code];
     int name = code / program->rounds, round = code % program->rounds, epoch = epoch_of(set, code);
-    if (asked->count != program->plans[code].askers || asked->last > time)
-        violation(set->world, "set %d: name %d of round %d is decided when %d of %d ranks have asked for it",
-                  set->id, name, round, asked->count, program->plans[code].askers);
+    if (requested->count != program->plans[code].requesters || requested->last > time)
+        violation(set->world, "set %d: name %d of round %d is decided when %d of %d ranks have requested it",
+                  set->id, name, round, requested->count, program->plans[code].requesters);
     for (int m = 0; m < set->size; m++) {
         int64_t joined = set->join_times[epoch * set->size + m];
-        if (!program_asks(program, m, epoch, round) && (!joined || joined > time + 1))
-            violation(set->world, "set %d: name %d of round %d is decided before member %d asks or joins",
-                      set->id, name, round, m);
+        if (!program_requests(program, m, epoch, round) && (!joined || joined > time + 1))
+            violation(set->world,
+                      "set %d: name %d of round %d is decided before member %d requests it or joins", set->id,
+                      name, round, m);
     }
     int64_t limit = 3 * set->world->scenario.stall_time;
-    if (limit && asked->last - asked->first > limit && !asked->told)
-        violation(set->world, "set %d: nobody was told that name %d of round %d waited for %" PRId64, set->id,
-                  name, round, asked->last - asked->first);
+    if (limit && requested->last - requested->first > limit && !requested->reported)
+        violation(set->world, "set %d: it was not reported that name %d of round %d waited for %" PRId64,
+                  set->id, name, round, requested->last - requested->first);
 }
 
 /* ---- one batch ----------------------------------------------------------------------------------------- */
@@ -67,21 +68,21 @@ uint64_t eager_word(const struct set *set, int code, int member)
     return random_mix(set->program.seed + ((uint64_t)code << 20) + (uint64_t)member);
 }
 
-/* The sum of what all who asked have contributed. */
+/* The sum of what all requesters have contributed. */
 static void check_result(const struct virtual_rank *member, const struct slot *slot,
                          const struct batch *batch)
 {
     const struct set *set = member->set;
     int code = code_of(slot), epoch = epoch_of(set, code);
-    uint64_t sum = 0, askers = 0, word;
+    uint64_t sum = 0, requesters = 0, word;
     for (int m = 0; m < set->size; m++) {
-        bool asks = program_asks(&set->program, m, epoch, slot->round);
-        sum += asks ? eager_word(set, code, m) : 0;
-        askers += asks;
+        bool requests = program_requests(&set->program, m, epoch, slot->round);
+        sum += requests ? eager_word(set, code, m) : 0;
+        requesters += requests;
     }
     for (uint64_t i = 0; i < slot->pending.eager_bytes / sizeof word; i++) {
         memcpy(&word, batch->result + i * sizeof word, sizeof word);
-        if (word != sum + i * askers) {
+        if (word != sum + i * requesters) {
             violation(set->world, "rank %d gets another result for \"%s\" than the sum", member->rank,
                       slot->text);
             return;
@@ -120,7 +121,7 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
         world->tally->mixed += mixed;
         /* The engine makes the identity, to which no factor applies. */
         if (batch->count > 1 && summary.prescaled && !batch->requests[i])
-            violation(world, "rank %d would scale its part in what it did not ask for", member->rank);
+            violation(world, "rank %d would scale its part in what it did not request", member->rank);
         world->tally->unscaled += summary.prescaled && !batch->requests[i];
     }
     if (batch->count > 1 && bytes > member->set->fusion_threshold)
@@ -176,13 +177,13 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     set->member_count += batch->count;
 }
 
-/* A batch has no request of this member only if it did not ask. */
+/* A batch has no request of this member only if it made none. */
 static void check_absent(const struct virtual_rank *member, int code)
 {
     const struct set *set = member->set;
     int round = code % set->program.rounds;
-    if (program_asks(&set->program, member->number, epoch_of(set, code), round))
-        violation(set->world, "rank %d is left out of name %d of round %d, for which it asked", member->rank,
+    if (program_requests(&set->program, member->number, epoch_of(set, code), round))
+        violation(set->world, "rank %d is left out of name %d of round %d, which it requested", member->rank,
                   code / set->program.rounds, round);
 }
 
@@ -232,7 +233,7 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
             violation(set->world, "rank %d: the data of \"%s\" were read before an apart request ran",
                       member->rank, slot->text);
         if (slot && !signature_equal(&slot->pending.signature, batch->members[i].signature))
-            violation(set->world, "rank %d runs \"%s\" in a form that it did not ask for", member->rank,
+            violation(set->world, "rank %d runs \"%s\" in a form that it did not request", member->rank,
                       slot->text);
     }
     if (member->batches == set->decided_count && set->member_count + batch->count <= most)
@@ -244,17 +245,17 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
     if (member->batches < set->decided_count)
         compare(member, batch);
     else
-        violation(set->world, "rank %d runs more than was ever asked for", member->rank);
+        violation(set->world, "rank %d runs more than was ever requested", member->rank);
 }
 
 /* ---- the end of a request ------------------------------------------------------------------------------ */
 
-/* A list of ranks of the job in a text, as " 0-2, 5": members, and who did not ask has joined, of all that
- * are listed together. Returns its end. */
+/* A list of ranks of the job in a text, as " 0-2, 5": members, and who made no request has joined, of all
+ * that are listed together. Returns its end. */
 static const char *check_list(struct set *set, const char *at, int code)
 {
     const struct program *program = &set->program;
-    bool asked = true, joined = true;
+    bool requested = true, joined = true;
     while (*at == ' ' && isdigit((unsigned char)at[1])) {
         char *end;
         long first = strtol(at + 1, &end, 10);
@@ -269,13 +270,13 @@ static const char *check_list(struct set *set, const char *at, int code)
                 return end;
             }
             int epoch = epoch_of(set, code);
-            asked &= program_asks(program, member->number, epoch, code % program->rounds);
+            requested &= program_requests(program, member->number, epoch, code % program->rounds);
             joined &= set->join_times[epoch * set->size + member->number] != 0;
         }
         at = end + (*end == ',');
     }
-    if (!asked && !joined)
-        violation(set->world, "a text of set %d lists ranks that have not asked", set->id);
+    if (!requested && !joined)
+        violation(set->world, "a text of set %d lists ranks without a request", set->id);
     return at;
 }
 
@@ -356,8 +357,8 @@ void check_joined(struct virtual_rank *member, int last_rank)
                   last_rank, set->id, set->last_heard);
     *agreed = *agreed ? *agreed : last_rank + 1;
     if (last_rank < 0 || last_rank >= set->size || *agreed != last_rank + 1)
-        violation(world, "rank %d hears that rank %d joined last, others that rank %d did", member->rank,
-                  last_rank, *agreed - 1);
+        violation(world, "rank %d is notified that rank %d joined last, others that rank %d did",
+                  member->rank, last_rank, *agreed - 1);
     if (coordinator_pending_count(member->coordinator))
         violation(world, "rank %d: its join is done, and %d requests are left", member->rank,
                   coordinator_pending_count(member->coordinator));
@@ -374,7 +375,7 @@ static bool has_rank(const struct rank_set *ranks, int rank)
     return false;
 }
 
-/* When a member asked or joined; never: -1. */
+/* When a member made the request or joined; never: -1. */
 static int64_t ready_since(const struct virtual_rank *member, int name, int round)
 {
     const struct slot *slot = &member->slots[name];
@@ -422,15 +423,15 @@ void check_stall(struct virtual_rank *member, const struct stall *stall)
     struct world *world = set->world;
     int name = find_name(set, stall->name);
     if (member->number != 0 || name < 0) {
-        violation(world, "rank %d tells of the stall of \"%s\"", member->rank, stall->name);
+        violation(world, "rank %d reports the stall of \"%s\"", member->rank, stall->name);
         return;
     }
-    struct asked *asked = &set->asked[name * set->program.rounds + set->latest[name]];
-    asked->told = true;
+    struct requested *requested = &set->requested[name * set->program.rounds + set->latest[name]];
+    requested->reported = true;
     world->tally->stalls++;
-    if (stall->waited < world->scenario.stall_time || stall->waited > world->now - asked->first)
+    if (stall->waited < world->scenario.stall_time || stall->waited > world->now - requested->first)
         violation(world, "\"%s\" is said to have waited %" PRId64 ", it was %" PRId64, stall->name,
-                  stall->waited, world->now - asked->first);
+                  stall->waited, world->now - requested->first);
     for (int m = 0; m < set->size; m++)
         check_member_of_stall(&set->members[m], name, stall);
 }
@@ -525,7 +526,7 @@ void check_end(struct world *world)
     world->tally->closes += closing[0] && !any;
     world->tally->deadlines += any && world->scenario.mute;
     if (!any && world->scenario.mute)
-        violation(world, "a rank never asks, and the job does not end");
+        violation(world, "a rank never makes a request, and the job does not end");
     for (int s = 0; s <= SETS_LIMIT; s++) {
         for (int m = 0; world->sets[s] && m < world->sets[s]->size && !world->violated; m++) {
             struct virtual_rank *member = &world->sets[s]->members[m];

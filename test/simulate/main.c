@@ -1,4 +1,4 @@
-/* main.c - simulate: runs seeds, stops at the first violation, and tells what the runs did. */
+/* main.c - simulate: runs seeds, stops at the first violation, and reports what the runs did. */
 #include "world.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/* Now and then a rank sleeps for several stall times before it asks. */
+/* Now and then a rank sleeps for several stall times before its request. */
 static void plan_submission(struct virtual_rank *member, int name)
 {
     struct world *world = member->set->world;
@@ -22,7 +22,7 @@ static void plan_submission(struct virtual_rank *member, int name)
 static void plan_round(struct virtual_rank *member, int name)
 {
     const struct slot *slot = &member->slots[name];
-    if (program_asks(&member->set->program, member->number, member->epoch, slot->round))
+    if (program_requests(&member->set->program, member->number, member->epoch, slot->round))
         plan_submission(member, name);
 }
 
@@ -130,10 +130,10 @@ static void name_request(struct slot *slot)
 static void note_asked(struct slot *slot)
 {
     struct set *set = slot->member->set;
-    struct asked *asked = &set->asked[code_of(slot)];
-    if (!asked->count++)
-        asked->first = set->world->now;
-    asked->last = set->world->now;
+    struct requested *requested = &set->requested[code_of(slot)];
+    if (!requested->count++)
+        requested->first = set->world->now;
+    requested->last = set->world->now;
     if (slot->round > set->latest[slot->name])
         set->latest[slot->name] = slot->round;
     slot->asked_at = set->world->now;

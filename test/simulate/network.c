@@ -139,7 +139,7 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->variants += report.kind == REPORT_VARIANTS;
         world->tally->eager += report.data != NULL;
         world->tally->partly += report.partial;
-        world->tally->told += report.kind == REPORT_JOINED;
+        world->tally->join_reports += report.kind == REPORT_JOINED;
         if (report.kind == REPORT_JOINED && to->number == 0)
             to->set->last_heard = to->set->topology.rank_at[report.rank];
         if (report.kind == REPORT_AGREED) {

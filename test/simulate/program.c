@@ -1,4 +1,4 @@
-/* program.c - what the members of a process set ask for, and what must become of it. */
+/* program.c - what the members of a process set request, and what must become of it. */
 #include "program.h"
 
 #include "base/types.h"
@@ -10,9 +10,9 @@
 
 #define OPERATIONS_PER_RUN 40000 /* about; large jobs get few names and rounds */
 
-/* ---- who asks ------------------------------------------------------------------------------------------ */
+/* ---- who requests what --------------------------------------------------------------------------------- */
 
-bool program_asks(const struct program *p, int rank, int epoch, int round)
+bool program_requests(const struct program *p, int rank, int epoch, int round)
 {
     return round - p->starts[epoch] < p->lengths[epoch * p->size + rank];
 }
@@ -61,7 +61,7 @@ static int root_of(const struct program *p, const struct plan *plan)
     return (int)((plan->form >> 10 & 3) % (uint64_t)p->size);
 }
 
-/* Which of the forms a rank asks for; in a mismatch at least two ranks differ. */
+/* Which of the forms a rank requests; in a mismatch at least two ranks differ. */
 static int variant_of(const struct program *p, const struct plan *plan, int rank)
 {
     if (!plan->mismatch)
@@ -74,14 +74,14 @@ static int variant_of(const struct program *p, const struct plan *plan, int rank
     return (int)(random_mix(plan->mismatch + (uint64_t)rank) % (uint64_t)p->variants);
 }
 
-static bool runs_without(const struct program *p, int name, int round, bool root_asks)
+static bool runs_without(const struct program *p, int name, int round, bool root_requests)
 {
     const struct operation *row = &operation_table[operation_of(p, name, round)];
-    return row->absence == ABSENCE_always ||
-           (row->absence == ABSENCE_join_all && p->join_all && (root_asks || row->argument != ARGUMENT_root));
+    return row->absence == ABSENCE_always || (row->absence == ABSENCE_join_all && p->join_all &&
+                                              (root_requests || row->argument != ARGUMENT_root));
 }
 
-/* What must become of a name: all who ask for it have to ask for the same, and who does not has joined. */
+/* What must become of a name: all who request it have to request the same, and who does not has joined. */
 static void judge(struct program *p, int name, int round)
 {
     struct plan *plan = plan_of(p, name, round);
@@ -89,19 +89,19 @@ static void judge(struct program *p, int name, int round)
     int variant = 0;
     bool differ = false;
     for (int r = 0; r < p->size; r++) {
-        if (!program_asks(p, r, epoch, round))
+        if (!program_requests(p, r, epoch, round))
             continue;
         int own = variant_of(p, plan, r);
-        differ |= plan->askers && own != variant;
+        differ |= plan->requesters && own != variant;
         variant = own;
-        plan->askers++;
+        plan->requesters++;
     }
-    bool root_asks = program_asks(p, root_of(p, plan), epoch, round);
-    if (!plan->askers)
+    bool root_requests = program_requests(p, root_of(p, plan), epoch, round);
+    if (!plan->requesters)
         plan->outcome = OUTCOME_NONE;
     else if (differ)
         plan->outcome = OUTCOME_MISMATCH;
-    else if (plan->askers == p->size || runs_without(p, name, round, root_asks))
+    else if (plan->requesters == p->size || runs_without(p, name, round, root_requests))
         plan->outcome = OUTCOME_RUNS;
     else
         plan->outcome = OUTCOME_JOINED;

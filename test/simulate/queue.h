@@ -10,7 +10,7 @@ enum event_kind {
     EVENT_SUBMIT,  /* name */
     EVENT_JOIN,    /* the member joins */
     EVENT_TURN,    /* flush */
-    EVENT_TIMER,   /* flush, as the coordinator asked */
+    EVENT_TIMER,   /* flush, as the coordinator requested */
     EVENT_DELIVER, /* peer (sender), message */
     EVENT_DONE,    /* batch */
     EVENT_OPEN,    /* the set that was added is connected */

@@ -51,7 +51,7 @@ struct cost {
 
 static char names[NAMES][16];
 
-/* ---- what the coordinators ask for --------------------------------------------------------------------- */
+/* ---- what the coordinators request --------------------------------------------------------------------- */
 
 static void add_count(struct node *node, size_t length)
 {

@@ -1,5 +1,5 @@
-/* scenario.h - what happens in one run, drawn from its seed: the tree, the settings, what every rank asks
- * for in each process set, and what goes wrong. */
+/* scenario.h - what happens in one run, drawn from its seed: the tree, the settings, what every rank requests
+ * in each process set, and what goes wrong. */
 #ifndef SIMULATE_SCENARIO_H
 #define SIMULATE_SCENARIO_H
 
@@ -10,9 +10,9 @@
 
 /* What becomes of one name in one round. It does not depend on who is quick. */
 enum outcome {
-    OUTCOME_NONE,     /* nobody asks */
-    OUTCOME_RUNS,     /* all ask or have joined */
-    OUTCOME_MISMATCH, /* they ask for different things */
+    OUTCOME_NONE,     /* no requests */
+    OUTCOME_RUNS,     /* all request it or have joined */
+    OUTCOME_MISMATCH, /* they request different things */
     OUTCOME_JOINED    /* it can't run without the ranks that have joined */
 };
 
@@ -20,10 +20,10 @@ enum set_change { CHANGE_NONE, CHANGE_ADD, CHANGE_REMOVE };
 
 struct plan {          /* of one name in one round */
     uint64_t form;     /* what shape and priority are made from */
-    uint64_t mismatch; /* 0: all ranks ask for the same */
+    uint64_t mismatch; /* 0: all ranks request the same */
     uint64_t apart;    /* 0: it may share a batch on all ranks */
     enum outcome outcome;
-    int askers;
+    int requesters;
     enum set_change change; /* of process set `set` */
     int set;
 };
@@ -58,7 +58,7 @@ struct scenario {
     struct topology topology;
     bool interleaved;                     /* the ranks of a host need not be neighbours */
     struct program program;               /* of all ranks */
-    int set_count;                        /* added, or at least asked for */
+    int set_count;                        /* added, or at least requested */
     struct set_plan sets[SETS_LIMIT + 1]; /* by id */
     uint64_t fusion_threshold;
     int64_t cycle_time, stall_time, stall_shutdown_time;
@@ -70,7 +70,7 @@ struct scenario {
     int64_t opening;                         /* ... until a new set is connected */
     int duplicate_percent;
     int sleep_percent; /* submissions that come several stall times too late, times 100 */
-    bool mute;         /* one rank never asks for the last round of name 0 */
+    bool mute;         /* one rank never requests the last round of name 0 */
     bool finale;       /* every rank leaves when it is through */
     int leavers, cuts, losses, garbage;
     bool split;      /* hosts are lost, or the network falls apart */
@@ -94,7 +94,7 @@ static inline struct plan *plan_of(const struct program *program, int name, int 
 }
 
 /* Whether a rank takes part in a round of an epoch. */
-bool program_asks(const struct program *program, int rank, int epoch, int round);
+bool program_requests(const struct program *program, int rank, int epoch, int round);
 
 /* Whether a rank's request must share no batch. */
 bool program_apart(const struct plan *plan, int rank);

@@ -46,7 +46,7 @@ struct set *set_create(struct world *world, int id, const int *ranks, int size)
         abort();
     set->members = calloc((size_t)size, sizeof *set->members);
     set->links = calloc(2 * (size_t)size, sizeof *set->links);
-    set->asked = calloc(names * rounds, sizeof *set->asked);
+    set->requested = calloc(names * rounds, sizeof *set->requested);
     set->join_times = calloc(epochs * (size_t)size, sizeof *set->join_times);
     set->joined = calloc(epochs, sizeof *set->joined);
     set->last_joined = calloc(epochs, sizeof *set->last_joined);
@@ -90,7 +90,7 @@ void set_free(struct set *set)
     if (set->id)
         program_free(&set->program);
     topology_free(&set->topology);
-    void *const parts[] = {set->ranks,      set->members,     set->links,   set->asked,
+    void *const parts[] = {set->ranks,      set->members,     set->links,   set->requested,
                            set->join_times, set->joined,      set->latest,  set->codes,
                            set->decided,    set->last_joined, set->numbers, set->hashes};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -169,7 +169,7 @@ static void flush(struct virtual_rank *member)
     if (next == INT64_MAX)
         return;
     if (next <= world->now) {
-        violation(world, "rank %d asks at %" PRId64 " to be called at %" PRId64, member->rank, world->now,
+        violation(world, "rank %d requests at %" PRId64 " to be called at %" PRId64, member->rank, world->now,
                   next);
         return;
     }

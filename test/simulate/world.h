@@ -7,7 +7,7 @@
 #include "queue.h"
 #include "scenario.h"
 
-/* What the root has told of a name that waits. */
+/* What the root has reported of a name that waits. */
 struct stall {
     const char *name;
     int64_t waited;
@@ -77,10 +77,10 @@ struct decided {
 };
 
 /* A name in a round: what has happened. */
-struct asked {
+struct requested {
     int count;
     int64_t first, last; /* times */
-    bool told;           /* as a stall */
+    bool reported;       /* as a stall */
 };
 
 struct link {
@@ -94,16 +94,16 @@ struct set {
     struct topology topology;
     struct program program;
     struct virtual_rank *members;
-    struct link *links;        /* by child; then by place, of the ring */
-    struct asked *asked;       /* [names][rounds] */
-    int64_t *join_times;       /* [epochs][size] and one; 0: not yet */
-    int *joined;               /* [epochs] */
-    int *last_joined;          /* [epochs] */
-    uint64_t fusion_threshold; /* the root's now */
-    struct choice chosen;      /* by the root for the last batch */
-    int last_heard;            /* of whose join the root heard last */
-    int *latest;               /* [names] the last round that somebody asked for */
-    uint64_t *numbers;         /* [rounds] of the unnamed */
+    struct link *links;          /* by child; then by place, of the ring */
+    struct requested *requested; /* [names][rounds] */
+    int64_t *join_times;         /* [epochs][size] and one; 0: not yet */
+    int *joined;                 /* [epochs] */
+    int *last_joined;            /* [epochs] */
+    uint64_t fusion_threshold;   /* the root's now */
+    struct choice chosen;        /* by the root for the last batch */
+    int last_heard;              /* of whose join the root heard last */
+    int *latest;                 /* [names] the last round that was requested */
+    uint64_t *numbers;           /* [rounds] of the unnamed */
     struct decided *decided;
     int *codes;            /* of all batches: name * rounds + round; -1: not known yet */
     uint64_t *hashes;      /* of the agreed forms */
@@ -173,7 +173,7 @@ void rank_leave(struct world *world, int rank);
 void rank_lost(struct world *world, int rank, int peer);
 void cut_some_edge(struct world *world);
 
-/* member.c: a member's own doings, and what its coordinator asks for */
+/* member.c: a member's own doings, and what its coordinator requests */
 void member_start(struct virtual_rank *member); /* once there is a coordinator and the set may be used */
 void member_submit(struct virtual_rank *member, int name);
 void member_join(struct virtual_rank *member);

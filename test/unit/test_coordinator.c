@@ -669,7 +669,7 @@ TEST(an_id_may_cross_its_eviction)
     deliver(find_message(1, 0));
     settle();
     submit(0, "a", 1);
-    submit(2, "a", 1); /* knows of the eviction, so it sends the name */
+    submit(2, "a", 1); /* has seen the eviction, so it sends the name */
     run_all();
     check_log("a b a ");
 }
@@ -914,7 +914,7 @@ static void find_two_broken_paths(bool silent, const char *cause)
     }
 }
 
-/* Two ranks find one before either knows of the other. */
+/* Two ranks find one before either has seen the other. */
 TEST(broken_paths_are_one_cause)
 {
     find_two_broken_paths(false, "path a is broken");
@@ -1208,8 +1208,8 @@ TEST(what_needs_all_ranks_names_the_joined)
     }
 }
 
-/* Who asked before it joined is no obstacle. */
-TEST(a_join_spares_what_was_asked_before)
+/* Who submitted before it joined is no obstacle. */
+TEST(a_join_spares_what_was_submitted_before)
 {
     open_ranks("3", 3);
     submit_gather(1, "g");
@@ -1518,7 +1518,7 @@ TEST(data_read_before_an_apart_request_do_not_count)
     check_log("a=01(23) ");
 }
 
-/* The same where rank 2 has reported "a" before it knows of the decision. */
+/* The same where rank 2 has reported "a" before it has seen the decision. */
 TEST(data_that_cross_an_apart_request_do_not_count)
 {
     open_eager(DATA);

@@ -646,7 +646,7 @@ static void await_loss(struct mesh *mesh, int rank, const char *word)
     CHECK(lost == rank, "lost %d, not %d", lost, rank);
     CHECK(status.code == HVD_PEER_LOST && strstr(status.text, word), "%s", status.text);
     CHECK(clock_now() < deadline, "only the deadline ended the sleep");
-    CHECK(mesh_next_lost(mesh, &status) == -1, "told twice");
+    CHECK(mesh_next_lost(mesh, &status) == -1, "reported twice");
 }
 
 static void lose_rank_1(struct member *member)
