@@ -74,6 +74,9 @@ static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor
 {
     const char *text = operation_name(request->operation);
     int least = operation_table[request->operation].shape != SHAPE_same_shape;
+    if (!tensor->ndim && least)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: tensor %d has no dimensions; it must have rows",
+                          text, index);
     if (tensor->ndim < least || tensor->ndim > HVD_MAX_DIMENSIONS || (tensor->ndim && !tensor->shape))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has %d dimensions%s; it may have %d to %d", text, index,

@@ -334,8 +334,10 @@ def shard(array: Any) -> Any:
 
 
 @on_two_ranks
-@pytest.mark.parametrize("every", [1, 2])
-def test_optimizer_equals_one_process(every: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "every"), [("adam", 1), ("adam", 2), ("lamb", 1), ("noisy_sgd", 1), ("rmsprop", 1), ("sgd", 1)]
+)
+def test_optimizer_equals_one_process(name: str, every: int) -> None:
     optax = pytest.importorskip("optax", reason="optax is not installed")
 
     def train(optimizer: Any, x: Any, y: Any) -> Any:
@@ -353,7 +355,7 @@ def test_optimizer_equals_one_process(every: int) -> None:
             params, state = step(params, state)
         return params
 
-    chain = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.1))
+    chain = optax.chain(optax.clip_by_global_norm(0.1), getattr(optax, name)(0.1))
     alone = train(chain, DATA, TARGET)
     together = train(hvd.DistributedOptimizer(chain), shard(DATA), shard(TARGET))
     for name, value in alone.items():
@@ -424,8 +426,17 @@ def test_mistakes_of_this_rank(size: int) -> None:
     x = jnp.ones(3)
     with pytest.raises(ValueError, match="allgather: array 0 has no dimensions"):
         hvd.allgather(1.0)
-    with pytest.raises(TypeError, match="not a valid JAX array type"):
-        hvd.allreduce("text")
+    for value, kind in (("text", "str"), (np.array(["a"]), "ndarray of type <U1"), (object(), "object")):
+        with pytest.raises(TypeError, match=f"allreduce: array 1 is a {kind}; JAX makes no array of it"):
+            hvd.allreduce([x, value])
+    with pytest.raises(TypeError, match="broadcast: array 0 is a ShapeDtypeStruct of type float32"):
+        hvd.broadcast_parameters(jax.eval_shape(lambda: x.astype("float32")))
+    with pytest.raises(TypeError, match="name must be a str or None, not int"):
+        hvd.allreduce(x, name=7)
+    with pytest.raises(TypeError, match="integer"):
+        hvd.allreduce(x, op="sum")
+    with pytest.raises(ValueError, match="alltoall takes one array, not a pytree of 2"):
+        hvd.alltoall([x, x])
     with pytest.raises(ValueError, match="elements of type float8_e5m2; this version takes uint8"):
         hvd.allreduce(x.astype("float8_e5m2"))
     with pytest.raises(NotImplementedError, match="op=Sum or op=Average"):
@@ -444,6 +455,9 @@ def test_an_optimizer_wrapped_twice() -> None:
     optax = pytest.importorskip("optax", reason="optax is not installed")
     with pytest.raises(ValueError, match="wrap it once"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(optax.sgd(0.1)))
+    for wrong in ("sgd", optax.sgd):
+        with pytest.raises(ValueError, match=r"takes an optimizer of optax, such as optax\.adam"):
+            hvd.DistributedOptimizer(wrong)
 
 
 @on_two_ranks
@@ -451,8 +465,18 @@ def test_several_local_devices_are_refused() -> None:
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("local",))
     spec = jax.sharding.PartitionSpec("local")
     program = jax.shard_map(hvd.allreduce, mesh=mesh, in_specs=spec, out_specs=spec)
-    with pytest.raises(ValueError, match="on 2 local devices, but a rank is one device"):
-        jax.jit(program)(jnp.ones(4))
+    sharded = jax.device_put(jnp.ones(4), jax.sharding.NamedSharding(mesh, spec))
+    for run in (
+        lambda x: jax.jit(program)(x),
+        program,
+        jax.grad(lambda x: program(x).sum()),
+        lambda x: jax.pmap(hvd.allreduce)(x.reshape(2, 2)),
+        lambda _: jax.jit(hvd.allreduce)(sharded),
+        lambda _: hvd.allreduce(sharded),
+    ):
+        with pytest.raises(ValueError, match="on 2 local devices, but a rank is one device"):
+            run(jnp.ones(4))
+    assert hvd.allreduce(jnp.ones(4)).tolist() == [1] * 4
 
 
 PROGRAM = """

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import horovod
+from horovod.common.exceptions import HorovodInternalError
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 keras = pytest.importorskip("keras", reason="Keras is not installed")
@@ -309,6 +310,14 @@ def test_ranks_that_disagree(rank: int) -> None:
     with pytest.raises(Exception, match=r"disagree\.0"):  # the framework's own, or HorovodInternalError
         optimizer.apply(gradients(rank, given), given)
         keras.ops.convert_to_numpy(given[0])  # where results are awaited
+
+
+@on_several_ranks
+def test_other_numbers_of_variables(rank: int, size: int) -> None:
+    given = variables(*[(1,)] * (1 + rank))
+    with pytest.raises(HorovodInternalError, match=r"the ranks have \[1, 2.* variables, by rank"):
+        hvd.broadcast_variables(given, 0)
+    assert float(hvd.allreduce(1.0)) == 1
 
 
 # ---- mixed precision -----------------------------------------------------------------------------------

@@ -207,6 +207,22 @@ def test_optimizers_that_are_refused() -> None:
             hvd.DistributedOptimizer(*arguments, **options)
 
 
+class Unbuilt:
+    name, built = "late", False
+
+
+def test_what_is_no_tape_and_no_variable() -> None:
+    with pytest.raises(ValueError, match=r"takes a tf\.GradientTape, not NoneType"):
+        hvd.DistributedGradientTape(None)
+    with pytest.raises(ValueError, match="the local layer 'late' has no variables yet"):
+        hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[Unbuilt()])
+    for wrong in (None, tf.Module(), [tf.Variable(1.0), tf.ones([1])], tf.Variable([1.0])):
+        with pytest.raises(ValueError, match=r"takes a list of variables, such as model\.variables, not"):
+            hvd.broadcast_variables(wrong, 0)
+    with pytest.warns(UserWarning, match="before it is built a model has none"):
+        hvd.broadcast_variables([], 0)
+
+
 # ---- equal variables ---------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,6 +19,20 @@ from training import (  # noqa: E402
 )
 
 import horovod.torch as hvd  # noqa: E402
+
+
+def test_what_is_no_dense_tensor() -> None:
+    for wrong in ("text", [1.0], None, np.ones(2)):
+        with pytest.raises(TypeError, match=f"takes tensors of PyTorch, not {type(wrong).__name__}"):
+            hvd.allreduce(wrong)
+    ragged = [torch.ones(1), torch.ones(2)]
+    for layout in (torch.strided, torch.jagged):
+        with pytest.raises(ValueError, match=r"a nested tensor can't be sent: pass its parts, x\.unbind\(\)"):
+            hvd.allreduce(torch.nested.nested_tensor(ragged, layout=layout))
+    with pytest.raises(ValueError, match="has no dimensions; it must have rows"):
+        hvd.allgather(torch.tensor(1.0))
+    with pytest.raises(ValueError, match="uninitialized parameter"):
+        hvd.broadcast_parameters(torch.nn.LazyLinear(1).state_dict(), 0)
 
 
 def test_broadcast_parameters(rank: int, size: int) -> None:

@@ -108,7 +108,8 @@ def check_member(process_set: Any) -> int:
 
 
 def is_member(process_set: ProcessSet) -> bool:
-    """Whether this process is a member; ValueError when the set is not registered."""
+    """Whether this process is a member; ValueError when the set is not registered, or before ``init``."""
+    _core.placement()
     included = process_set.included() if isinstance(process_set, ProcessSet) else None
     return check_member(process_set) >= 0 if included is None else included
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -28,8 +29,16 @@ def _line_of_caller() -> str:
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
+def _convert(operation: _core.Operation, index: int, value: Any) -> Any:
+    try:
+        return jnp.asarray(value)
+    except TypeError:
+        kind = type(value).__name__ + (f" of type {value.dtype}" if hasattr(value, "dtype") else "")
+        raise TypeError(f"{operation.name}: array {index} is a {kind}; JAX makes no array of it") from None
+
+
 def _array(operation: _core.Operation, index: int, value: Any) -> Any:
-    array = jnp.asarray(value)
+    array = _convert(operation, index, value)
     if array.dtype.name not in _core.dtypes:
         raise ValueError(
             f"{operation.name}: array {index} holds elements of type {array.dtype}; this version takes "
@@ -45,6 +54,8 @@ def _collect(
 ) -> Any:
     """Binds the primitive on the arrays of a pytree."""
     number, _ = check_member(process_set), _core.placement()
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str or None, not {type(name).__name__}")
     leaves, structure = jax.tree.flatten(tree)
     arrays = [_array(operation, i, leaf) for i, leaf in enumerate(leaves)]
     spec = Spec(
@@ -88,9 +99,10 @@ def allreduce(
         jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; when the result is needed.
     """
     leaves, structure = jax.tree.flatten(tensor)
-    pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
-    options = {"reduction": int(op), "prescale": float(prescale_factor), "postscale": float(postscale_factor)}
-    reduced = _collect(ALLREDUCE, [array for array, _ in pairs], name, process_set, **options)
+    pairs = [compression.compress(_convert(ALLREDUCE, i, leaf)) for i, leaf in enumerate(leaves)]
+    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    small, reduction = [array for array, _ in pairs], operator.index(op)
+    reduced = _collect(ALLREDUCE, small, name, process_set, reduction=reduction, **factors)
     outputs = [compression.decompress(array, c) for array, (_, c) in zip(reduced, pairs, strict=True)]
     return jax.tree.unflatten(structure, outputs)
 
@@ -117,8 +129,10 @@ def alltoall(tensor: Any, name: str | None = None, process_set: ProcessSet = glo
 
     The first dimension must be divisible by the number of ranks.
     """
-    (array,) = leaves = jax.tree.leaves(tensor)
-    ranks = len(process_set.ranks)
+    leaves = jax.tree.leaves(tensor)
+    if len(leaves) != 1:
+        raise ValueError(f"alltoall takes one array, not a pytree of {len(leaves)}")
+    array, ranks = leaves[0], len(process_set.ranks)
     if jnp.ndim(array) and ranks and jnp.shape(array)[0] % ranks:
         raise ValueError(
             f"alltoall: {jnp.shape(array)[0]} rows can't be divided evenly among {ranks} ranks; pad them"

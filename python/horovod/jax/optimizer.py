@@ -36,10 +36,14 @@ def DistributedOptimizer(  # noqa: N802
         gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
 
     Raises:
-        ValueError: the optimizer was wrapped before.
+        ValueError: it is no optimizer of optax, or was wrapped before.
     """
     import optax
 
+    if not hasattr(optimizer, "update"):
+        raise ValueError(
+            f"DistributedOptimizer takes an optimizer of optax, such as optax.adam(0.001), not {optimizer!r}"
+        )
     if hasattr(optimizer.update, "reduces_over_ranks"):
         raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
     inner = optax.with_extra_args_support(optimizer)

@@ -7,6 +7,7 @@ call has a side effect, so that it neither merges nor drops any.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -62,10 +63,18 @@ def _compiled(spec: Spec) -> Callable[..., Any]:
 
 
 def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
-    return _compiled(spec)(*arrays)
+    try:
+        return _compiled(spec)(*arrays)
+    except ValueError as error:  # JAX's for a status of a program that ran before, and now in this thread
+        if not re.match("[A-Z_]+: ", str(error)):
+            raise
+        raise jax.errors.JaxRuntimeError(str(error)) from None
 
 
 def _types(*arrays: Any, spec: Spec) -> list[Any]:
+    mesh = jax.sharding.get_abstract_mesh()
+    _check_devices(mesh.size if mesh.manual_axes else 1)  # here, too: before derivatives in shard_map
+
     def shape(index: int, array: Any) -> tuple[int, ...]:
         if spec.operation.result == "joined":
             return (spec.rows[index], *array.shape[1:])
@@ -83,16 +92,20 @@ collective_p.def_abstract_eval(_types)
 # ---- lowering ------------------------------------------------------------------------------------------
 
 
-def _check_devices(context: Any) -> None:
+def _check_devices(count: int) -> None:
     """A rank is one device: a program on several would submit every name several times."""
-    axes = context.module_context.axis_context
-    mesh = getattr(axes, "mesh", None)
-    count = getattr(axes, "num_devices", 1) if mesh is None else mesh.size
     if count > 1:
         raise ValueError(
             f"horovod.jax: rank {_core.placement()[0]} runs this program on {count} local devices, but a "
             "rank is one device: start a rank for each (horovodrun -np N), and call Horovod outside shard_map"
         )
+
+
+def _devices_of(axes: Any) -> int:
+    if getattr(axes, "mesh", None) is not None:
+        return int(axes.mesh.size)
+    # The second is what older versions have for pmap.
+    return int(axes.num_devices if hasattr(axes, "num_devices") else axes.axis_env.nreps)
 
 
 def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
@@ -114,7 +127,7 @@ def _name(context: Any, spec: Spec) -> str:
 
 
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
-    _check_devices(context)
+    _check_devices(_devices_of(context.module_context.axis_context))
     aliases = {i: i for i, operand in enumerate(operands) if _takes_memory(spec.operation, operand)}
     rule = jax.ffi.ffi_lowering("horovod", has_side_effect=True, operand_output_aliases=aliases)
     return rule(

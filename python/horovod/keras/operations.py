@@ -11,8 +11,10 @@ import numpy as np
 import horovod
 from horovod.collectives import reduction_of
 from horovod.common.basics import Average
+from horovod.common.exceptions import HorovodInternalError
 from horovod.compression import Compressor, NoneCompressor
 from horovod.keras.backend import framework
+from horovod.variables import variables_of
 
 
 def allreduce(
@@ -79,7 +81,11 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     Raises:
         HorovodInternalError: the ranks' variables differ in number, shape or type; none has changed.
     """
+    variables = variables_of(variables)
     values = [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    counts = horovod.allgather(np.array([len(values)]), "broadcast_variables").tolist()
+    if len(set(counts)) > 1:
+        raise HorovodInternalError(f"broadcast_variables: the ranks have {counts} variables, by rank")
     handles = [
         horovod.broadcast_async_(value, root_rank, f"broadcast_variables.{place}")
         for place, value in enumerate(values)

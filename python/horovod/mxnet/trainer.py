@@ -51,7 +51,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         process_set: the ranks that take part; others update alone.
 
     Raises:
-        ValueError: the optimizer was wrapped before.
+        ValueError: it is no optimizer of MXNet, or was wrapped before; Horovod is not initialized.
     """
 
     _optimizer: Any
@@ -65,6 +65,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
     ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            raise ValueError(
+                "DistributedOptimizer takes an optimizer of MXNet, such as mx.optimizer.SGD(), not "
+                f"{optimizer!r}"
+            )
         member = is_member(process_set)
         share = _share(gradient_predivide_factor, process_set) if member else 1.0
         optimizer.rescale_grad *= share
@@ -161,8 +166,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._compression, self._prefix, self._groups = compression, prefix or "", num_groups
         self._set = process_set if is_member(process_set) else None
         if self._set:
-            self._before = 1 / gradient_predivide_factor
             self._scale *= _share(gradient_predivide_factor, process_set)
+            self._before = 1 / gradient_predivide_factor
 
     def _gradients(self) -> list[tuple[int, Any]]:
         return [

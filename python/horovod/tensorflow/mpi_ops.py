@@ -18,6 +18,7 @@ from horovod.common.basics import ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.exchanges import check_scatter_op
 from horovod.tensorflow.library import bits, call, functions, in_order, tensor_of
+from horovod.variables import variables_of
 
 __all__ = [
     *basics.__all__,
@@ -203,13 +204,14 @@ def broadcast_(
 
     In a graph of TensorFlow 1 what comes back are the operations that do so.
     """
+    variables = variables_of(variables)
     names = [f"{name}.{i}" if name else None for i in range(len(variables))]
     assigned: list[Any] = []
     for variable, each in zip(variables, names, strict=True):
         with in_order(assigned):
             assigned.append(variable.assign(broadcast(variable, root_rank, each, process_set=process_set)))
     outside = tf.executing_eagerly() or tf.inside_function()
-    return list(variables) if outside else assigned
+    return variables if outside else assigned
 
 
 def alltoall(
@@ -225,6 +227,10 @@ def alltoall(
     is a pair: the rows, and how many of them came from each rank, as a tensor of the type of ``splits``.
     """
     counts = tf.constant([], tf.int64) if splits is None else tf.convert_to_tensor(splits)
+    if not counts.dtype.is_integer:
+        raise tf.errors.InvalidArgumentError(
+            None, None, f"alltoall: splits must be integers, not {counts.dtype.name}"
+        )
     rows, received = call(
         "Alltoall",
         tensor=tensor_of("alltoall", tensor),

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.collectives import reduction_of
-from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set
+from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set, size
 from horovod.compression import Compressor, NoneCompressor
 from horovod.tensorflow.library import tensor_of
 from horovod.tensorflow.mpi_ops import (
@@ -28,7 +28,7 @@ def gather_slices(slices: Any, name: str | None, op: int, process_set: ProcessSe
     """The sum or average of sparse gradients: the rows of all ranks, and their numbers."""
     values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=process_set)
     if op == Average:
-        values = values / tf.cast(process_set.size() or 1, values.dtype)
+        values = values / tf.cast(process_set.size() or size(), values.dtype)  # ValueError before init
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

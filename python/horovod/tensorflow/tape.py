@@ -78,7 +78,7 @@ def DistributedGradientTape(  # noqa: N802
         scale_local_gradients: gradients of local sources are divided by the number of ranks.
 
     Raises:
-        ValueError: the tape was wrapped before, or the settings make no sense.
+        ValueError: it is no tape, or was wrapped before, or the settings make no sense.
 
     Example::
 
@@ -87,6 +87,8 @@ def DistributedGradientTape(  # noqa: N802
         tape = hvd.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
     """
+    if not isinstance(gradtape, tf.GradientTape):
+        raise ValueError(f"DistributedGradientTape takes a tf.GradientTape, not {type(gradtape).__name__}")
     if isinstance(gradtape, _DistributedGradientTape):
         raise ValueError("DistributedGradientTape: this tape was wrapped before; wrap it once")
     settings = Settings(
@@ -122,7 +124,7 @@ def PartialDistributedGradientTape(  # noqa: N802
 ) -> Any:
     """As ``DistributedGradientTape``; every rank has variables of its own in these layers.
 
-    ``local_layers`` is a layer of Keras or a list of them, built before the first call of ``gradient``.
+    ``local_layers`` is a layer of Keras or a list of them, which are built.
     """
     tape = DistributedGradientTape(
         gradtape,
@@ -138,6 +140,10 @@ def PartialDistributedGradientTape(  # noqa: N802
         scale_local_gradients,
     )
     for layer in [] if local_layers is None else tf.nest.flatten(local_layers):
+        if not layer.built:
+            raise ValueError(
+                f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
+            )
         for variable in layer.trainable_weights:
             tape.register_local_source(getattr(variable, "value", variable))
             tape.register_local_source(variable)

@@ -75,6 +75,8 @@ class _Tensors(Differentiable[torch.Tensor]):
     def dense(self, array: torch.Tensor) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
             return array  # whatever it is, the engine takes it or says why not
+        if array.is_nested:
+            raise ValueError("a nested tensor can't be sent: pass its parts, x.unbind()")
         if array.layout is not torch.strided:
             raise ValueError(
                 f"a tensor of layout {array.layout} can't be sent: pass x.to_dense(), or use "
@@ -85,6 +87,8 @@ class _Tensors(Differentiable[torch.Tensor]):
         return array.detach().resolve_conj().resolve_neg().contiguous()
 
     def empty_like(self, array: torch.Tensor) -> torch.Tensor:
+        if not isinstance(array, torch.Tensor):
+            raise TypeError(f"horovod.torch takes tensors of PyTorch, not {type(array).__name__}")
         return torch.empty_like(array)
 
     def adopt(self, result: _core.Result) -> torch.Tensor:

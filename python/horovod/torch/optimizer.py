@@ -288,6 +288,10 @@ def DistributedOptimizer(  # noqa: N802
     size()  # init must have been called
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("the optimizer is a DistributedOptimizer already")
+    if not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer).__name__}"
+        )
     if num_groups:
         warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
     options = (op, gradient_predivide_factor, groups or num_groups, sparse_as_dense, process_set)
