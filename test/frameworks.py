@@ -77,7 +77,7 @@ ENVIRONMENTS = {
         "not jax and not mxnet and not tensorflow and not keras",
     ),
 }
-COMMON = ("collectives", "exchanges", "requests")  # on NumPy as old as the framework demands
+COMMON = ("collectives", "every_framework", "exchanges", "requests")  # on NumPy as old as it demands
 SIZES = (1, 2, 3)
 
 
@@ -146,7 +146,7 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
             run_ranks(name + backend, size, tests, result, variables | chosen)
     examples = ["test/launch/test_examples.py", "test/launch/test_compatibility.py::test_names"]
     alone = {
-        "launch": files("test/launch", environment.tests),
+        "launch": files("test/launch", (*environment.tests, "frameworks")),
         "page": [*examples, "-k", environment.examples],
     }
     for part, words_of_part in alone.items():

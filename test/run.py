@@ -276,9 +276,15 @@ def run_soak(result: Result) -> None:
         result.add(f"test/python with 1,000 lives of {size} processes", "passed" if done else "failed")
     launched = pytest_words(["test/launch"], "/dev/null")
     done = call(
-        *launched, "-k", "torch_distributed or programs_of_jax", HVD_BUILD=str(BUILD.absolute()), **whole
+        *launched,
+        "-k",
+        "torch_distributed or programs_of_jax or test_frameworks",
+        HVD_BUILD=str(BUILD.absolute()),
+        **whole,
     )
-    result.add("torch.distributed and JAX, long cases, too", "passed" if done else "failed")
+    result.add(
+        "torch.distributed, JAX, 300 lives beside threads, long cases, too", "passed" if done else "failed"
+    )
     done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
     for victim in ("root", "leader", "other"):

@@ -1,0 +1,223 @@
+"""What all frameworks share, by one body: values, a thousand in flight, process sets, bad input."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import horovod
+
+COUNT = 1000
+on_several_ranks = pytest.mark.skipif(horovod.size() == 1, reason="one rank can't disagree with itself")
+
+
+class NumPy:
+    """A framework: how it makes, reads and compiles, and its exceptions."""
+
+    package = "horovod"
+    disagree: Any = horovod.HorovodInternalError  # the ranks' requests don't fit together
+    refused: Any = ValueError  # this rank's request
+    no_tensor: type[Exception] = ValueError  # strings
+
+    def __init__(self) -> None:
+        self.hvd: Any = importlib.import_module(self.package)
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return np.array(values, dtype)
+
+    def numpy(self, array: Any) -> Any:
+        """Waits for it, which is where some frameworks raise."""
+        return np.asarray(array)
+
+    def forms(self) -> dict[str, Callable[[Any], Any]]:
+        """The ways in which a function of arrays runs."""
+        return {"eager": lambda function: function}
+
+    def sums(self, numbers: Sequence[int]) -> list[float]:
+        """Over the ranks, of an array for each number, all in flight at once, submitted in this order."""
+        handles = [
+            self.hvd.allreduce_async(self.array([i]), name=f"sum.{i}", op=horovod.Sum) for i in numbers
+        ]
+        return [float(self.hvd.synchronize(handle)[0]) for handle in handles]
+
+
+class Torch(NumPy):
+    package = "horovod.torch"
+    no_tensor = TypeError
+
+    def __init__(self) -> None:
+        self.torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+        super().__init__()
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return self.torch.tensor(values, dtype=getattr(self.torch, dtype))
+
+
+class TensorFlow(NumPy):
+    package = "horovod.tensorflow"
+
+    def __init__(self) -> None:
+        self.tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+        super().__init__()
+        errors = self.tf.errors
+        self.disagree, self.refused = errors.FailedPreconditionError, errors.InvalidArgumentError
+        self.no_tensor = errors.InvalidArgumentError
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return self.tf.constant(values, dtype)
+
+    def forms(self) -> dict[str, Callable[[Any], Any]]:
+        return {**super().forms(), "tf.function": self.tf.function}
+
+    def sums(self, numbers: Sequence[int]) -> list[float]:
+        library = importlib.import_module("horovod.tensorflow.library")
+        if not library.asynchronous:
+            pytest.skip("before TensorFlow 2.13 kernels block")
+
+        @self.tf.function
+        def all_of_them(x: Any) -> Any:
+            sums = [self.hvd.allreduce(x * i, name=f"sum.{i}", op=horovod.Sum) for i in numbers]
+            return self.tf.stack(sums)
+
+        return all_of_them(self.tf.constant(1.0)).numpy().tolist()  # type: ignore[no-any-return]
+
+
+class JAX(NumPy):
+    package = "horovod.jax"
+
+    def __init__(self) -> None:
+        self.jax = pytest.importorskip("jax", "0.6", reason="JAX 0.6 is not installed")
+        super().__init__()
+        # A small program that has run before runs in the calling thread, and its errors are ValueErrors.
+        self.disagree = self.refused = (self.jax.errors.JaxRuntimeError, ValueError)
+        self.no_tensor = TypeError
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return self.jax.numpy.asarray(values, dtype)
+
+    def forms(self) -> dict[str, Callable[[Any], Any]]:
+        return {**super().forms(), "jit": self.jax.jit}
+
+    def sums(self, numbers: Sequence[int]) -> list[float]:
+        """By one program on all ranks, as JAX demands; XLA runs it in an order of its own on each."""
+
+        @self.jax.jit
+        def all_of_them(arrays: Any) -> Any:
+            return [self.hvd.allreduce(x, op=horovod.Sum) for x in arrays]
+
+        one = self.array(1.0)
+        sums = dict(enumerate(all_of_them([one * i for i in range(len(numbers))])))
+        return [float(sums[i]) for i in numbers]
+
+
+class MXNet(NumPy):
+    package = "horovod.mxnet"
+
+    def __init__(self) -> None:
+        self.mx = pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
+        super().__init__()
+        self.disagree, self.refused = self.mx.base.MXNetError, (self.mx.base.MXNetError, ValueError)
+
+    def array(self, values: Any, dtype: str = "float32") -> Any:
+        return self.mx.np.array(values, dtype)
+
+    def numpy(self, array: Any) -> Any:
+        return array.asnumpy()
+
+    def sums(self, numbers: Sequence[int]) -> list[float]:
+        made = [self.hvd.allreduce(self.array([i]), name=f"sum.{i}", op=horovod.Sum) for i in numbers]
+        return [float(each.asnumpy()[0]) for each in made]
+
+
+@pytest.fixture(params=[NumPy, Torch, TensorFlow, JAX, MXNet], ids=lambda kind: kind.__name__)
+def framework(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+def own(rank: int, rows: int) -> Any:
+    return np.arange(2 * rows, dtype=np.float32).reshape(rows, 2) + 10 * rank
+
+
+def test_values(framework: Any, rank: int, size: int) -> None:
+    hvd, everything = framework.hvd, np.stack([own(r, size) for r in range(size)])
+    expected: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "average": (hvd.allreduce, everything.mean(0)),
+        "sum": (lambda x: hvd.allreduce(x, op=horovod.Sum, name="sum"), everything.sum(0)),
+        "min": (lambda x: hvd.allreduce(x, op=horovod.Min), everything.min(0)),
+        "max": (lambda x: hvd.allreduce(x, op=horovod.Max), everything.max(0)),
+        "product": (lambda x: hvd.allreduce(x, op=horovod.Product), everything.prod(0)),
+        "factors": (
+            lambda x: hvd.allreduce(x, op=horovod.Sum, prescale_factor=0.5, postscale_factor=3.0),
+            everything.sum(0) * 1.5,
+        ),
+        "allgather": (hvd.allgather, np.concatenate(everything)),
+        "broadcast": (lambda x: hvd.broadcast(x, size - 1, name="root"), everything[size - 1]),
+        "reducescatter": (
+            lambda x: hvd.reducescatter(x, op=horovod.Sum),
+            everything.sum(0)[rank : rank + 1],
+        ),
+        "alltoall": (hvd.alltoall, everything[:, rank]),
+        "group": (lambda x: hvd.grouped_allreduce([x, 2 * x])[1], 2 * everything.mean(0)),
+    }
+    for form, wrap in framework.forms().items():
+        for name, (function, value) in expected.items():
+            result = framework.numpy(wrap(function)(framework.array(own(rank, size))))
+            np.testing.assert_allclose(result, value, rtol=1e-6, err_msg=f"{name}, {form}")
+
+
+def test_a_thousand_in_flight_in_another_order_on_every_rank(framework: Any, rank: int, size: int) -> None:
+    order = [int(i) for i in np.random.default_rng(rank).permutation(COUNT)]
+    assert framework.sums(order) == [i * size for i in order]
+
+
+@on_several_ranks
+def test_a_process_set(framework: Any, rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    hvd, last = framework.hvd, framework.hvd.add_process_set([size - 1])
+    x = framework.array([rank])
+    if rank == size - 1:
+        assert framework.numpy(hvd.allreduce(x, op=horovod.Sum, process_set=last)).tolist() == [rank]
+    else:
+        with pytest.raises(ValueError, match="not a member"):
+            hvd.allreduce(x, process_set=last)
+    assert hvd.remove_process_set(last)
+
+
+@on_several_ranks
+def test_ranks_that_disagree(framework: Any, rank: int, size: int) -> None:
+    """One error on every rank, which says who has what; the job goes on, and the name is free again."""
+    hvd, array, other = framework.hvd, framework.array, rank == size - 1
+    x = array(np.ones(4))
+    cases: dict[str, Callable[[Any], Any]] = {
+        "shape": lambda y: hvd.allreduce(y[: 3 + other], name="differ"),
+        "type": lambda y: hvd.allreduce(array(np.ones(4), ["float32", "int32"][other]), name="differ"),
+        "reduction": lambda y: hvd.allreduce(y, op=[horovod.Sum, horovod.Max][other], name="differ"),
+        "factor": lambda y: hvd.allreduce(y, prescale_factor=1.0 + other, name="differ"),
+        "root": lambda y: hvd.broadcast(y, rank, name="differ"),
+    }
+    for form, wrap in framework.forms().items():
+        for what, function in cases.items():
+            with pytest.raises(framework.disagree, match=rf"(?s)differ.*disagree on .*{what}.*: ranks? 0"):
+                framework.numpy(wrap(function)(x))
+            assert framework.numpy(hvd.allreduce(x, name="differ")).tolist() == [1] * 4, (form, what)
+
+
+def test_what_no_rank_can_send(framework: Any, size: int) -> None:
+    hvd, x = framework.hvd, framework.array([1.0])
+    scalar = framework.array(1.0)
+    for function in (hvd.allgather, hvd.reducescatter, hvd.alltoall):
+        with pytest.raises(framework.refused, match="dimensions"):
+            framework.numpy(function(scalar))
+    with pytest.raises(framework.no_tensor):
+        hvd.allreduce(np.array(["text"]))
+    with pytest.raises(framework.refused, match="99"):
+        framework.numpy(hvd.broadcast(x, 99))
+    with pytest.raises(ValueError, match="op=Average and op=Sum only"):
+        hvd.reducescatter(x, op=horovod.Max)
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.allreduce(x, process_set=horovod.ProcessSet([0]))
+    assert framework.numpy(hvd.allreduce(x)).tolist() == [1]
