@@ -286,6 +286,7 @@ def test_help_says_what_one_sees(
         ("docs/keras.md", 1),
         ("docs/mxnet.md", 1),
         ("docs/tensorflow.md", 2),
+        ("docs/torch_distributed.md", 1),
     ],
 )
 def test_the_example_of_a_page(
