@@ -134,9 +134,10 @@ typedef struct hvd_tensor {
     int32_t device_id;
 } hvd_tensor;
 
-/* Called once when the operation is done, by the thread that finishes it: one in hvd_wait or hvd_run for any
- * operation of the context, one in hvd_shutdown, or the engine's own. It holds no engine lock; it may submit
- * and release its own handle, but must not wait. `status` is valid during the call only. */
+/* Called once when the operation is done, by the thread that finishes it: one in hvd_wait, hvd_run or
+ * hvd_help for any operation of the context, one in hvd_shutdown, or the engine's own. It holds no engine
+ * lock; it may submit and release its own handle, but must not wait. `status` is valid during the call only.
+ */
 typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
@@ -168,8 +169,8 @@ typedef struct hvd_request {
     int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */
     int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
     void *stream;          /* the caller's, of the tensors' device; NULL: its default one */
-    int32_t waits;         /* not 0: the caller calls hvd_wait next, so no other thread is woken for it */
-    hvd_done_fn done;      /* may be NULL */
+    int32_t waits;    /* not 0: the caller calls hvd_wait or hvd_help next, so no thread is woken for it */
+    hvd_done_fn done; /* may be NULL */
     void *done_argument;
     const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; else NULL */
     int32_t rank_count;
@@ -245,6 +246,11 @@ HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_t
  * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress; with MPI's
  * collectives (HOROVOD_CPU_OPERATIONS=mpi) it may return later by the time of one of them. */
 HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status);
+
+/* For a thread that must not wait, after a submission with `waits`: makes progress until the operation is
+ * done, at most `seconds`, or returns at once where another thread makes progress. `done` functions of other
+ * operations may run here, too. */
+HVD_API void hvd_help(hvd_handle *handle, double seconds);
 
 /* Sets `done` of an operation whose request had none: it is called once when the operation is done; at once,
  * by the calling thread, if it is already. HVD_INVALID_ARGUMENT: it has one. Not from two threads for one

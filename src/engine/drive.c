@@ -253,9 +253,9 @@ static struct worker *claim(struct hvd_context *context)
 }
 
 /* Makes progress until the word has its value, or it is time to sleep, or the deadline passes; releases the
- * lock. Not NULL: what this thread has to run next. */
+ * lock. Not NULL, which only a thread that may block gets: what it has to run next. */
 static struct worker *progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
-                                         int64_t deadline, int64_t *idle_since)
+                                         int64_t deadline, int64_t *idle_since, bool may_block)
 {
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = context->caller_spin,
@@ -273,7 +273,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
             break;
         if (moved)
             backoff_reset(&backoff);
-        else if ((claimed = claim(context)) || !backoff_step(&backoff))
+        else if ((may_block && (claimed = claim(context))) || !backoff_step(&backoff))
             break;
     }
     if (!is_quiet(context)) { /* the end of a batch may let the next one start */
@@ -322,7 +322,7 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
     while (claimed || atomic_load_explicit(word, memory_order_acquire) != value) {
         claimed = NULL;
         if (lock_try(context) || wait_for_lock(context, word, value, deadline, idle_since))
-            claimed = progress_as_caller(context, word, value, deadline, idle_since);
+            claimed = progress_as_caller(context, word, value, deadline, idle_since, true);
         if (claimed) {
             note_idle(idle_since);
             worker_run(claimed);
@@ -373,6 +373,15 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
     if (start)
         count_wait(handle, done, clock_now() - start);
     return hvd_test(handle, status);
+}
+
+/* A second thread would only contend for the lock with the first one, whose release finds what was submitted:
+ * invariant 3. */
+void hvd_help(hvd_handle *handle, double seconds)
+{
+    struct hvd_context *context = handle->context;
+    if (!handle_is_done(handle) && lock_try(context))
+        progress_as_caller(context, &handle->state, HANDLE_DONE, clock_after(seconds), NULL, false);
 }
 
 /* ---- the progress thread -------------------------------------------------------------------------- */

@@ -58,7 +58,7 @@ bool entry_may_help(void)
 void entry_help(hvd_handle *handle)
 {
     if (entry_may_help())
-        hvd_wait(handle, HELP_SECONDS, NULL);
+        hvd_help(handle, HELP_SECONDS);
 }
 
 void entry_callback_begin(void)

@@ -31,7 +31,8 @@ void entry_release(void);
 bool entry_may_help(void);
 
 /* Makes progress with what was just submitted for at most 50 microseconds, as nothing else waits for it: a
- * small operation is mostly done by then, without the wake-up of a thread. Between acquire and release. */
+ * small operation is mostly done by then, without the wake-up of a thread. Where another thread makes
+ * progress this one returns at once. Between acquire and release. */
 void entry_help(hvd_handle *handle);
 
 /* Around what an hvd_done_fn calls in the framework, which may run the next kernels there: those must not

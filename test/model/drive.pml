@@ -483,8 +483,8 @@ inline take() /* in a step */
     delegated = delegated && todo
 }
 
-/* `gives_up`: the caller's deadline is over. */
-inline progress_as_caller(word, gives_up)
+/* `gives_up`: the caller's deadline is over. `may_block`: it runs what blocks. */
+inline progress_as_caller(word, gives_up, may_block)
 {
     caller_active = true; /* |progress_as_caller: context->caller_active = true| */
     do
@@ -495,12 +495,12 @@ inline progress_as_caller(word, gives_up)
         if
         :: !mine -> break
         :: mine && moved && !(gives_up)
-        :: atomic { mine && !moved && todo && !current && !(gives_up) -> /* |progress_as_caller: (claimed = claim(context))| */
+        :: atomic { mine && !moved && may_block && todo && !current && !(gives_up) -> /* |progress_as_caller: (may_block && (claimed = claim(context)))| */
             take(); /* |worker_claim: worker->todo.head && !worker->current| */
             claimed = true };
             break
-        :: mine && !moved && !(todo && !current) && !(gives_up) /* |progress_as_caller: !backoff_step(&backoff)| */
-        :: mine && !moved && !(todo && !current) && !(gives_up) -> break
+        :: mine && !moved && !(may_block && todo && !current) && !(gives_up) /* |progress_as_caller: !backoff_step(&backoff)| */
+        :: mine && !moved && !(may_block && todo && !current) && !(gives_up) -> break
         :: mine && (gives_up) -> break
         fi
     :: state[word] == HANDLE_DONE -> break
@@ -557,7 +557,7 @@ inline drive_until(word, gives_up)
         :: mine
         fi;
         if
-        :: mine -> progress_as_caller(word, gives_up)
+        :: mine -> progress_as_caller(word, gives_up, true)
         :: !mine
         fi;
         if
@@ -765,6 +765,15 @@ inline hvd_wait(operation)
 inline hvd_wait_limited(operation)
 {
     drive_until(operation, now >= FLUSH_TIME)
+}
+
+inline hvd_help(operation)
+{
+    lock_try(); /* |hvd_help: lock_try(context)| */
+    if
+    :: mine -> progress_as_caller(operation, now >= FLUSH_TIME, false)
+    :: !mine
+    fi
 }
 
 inline hvd_run(operation)
