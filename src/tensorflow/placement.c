@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum question { RANK, LOCAL_RANK, LOCAL_SIZE, SIZE, INCLUDED };
+enum property { RANK, LOCAL_RANK, LOCAL_SIZE, SIZE, INCLUDED };
 
 struct node {
-    enum question question;
+    enum property property;
     int32_t process_set;
 };
 
 /* -1 with a status: there is no such process set, or no memory. */
-static int32_t ask_set(hvd_context *context, const struct node *node, hvd_status *status)
+static int32_t property_of_set(hvd_context *context, const struct node *node, hvd_status *status)
 {
     hvd_placement placement = engine->placement(context);
     int32_t *ranks = calloc((size_t)placement.size, sizeof *ranks);
@@ -27,13 +27,13 @@ static int32_t ask_set(hvd_context *context, const struct node *node, hvd_status
         snprintf(status->text, sizeof status->text, "there is no process set %d", (int)node->process_set);
         return -1;
     }
-    return node->question == SIZE ? count : included;
+    return node->property == SIZE ? count : included;
 }
 
-static int32_t ask(hvd_context *context, const struct node *node, hvd_status *status)
+static int32_t read_property(hvd_context *context, const struct node *node, hvd_status *status)
 {
     hvd_placement placement = engine->placement(context);
-    switch (node->question) {
+    switch (node->property) {
     case RANK:
         return placement.rank;
     case LOCAL_RANK:
@@ -41,40 +41,40 @@ static int32_t ask(hvd_context *context, const struct node *node, hvd_status *st
     case LOCAL_SIZE:
         return placement.local_size;
     default:
-        return ask_set(context, node, status);
+        return property_of_set(context, node, status);
     }
 }
 
 static void compute(void *kernel, TF_OpKernelContext *context)
 {
     hvd_status status;
-    int32_t answer = -1;
+    int32_t value = -1;
     hvd_context *lent = engine->acquire(&status);
     if (lent) {
-        answer = ask(lent, kernel, &status);
+        value = read_property(lent, kernel, &status);
         engine->release();
     }
-    if (answer < 0) {
+    if (value < 0) {
         kernel_fail(context, &status);
         return;
     }
     TF_Status *failure = tf.NewStatus();
-    TF_Tensor *output = tf.AllocateOutput(context, 0, TF_INT32, NULL, 0, sizeof answer, failure);
+    TF_Tensor *output = tf.AllocateOutput(context, 0, TF_INT32, NULL, 0, sizeof value, failure);
     if (output)
-        memcpy(tf.TensorData(output), &answer, sizeof answer);
+        memcpy(tf.TensorData(output), &value, sizeof value);
     else
         tf.OpKernelContext_Failure(context, failure);
     tf.DeleteTensor(output);
     tf.DeleteStatus(failure);
 }
 
-static void *create(TF_OpKernelConstruction *construction, enum question question)
+static void *create(TF_OpKernelConstruction *construction, enum property property)
 {
     TF_Status *failure = tf.NewStatus();
     struct node *node = malloc(sizeof *node);
     if (node) {
-        *node = (struct node){.question = question};
-        if (question == SIZE || question == INCLUDED)
+        *node = (struct node){.property = property};
+        if (property == SIZE || property == INCLUDED)
             node->process_set = (int32_t)read_integer(construction, "process_set_id", failure);
     } else {
         tf.SetStatus(failure, engine->absl_code(HVD_OUT_OF_MEMORY), "out of memory for a kernel");
@@ -85,10 +85,10 @@ static void *create(TF_OpKernelConstruction *construction, enum question questio
     return node;
 }
 
-#define CREATE(name, question)                                                                               \
+#define CREATE(name, property)                                                                               \
     static void *create_##name(TF_OpKernelConstruction *construction)                                        \
     {                                                                                                        \
-        return create(construction, question);                                                               \
+        return create(construction, property);                                                               \
     }
 CREATE(rank, RANK)
 CREATE(local_rank, LOCAL_RANK)
