@@ -20,7 +20,7 @@ def _follow(op: Any, operation: str, suffix: str = "gradient", **arguments: Any)
     """The collective that goes through the same ranks; its name says of which it is."""
     name = op.get_attr("tensor_name").decode()
     name = f"{name}.{suffix}" if name else None
-    return call(operation, name=name, process_set=_set_of(op), ignore_name_scope=True, **arguments)
+    return call(operation, name, True, _set_of(op), **arguments)
 
 
 def _group(op: Any) -> str:

@@ -14,7 +14,7 @@ from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
-from horovod.common.process_sets import ProcessSet, check_member
+from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 
 
 def _load() -> tuple[Any, bool]:
@@ -131,10 +131,9 @@ def check_replicas(operation: str) -> None:
 
 def call(
     operation: str,
-    *,
     name: str | None,
-    process_set: ProcessSet,
     ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
     **arguments: Any,
 ) -> Any:
     """Runs an operation such as ``"GroupedAllreduce"``, or adds it to the graph; returns its outputs.

@@ -38,8 +38,27 @@ __all__ = [
 ]
 
 
-def _tensors_of(operation: str, values: Sequence[Any]) -> list[Any]:
-    return [tensor_of(operation, value) for value in values]
+def _reducing(op: int, prescale_factor: float, postscale_factor: float) -> dict[str, Any]:
+    """What TensorFlow's operations have as attributes for it."""
+    return {
+        "reduce_op": op,
+        "prescale_bits": bits(float(prescale_factor)),
+        "postscale_bits": bits(float(postscale_factor)),
+    }
+
+
+def _one(operation: str, tensor: Any, *where: Any, **arguments: Any) -> Any:
+    """Runs it, or adds it to the graph; ``where`` is name, scope and process set as of ``call``."""
+    return call(operation, *where, tensor=tensor_of(operation.lower(), tensor), **arguments)
+
+
+def _group(operation: str, tensors: Sequence[Any], *where: Any, **arguments: Any) -> list[Any]:
+    """As ``_one``, all of the tensors or none."""
+    if not tensors:
+        return []
+    dense = [tensor_of(operation.lower(), tensor) for tensor in tensors]
+    outputs: list[Any] = call(f"Grouped{operation}", *where, tensors=dense, **arguments)
+    return outputs
 
 
 def _allreduce(
@@ -52,16 +71,8 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of a dense tensor over all ranks."""
-    return call(
-        "Allreduce",
-        tensor=tensor_of("allreduce", tensor),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        reduce_op=op,
-        prescale_bits=bits(float(prescale_factor)),
-        postscale_bits=bits(float(postscale_factor)),
-    )
+    reducing = _reducing(op, prescale_factor, postscale_factor)
+    return _one("Allreduce", tensor, name, ignore_name_scope, process_set, **reducing)
 
 
 def _grouped_allreduce(
@@ -74,19 +85,8 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """The reduction of dense tensors of any types as one operation."""
-    if not tensors:
-        return []
-    outputs: list[Any] = call(
-        "GroupedAllreduce",
-        tensors=_tensors_of("allreduce", tensors),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        reduce_op=op,
-        prescale_bits=bits(float(prescale_factor)),
-        postscale_bits=bits(float(postscale_factor)),
-    )
-    return outputs
+    reducing = _reducing(op, prescale_factor, postscale_factor)
+    return _group("Allreduce", tensors, name, ignore_name_scope, process_set, **reducing)
 
 
 def _reducescatter(
@@ -99,16 +99,8 @@ def _reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """The reduction of a dense tensor over all ranks, of which every rank keeps its rows."""
-    return call(
-        "Reducescatter",
-        tensor=tensor_of("reducescatter", tensor),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        reduce_op=check_scatter_op(op),
-        prescale_bits=bits(float(prescale_factor)),
-        postscale_bits=bits(float(postscale_factor)),
-    )
+    reducing = _reducing(check_scatter_op(op), prescale_factor, postscale_factor)
+    return _one("Reducescatter", tensor, name, ignore_name_scope, process_set, **reducing)
 
 
 def _grouped_reducescatter(
@@ -121,19 +113,8 @@ def _grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """As ``_reducescatter``, several tensors as one operation."""
-    if not tensors:
-        return []
-    outputs: list[Any] = call(
-        "GroupedReducescatter",
-        tensors=_tensors_of("reducescatter", tensors),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        reduce_op=check_scatter_op(op),
-        prescale_bits=bits(float(prescale_factor)),
-        postscale_bits=bits(float(postscale_factor)),
-    )
-    return outputs
+    reducing = _reducing(check_scatter_op(op), prescale_factor, postscale_factor)
+    return _group("Reducescatter", tensors, name, ignore_name_scope, process_set, **reducing)
 
 
 def allgather(
@@ -147,10 +128,7 @@ def allgather(
     Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Errors as of ``allreduce``; a tensor
     without dimensions is a tf.errors.InvalidArgumentError.
     """
-    dense = tensor_of("allgather", tensor)
-    return call(
-        "Allgather", tensor=dense, name=name, process_set=process_set, ignore_name_scope=ignore_name_scope
-    )
+    return _one("Allgather", tensor, name, ignore_name_scope, process_set)
 
 
 def grouped_allgather(
@@ -160,17 +138,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Several tensors of any types joined as one operation, each as by ``allgather``."""
-    if not tensors:
-        return []
-    dense = _tensors_of("allgather", tensors)
-    outputs: list[Any] = call(
-        "GroupedAllgather",
-        tensors=dense,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
-    return outputs
+    return _group("Allgather", tensors, name, ignore_name_scope, process_set)
 
 
 def broadcast(
@@ -184,14 +152,7 @@ def broadcast(
 
     ``root_rank`` is a rank of the job, also in a process set.
     """
-    return call(
-        "Broadcast",
-        tensor=tensor_of("broadcast", tensor),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        root_rank=root_rank,
-    )
+    return _one("Broadcast", tensor, name, ignore_name_scope, process_set, root_rank=root_rank)
 
 
 def broadcast_(
@@ -231,14 +192,8 @@ def alltoall(
         raise tf.errors.InvalidArgumentError(
             None, None, f"alltoall: splits must be integers, not {counts.dtype.name}"
         )
-    rows, received = call(
-        "Alltoall",
-        tensor=tensor_of("alltoall", tensor),
-        splits=tf.cast(counts, tf.int64),
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    sent = tf.cast(counts, tf.int64)
+    rows, received = _one("Alltoall", tensor, name, ignore_name_scope, process_set, splits=sent)
     return rows if splits is None else (rows, tf.cast(received, counts.dtype))
 
 
@@ -248,7 +203,7 @@ def join() -> Any:
     Meanwhile the others' allreduces go on without it: it contributes what changes nothing. Returns the rank
     that joined last, the same on all ranks, as a tensor.
     """
-    return call("Join", name="join", process_set=global_process_set)
+    return call("Join", "join")
 
 
 def rank_op(name: str | None = None) -> Any:
