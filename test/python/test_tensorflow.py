@@ -379,5 +379,12 @@ def test_before_init_and_on_several_local_devices() -> None:
 
 
 def test_xla(size: int) -> None:
-    compiled = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="compiled"), jit_compile=True)
-    refused(ValueError, "jit_compile=True", lambda: compiled(tf.ones([2])))
+    """Refused with the setting's name; what was traced before by TensorFlow itself."""
+    x = tf.ones([2])
+    plain = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="compiled"))
+    around = tf.function(lambda x: plain(x) + 1, jit_compile=True)
+    for compiled in (tf.function(plain.python_function, jit_compile=True), around):
+        refused(ValueError, "jit_compile=True", lambda compiled=compiled: compiled(x))
+    assert np.allclose(plain(x), size)
+    refused(tf.errors.InvalidArgumentError, "Horovod_needs_jit_compile_False", lambda: around(x))
+    assert np.allclose(plain(x), size)

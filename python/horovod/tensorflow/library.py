@@ -93,9 +93,18 @@ def _graph_name(operation: str, tensor: Any, name: str | None, ignore_name_scope
 
 def _token(name: str) -> Any:
     """A resource that nothing reads. Operations that share one run in the order of the program; without any,
-    TensorFlow would run all that have an effect so, or merge those that have none."""
+    TensorFlow would run all that have an effect so, or merge those that have none.
+
+    Where XLA compiles a function that calls one that was traced before, TensorFlow refuses this node, and its
+    name is all of Horovod that the error shows."""
     with tf.control_dependencies(None), tf.device("CPU:0"):
-        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=f"horovod_{name}", container="")
+        return tf.raw_ops.VarHandleOp(
+            dtype=tf.float32,
+            shape=[],
+            shared_name=f"horovod_{name}",
+            container="",
+            name="Horovod_needs_jit_compile_False",
+        )
 
 
 @functools.cache
