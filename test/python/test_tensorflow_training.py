@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
 import horovod.tensorflow as hvd  # noqa: E402
-from horovod.tensorflow import functions, mpi_ops, util  # noqa: E402
+from horovod.tensorflow import functions, library, mpi_ops, util  # noqa: E402
 
 v1 = tf.compat.v1
 STEPS = 4
@@ -89,6 +90,35 @@ def test_a_tape_as_it_is_used(rank: int, size: int) -> None:
         hvd.DistributedGradientTape(wrapped)
     with pytest.raises(ValueError, match="needs op=Average"):
         hvd.DistributedGradientTape(plain, op=hvd.Sum, gradient_predivide_factor=2.0)
+
+
+@pytest.mark.skipif(not library.asynchronous, reason="before TensorFlow 2.13 a list is one operation")
+def test_gradients_travel_inside_backprop() -> None:
+    """The backward pass stops in its middle until the last layer's gradient has been reduced."""
+    reduced = threading.Event()
+
+    def wait(gradient: Any) -> Any:
+        assert reduced.wait(60), "nothing was reduced before the end of the backward pass"
+        return gradient
+
+    def note(gradient: Any) -> Any:
+        reduced.set()
+        return gradient
+
+    @tf.custom_gradient
+    def middle(x: Any) -> Any:
+        return x, lambda gradient: tf.numpy_function(wait, [gradient], gradient.dtype, stateful=False)
+
+    first, last = tf.Variable(2.0), tf.Variable(3.0)
+
+    @tf.function
+    def compute(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = middle(x * first) * last
+        gradients = hvd.DistributedGradientTape(tape).gradient(y, [first, last])
+        return gradients[0], tf.numpy_function(note, [gradients[1]], tf.float32, stateful=False)
+
+    assert [float(gradient) for gradient in compute(tf.constant(1.0))] == [3.0, 2.0]
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
