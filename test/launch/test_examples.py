@@ -154,6 +154,16 @@ def test_function_approximation_in_tensorflow(launcher: Launcher, option: list[s
     assert (each[0] == each[1]) == (not option)
 
 
+@pytest.mark.parametrize("option", [[], ["--ensemble"]], ids=["one", "ensemble"])
+def test_pinn_in_tensorflow(launcher: Launcher, option: list[str]) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    path = EXAMPLES / "tensorflow" / "pinn.py"
+    lines = run(launcher, 2, sys.executable, path, "--steps", "1000", *option)
+    errors = numbers(lines[-1])
+    assert len(errors) == 2 and max(errors) < 0.05, lines
+    assert (errors[0] == errors[1]) == (not option)
+
+
 def test_synthetic_benchmark_in_tensorflow(launcher: Launcher) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     path = EXAMPLES / "tensorflow" / "synthetic_benchmark.py"
@@ -173,11 +183,11 @@ def test_mnist_in_mxnet(launcher: Launcher) -> None:
 
 
 def keras_on(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skips the test where this back end, or Keras 3, is missing."""
+    """Skips the test where this back end is missing, or Keras has none but TensorFlow."""
     for package in (backend, "keras"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    if importlib.metadata.version("keras") < "3":
+    if importlib.metadata.version("keras") < "3" and backend != "tensorflow":
         pytest.skip("of Keras 3")
     monkeypatch.setenv("KERAS_BACKEND", backend)
 
@@ -253,6 +263,7 @@ def test_synthetic_benchmark_in_keras(launcher: Launcher, monkeypatch: pytest.Mo
         ("mxnet/mnist", "--batch-size"),
         ("tensorflow/mnist", "--checkpoint-dir"),
         ("tensorflow/function_approximation", "--ensemble"),
+        ("tensorflow/pinn", "--ensemble"),
         ("tensorflow/synthetic_benchmark", "--model"),
     ],
 )
