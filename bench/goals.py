@@ -17,6 +17,7 @@ import bound
 import compare
 import distributed
 import graphs
+import keras_fit
 import publish
 import xla
 
@@ -30,6 +31,10 @@ TESTS: dict[str, Callable[[float, float], bool]] = {
 SIZES = [4, *(1 << shift for shift in range(10, 27, 2))]
 SMALL, LARGE = SIZES[:4], [4 << 20, 64 << 20]
 WAYS = ("async", "grouped", "one-by-one", "buckets-copied", "buckets-viewed")
+NAMES = (
+    *("collectives", "gradients", "train", "distributed", "xla", "graphs", "keras_fit"),
+    *("memory", "startup"),
+)
 OTHERS = ("allgather", "broadcast", "alltoall", "reducescatter")
 
 
@@ -55,8 +60,7 @@ class Figures:
     """The comparisons of one run."""
 
     def __init__(self, folder: Path) -> None:
-        names = ("collectives", "gradients", "train", "distributed", "xla", "graphs", "memory", "startup")
-        self.of = {name: compare.comparison_of(folder / f"{name}.csv") for name in names}
+        self.of = {name: compare.comparison_of(folder / f"{name}.csv") for name in NAMES}
         self.machine = bound.machine_of(folder)
         self.folder = folder
 
@@ -340,11 +344,26 @@ def of_each(together: float | None, one: float | None) -> float | None:
     return divided(together / 50 if together else None, one)
 
 
+def fitted(figures: Figures) -> list[Goal]:
+    of, ours = figures.of["keras_fit"], (keras_fit.ENGINE.name, keras_fit.CASE)
+    wanted = (
+        ("MultiWorkerMirroredStrategy", keras_fit.STRATEGY.name, 3),
+        ("two processes that exchange nothing", keras_fit.APART.name, 0.9),
+    )
+    return [
+        Goal(f"12. fit of Keras, beside {text}", of.ratio(2, peer, keras_fit.CASE, *ours), "≥", least)
+        for text, peer, least in wanted
+    ]
+
+
 def main() -> int:
     """Writes goals.md."""
     args = compare.arguments(__doc__, seconds=0)
     figures = Figures(args.output)
-    parts = (large, many, small, crowded, training, idle, others, memory, torch_distributed, compiled, traced)
+    parts = (
+        *(large, many, small, crowded, training, idle, others, memory),
+        *(torch_distributed, compiled, traced, fitted),
+    )
     rows = [goal.row() for part in parts for goal in part(figures)]
     missed = sum(row[-1] == "**not reached**" for row in rows)
     text = publish.table(["goal", "wanted", "measured", ""], rows)

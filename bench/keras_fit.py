@@ -1,0 +1,30 @@
+"""Steps of Keras's fit with this engine, beside TensorFlow's MultiWorkerMirroredStrategy.
+
+    python bench/keras_fit.py           needs horovodrun in PATH
+
+A multilayer perceptron on random data, Keras 3 on TensorFlow, 64 rows of each rank in a step. The ceiling:
+two processes that train at the same time and exchange nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import compare
+import publish
+
+ENGINE = compare.python_peer("horovod.keras", "peer_keras.py", "horovod")
+STRATEGY = compare.python_peer("MultiWorkerMirroredStrategy", "peer_keras.py", "strategy", beside=ENGINE.name)
+APART = compare.python_peer("apart", "peer_keras.py", "apart", beside=ENGINE.name)
+GRADIENTS = 4 * (784 * 1536 + 1536 + 1536 * 1536 + 1536 + 1536 * 10 + 10)
+CASE = f"fit:{GRADIENTS}"
+
+
+def main() -> int:
+    """Measures and writes; 1 if a peer failed."""
+    args = compare.arguments(__doc__, seconds=200)
+    return publish.two_ranks(args, "keras_fit", [ENGINE, STRATEGY, APART], {CASE: "a step of fit"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
