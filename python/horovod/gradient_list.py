@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
 from horovod.collectives import Collectives
+from horovod.common.process_sets import ProcessSet, is_member
 from horovod.common.util import split_list
+from horovod.compression import Compressor
+from horovod.grouping import check_groups, make_groups, split_factor
 from horovod.handles import Handle
 from horovod.optimizer import Rules
 
@@ -137,6 +141,78 @@ class GradientList(Generic[A]):
 
     def _scaled(self, gradient: A, factor: float) -> A:
         return gradient if factor == 1.0 else self.tensors.scale(gradient, factor)
+
+
+@dataclass
+class GradientOptions(Generic[A]):
+    """What a user asks of a tape or an optimizer: checked once, used with whatever variables come.
+
+    Args:
+        tensors: the framework.
+        name: of the operations, before the places.
+        kind: the type of what may be in ``groups``.
+        scale: as for ``GradientList``.
+        local: variables that every rank has for itself.
+
+    The others are as the user has given them.
+
+    Raises:
+        ValueError: they make no sense.
+    """
+
+    tensors: Tensors[A]
+    name: str
+    compression: type[Compressor]
+    sparse_as_dense: bool
+    op: int
+    gradient_predivide_factor: float
+    num_groups: int
+    groups: int | Sequence[Sequence[Any]] | None
+    process_set: ProcessSet
+    scale_local_gradients: bool
+    kind: type = object
+    scale: float = 1.0
+    local: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.num_groups:
+            warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=4)
+        self.groups = check_groups(self.groups or self.num_groups or None, self.kind)
+        self.rules()
+
+    def rules(self) -> Rules:
+        """Whether this rank is a member may change with the process sets."""
+        factors = split_factor(self.gradient_predivide_factor, self.op)
+        member = is_member(self.process_set)
+        return Rules(
+            self.op,
+            factors,
+            self.compression,
+            self.process_set,
+            member,
+            sparse_as_dense=self.sparse_as_dense,
+        )
+
+    def reduce(self, gradients: Sequence[A | None], variables: Sequence[Any]) -> list[A | None]:
+        """The reduced gradients of these variables."""
+        groups = self.groups
+        if groups is not None and not isinstance(groups, int):
+            groups = make_groups(groups, dict(enumerate(variables)))
+        reduce = GradientList(
+            self.tensors,
+            [f"{self.name}.{place}" for place in range(len(variables))],
+            self.rules(),
+            groups,
+            self.places_of_local(variables),
+            self.scale_local_gradients,
+            self.scale,
+        )
+        return reduce(gradients)
+
+    def places_of_local(self, variables: Sequence[Any]) -> list[int]:
+        """Where local variables stand among these; known by identity, as they can't be hashed."""
+        local = {id(variable) for variable in self.local}
+        return [place for place, variable in enumerate(variables) if id(variable) in local]
 
 
 class DenseArrays(Tensors[A], Protocol[A]):

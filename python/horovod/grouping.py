@@ -21,6 +21,13 @@ def split_factor(factor: float, op: int) -> tuple[float, float]:
     return 1.0 / factor, factor
 
 
+def check_passes(passes: Any) -> int:
+    """The user's backward_passes_per_step."""
+    if not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
+    return passes
+
+
 def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> list[str]:
     """The user's name of each parameter; ValueError when they are incomplete or ambiguous."""
     pairs = list(named_parameters)

@@ -13,6 +13,7 @@ from horovod.common.basics import Average, Max, Sum
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, check_member
 from horovod.compression import Compressor, NoneCompressor
+from horovod.grouping import check_passes
 from horovod.requests import ALLREDUCE
 
 A = TypeVar("A")
@@ -104,9 +105,7 @@ class Reducer(Generic[P, A]):
 
     def set_passes(self, passes: int) -> None:
         """How many backward passes add to the gradients before they are reduced."""
-        if not isinstance(passes, int) or passes < 1:
-            raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
-        self.passes = passes
+        self.passes = check_passes(passes)
 
     def add(self, parameter: P, name: str) -> int:
         """One more parameter, on all ranks alike; returns its place."""

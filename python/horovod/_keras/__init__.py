@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from horovod._keras.optimizer import DistributedOptimizer
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.compression import Compressor
-from horovod.keras import DistributedOptimizer
 
 
 def create_distributed_optimizer(
@@ -26,7 +26,7 @@ def create_distributed_optimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """``horovod.keras.DistributedOptimizer``; ``keras`` is the module, of which there is one only."""
+    """``horovod.keras.DistributedOptimizer``, which knows by the optimizer which Keras it is."""
     return DistributedOptimizer(
         optimizer,
         name,

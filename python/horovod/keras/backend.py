@@ -11,14 +11,9 @@ try:
 except ImportError as error:
     raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
 
+from horovod._keras.functions import Functions
 from horovod.gradient_list import DenseArrays, MemoryArrays, Tensors
 from horovod.optimizer import Rules
-
-if int(keras.__version__.partition(".")[0]) < 3:
-    raise ImportError(
-        f"horovod.keras needs Keras 3, and this is Keras {keras.__version__}: use TensorFlow 2.16 or newer, "
-        "or train with DistributedGradientTape of horovod.tensorflow"
-    )
 
 BACKEND: str = keras.backend.backend()
 if BACKEND not in ("tensorflow", "jax", "torch"):
@@ -26,7 +21,6 @@ if BACKEND not in ("tensorflow", "jax", "torch"):
         f"horovod.keras works on the back ends tensorflow, jax and torch, not on {BACKEND}: set KERAS_BACKEND"
     )
 framework: Any = importlib.import_module(f"horovod.{BACKEND}")
-Compression: Any = framework.Compression
 
 
 class _OneCall(DenseArrays[Any]):
@@ -53,3 +47,5 @@ def _tensors() -> Tensors[Any]:
 
 
 tensors = _tensors()
+_tensor_of = importlib.import_module("tensorflow").convert_to_tensor if BACKEND == "tensorflow" else None
+functions = Functions(keras, framework, _tensor_of or keras.ops.convert_to_tensor)

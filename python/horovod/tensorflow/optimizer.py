@@ -10,37 +10,32 @@ import tensorflow as tf
 
 from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
+from horovod.gradient_list import GradientOptions
+from horovod.grouping import check_passes
 from horovod.tensorflow.accumulation import Accumulation
-from horovod.tensorflow.settings import Settings, places_of
+from horovod.tensorflow.lists import tensors
 
 
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     """What DistributedOptimizer makes of an optimizer; libraries ask isinstance."""
 
-    def __init__(
-        self, optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int
-    ) -> None:
-        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
-        self._optimizer, self._settings = optimizer, settings
-        self._local: list[Any] = []
-        self._accumulation = Accumulation(passes, self._reduce) if passes > 1 else None
+    def __init__(self, optimizer: Any, use_locking: bool, options: GradientOptions[Any], passes: int) -> None:
+        super().__init__(name=options.name, use_locking=use_locking)
+        self._optimizer, self._options = optimizer, options
+        self._accumulation = Accumulation(passes, options.reduce) if passes > 1 else None
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of this variable is not reduced: every rank has a variable of its own."""
-        self._local.append(var)
-
-    def _reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        local = places_of(self._local, variables)
-        return self._settings.reduce(gradients, variables, str(self._name), local)
+        self._options.local.append(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own, reduced over all ranks; zeros until the last pass of a step."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         if self._accumulation is None:
-            reduced = self._reduce(gradients, variables)
+            reduced = self._options.reduce(gradients, variables)
         else:
-            if self._settings.sparse_as_dense:
+            if self._options.sparse_as_dense:
                 gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
             reduced = self._accumulation.add(gradients, variables)
         return list(zip(reduced, variables, strict=True))
@@ -107,52 +102,37 @@ def DistributedOptimizer(  # noqa: N802
     Raises:
         ValueError: the optimizer is none, or was wrapped before, or the settings make no sense.
     """
-    settings = Settings(
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    make = _of_v1 if isinstance(optimizer, tf.compat.v1.train.Optimizer) else _of_keras
-    return make(
-        optimizer, name, use_locking, settings, backward_passes_per_step, average_aggregated_gradients
-    )
-
-
-def _of_v1(
-    optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int, average: bool
-) -> Any:
+    shared: dict[str, Any] = {
+        "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
+        "op": op,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "num_groups": num_groups,
+        "groups": groups,
+        "process_set": process_set,
+        "scale_local_gradients": scale_local_gradients,
+    }
+    passes, average = check_passes(backward_passes_per_step), average_aggregated_gradients
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return _of_keras(optimizer, name, passes, average, **shared)
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
-    if not isinstance(passes, int) or passes < 1:
-        raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
-    settings.scale = 1.0 / passes if average else 1.0
-    return _DistributedOptimizer(optimizer, name, use_locking, settings, passes)
+    name = name or f"Distributed{type(optimizer).__name__}"
+    options = GradientOptions(tensors, name, **shared, scale=1.0 / passes if average else 1.0)
+    return _DistributedOptimizer(optimizer, use_locking, options, passes)
 
 
-def _of_keras(
-    optimizer: Any, name: str | None, use_locking: bool, settings: Settings, passes: int, average: bool
-) -> Any:
+def _of_keras(optimizer: Any, name: str | None, passes: int, average: bool, **shared: Any) -> Any:
+    """Imported only for them, as it imports Keras."""
     if not hasattr(optimizer, "apply_gradients"):
         raise ValueError(
             f"DistributedOptimizer takes an optimizer of tf.compat.v1.train or of Keras, not "
             f"{type(optimizer).__name__}"
         )
-    # Imported only for them, as it imports Keras.
     return importlib.import_module("horovod.tensorflow.keras").DistributedOptimizer(
         optimizer,
-        name=name,
-        compression=settings.compression,
-        sparse_as_dense=settings.sparse_as_dense,
+        name,
         backward_passes_per_step=passes,
-        op=settings.op,
-        gradient_predivide_factor=settings.gradient_predivide_factor,
         average_aggregated_gradients=average,
-        groups=settings.groups,
-        process_set=settings.process_set,
-        scale_local_gradients=settings.scale_local_gradients,
+        **shared,
     )

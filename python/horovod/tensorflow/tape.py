@@ -10,20 +10,18 @@ import tensorflow as tf
 
 from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
-from horovod.tensorflow.settings import Settings, places_of
-
-_NAME = "DistributedGradientTape"
+from horovod.gradient_list import GradientOptions
+from horovod.tensorflow.lists import tensors
 
 
 class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     """What DistributedGradientTape adds to a tape."""
 
-    _hvd: Settings
-    _hvd_local: list[Any]
+    _hvd: GradientOptions[Any]
 
     def register_local_source(self, source: Any) -> None:
         """The gradient of this variable is not reduced: every rank has a variable of its own."""
-        self._hvd_local.append(source)
+        self._hvd.local.append(source)
 
     def gradient(
         self,
@@ -43,9 +41,7 @@ class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             options: further ones of the tape's own, such as ``unconnected_gradients``.
         """
         computed = super().gradient(target, sources, output_gradients, **options)
-        gradients, variables = tf.nest.flatten(computed), tf.nest.flatten(sources)
-        local = places_of(self._hvd_local, variables)
-        reduced = self._hvd.reduce(gradients, variables, _NAME, local)
+        reduced = self._hvd.reduce(tf.nest.flatten(computed), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(computed, reduced)
 
 
@@ -91,7 +87,9 @@ def DistributedGradientTape(  # noqa: N802
         raise ValueError(f"DistributedGradientTape takes a tf.GradientTape, not {type(gradtape).__name__}")
     if isinstance(gradtape, _DistributedGradientTape):
         raise ValueError("DistributedGradientTape: this tape was wrapped before; wrap it once")
-    settings = Settings(
+    options = GradientOptions(
+        tensors,
+        "DistributedGradientTape",
         compression,
         sparse_as_dense,
         op,
@@ -104,7 +102,7 @@ def DistributedGradientTape(  # noqa: N802
     tape = copy.copy(gradtape)
     kind = type(gradtape)
     tape.__class__ = type(kind.__name__, (_DistributedGradientTape, kind), {"__module__": kind.__module__})
-    tape._hvd, tape._hvd_local = settings, []
+    tape._hvd = options
     return tape
 
 

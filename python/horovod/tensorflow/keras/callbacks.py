@@ -1,7 +1,27 @@
-"""The callbacks of :mod:`horovod.keras.callbacks`."""
+"""Callbacks for ``fit`` of ``tf.keras``: :mod:`horovod._keras.callbacks`."""
 
-from horovod.keras.callbacks import BestModelCheckpoint as BestModelCheckpoint
-from horovod.keras.callbacks import BroadcastGlobalVariablesCallback as BroadcastGlobalVariablesCallback
-from horovod.keras.callbacks import LearningRateScheduleCallback as LearningRateScheduleCallback
-from horovod.keras.callbacks import LearningRateWarmupCallback as LearningRateWarmupCallback
-from horovod.keras.callbacks import MetricAverageCallback as MetricAverageCallback
+from __future__ import annotations
+
+from tensorflow.keras.callbacks import Callback, ModelCheckpoint
+
+from horovod._keras import callbacks as shared
+
+
+class BroadcastGlobalVariablesCallback(shared.BroadcastGlobalVariablesCallback, Callback):  # type: ignore[misc]
+    """Gives the root's weights and optimizer state to all ranks when training begins."""
+
+
+class MetricAverageCallback(shared.MetricAverageCallback, Callback):  # type: ignore[misc]
+    """Averages the metrics of an epoch over all ranks."""
+
+
+class LearningRateScheduleCallback(shared.LearningRateScheduleCallback, Callback):  # type: ignore[misc]
+    """Multiplies the initial learning rate by a factor that depends on the epoch."""
+
+
+class LearningRateWarmupCallback(shared.LearningRateWarmupCallback, Callback):  # type: ignore[misc]
+    """Raises the learning rate batch by batch from that of one process to the initial one."""
+
+
+class BestModelCheckpoint(shared.BestModelCheckpoint, ModelCheckpoint):  # type: ignore[misc]
+    """Saves the best model so far into ``filepath``, an attribute that is set later."""

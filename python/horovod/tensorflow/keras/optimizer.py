@@ -1,0 +1,85 @@
+"""What becomes of the optimizers of Keras 2 in DistributedOptimizer.
+
+They let a method aggregate gradients over the replicas of tf.distribute, before they are clipped and, in
+mixed precision, looked at for overflows: there they are reduced. So all ranks see the same overflows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.basics import Min
+from horovod.gradient_list import GradientOptions
+from horovod.tensorflow.accumulation import Accumulation
+from horovod.tensorflow.lists import tensors as tensors
+from horovod.tensorflow.mpi_ops import _allreduce
+
+Variable = tf.Variable
+
+
+class _DistributedOptimizer:
+    """What DistributedOptimizer adds to the class of a user's optimizer."""
+
+    _hvd: GradientOptions[Any]
+    _hvd_accumulation: Accumulation | None
+    _is_wrapped_by_loss_scale_optimizer = False  # set by the one that wraps it
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leaves the gradient of a variable out of the reduction: every rank has its own."""
+        self._hvd.local.append(variable)
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        """The pairs with the gradients that all ranks have together; zeros until the last pass of a step."""
+        pairs = list(grads_and_vars)
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        if self._hvd_accumulation is None:
+            gradients = self._reduce(gradients, variables)
+        else:
+            dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+            gradients = self._hvd_accumulation.add(dense, variables)
+        return list(zip(gradients, variables, strict=True))
+
+    _aggregate_gradients = aggregate_gradients  # as legacy optimizers call it
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
+        """As the optimizer's own; does nothing but count until the last pass of a step."""
+        apply = super().apply_gradients  # type: ignore[misc]
+        if self._hvd_accumulation is None:
+            return apply(grads_and_vars, *args, **options)
+        skip = options.pop("skip_gradients_aggregation", False)
+        done = skip or not options.pop("experimental_aggregate_gradients", True)
+        pairs = list(grads_and_vars) if done else self.aggregate_gradients(grads_and_vars)
+        options["experimental_aggregate_gradients"] = False
+        return self._hvd_accumulation.apply(pairs, lambda some: apply(some, *args, **options), None)
+
+    def _reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        reduced = self._hvd.reduce(gradients, variables)
+        if self._is_wrapped_by_loss_scale_optimizer:
+            own = [place for place in self._hvd.places_of_local(variables) if reduced[place] is not None]
+            if own and self._hvd.rules().member:
+                factor = self._one_if_finite([reduced[place] for place in own])
+                for place in own:
+                    reduced[place] = tensors.scale(reduced[place], factor)
+        return reduced
+
+    def _one_if_finite(self, gradients: Sequence[Any]) -> Any:
+        """Not a number where a gradient that is not reduced overflows on any rank: all skip that step."""
+        values = [each.values if tensors.is_sparse(each) else each for each in gradients]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in values])
+        agreed = _allreduce(
+            tf.cast(finite, tf.int32), f"{self._hvd.name}.finite", Min, process_set=self._hvd.process_set
+        )
+        return tf.where(agreed == 1, 1.0, float("nan"))
+
+
+def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average: bool) -> dict[str, Any]:
+    """Members of the new class; the public name, under which an optimizer is saved, is not inherited."""
+    options.scale = 1.0 / passes if average else 1.0
+    members: dict[str, Any] = {key: it for key, it in vars(type(optimizer)).items() if "_api_names" in key}
+    reduce = functools.partial(_DistributedOptimizer._reduce, optimizer)
+    members["_hvd_accumulation"] = Accumulation(passes, reduce) if passes > 1 else None
+    return members
