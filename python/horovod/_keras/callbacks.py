@@ -145,6 +145,7 @@ class LearningRateScheduleCallback(_Callback):
 
     def _momenta(self, optimizer: Any) -> list[Any]:
         """SGD's and RMSprop's sums of past steps, as far as there are any yet."""
+        found: Any
         if hasattr(optimizer, "get_slot"):  # a legacy one of Keras 2
             known = "momentum" in optimizer.get_slot_names()
             found = [optimizer.get_slot(each, "momentum") for each in self.model.trainable_variables if known]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -115,9 +115,9 @@ def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
     if operation.result != "same":
         return operation is BARRIER
     function = operand.owner.owner if isinstance(operand.owner, ir.Block) else None
-    if not isinstance(function, FuncOp) or function.name.value != "main":
+    if not isinstance(function, FuncOp) or cast(Any, function.name).value != "main":
         return True
-    attributes = function.arg_attrs[ir.BlockArgument(operand).arg_number]
+    attributes = cast(Any, function.arg_attrs)[ir.BlockArgument(operand).arg_number]
     return "jax.buffer_donor" in attributes or "tf.aliasing_output" in attributes
 
 
