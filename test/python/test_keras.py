@@ -514,7 +514,8 @@ ones = numpy.ones((12, 4), "float32")
 model = keras.models.load_model(saved)
 model.fit(ones, ones[:, :1], verbose=0)
 print(type(model.optimizer).__name__, int(model.optimizer.iterations))
-print(tensorflow.saved_model.load(exported).serve(ones).shape)
+loaded = tensorflow.saved_model.load(exported)  # its variables live as long as it
+print(loaded.serve(ones).shape)
 """
 
 
