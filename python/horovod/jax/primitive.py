@@ -101,7 +101,8 @@ def _check_devices(count: int) -> None:
         )
 
 
-def _devices_of(axes: Any) -> int:
+def _devices_of(context: Any) -> int:
+    axes = context.module_context.axis_context
     if getattr(axes, "mesh", None) is not None:
         return int(axes.mesh.size)
     # The second is what older versions have for pmap.
@@ -127,7 +128,7 @@ def _name(context: Any, spec: Spec) -> str:
 
 
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
-    _check_devices(_devices_of(context.module_context.axis_context))
+    _check_devices(_devices_of(context))
     aliases = {i: i for i, operand in enumerate(operands) if _takes_memory(spec.operation, operand)}
     rule = jax.ffi.ffi_lowering("horovod", has_side_effect=True, operand_output_aliases=aliases)
     return rule(
@@ -165,7 +166,7 @@ def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
 
 def _lower_to_callback(context: Any, *operands: Any, spec: Spec) -> Any:
     """For devices that have no handler of ours: through Python and the host's memory, one call at a time."""
-    _check_devices(context)
+    _check_devices(_devices_of(context))
     run = functools.partial(_run_on_host, spec=spec._replace(name=_name(context, spec)))
     rule = mlir.lower_fun(lambda *arrays: io_callback(run, context.avals_out, *arrays), multiple_results=True)
     return rule(context, *operands)
