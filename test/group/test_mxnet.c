@@ -245,12 +245,14 @@ static void reduce(struct member *member)
                           tensor_of(floats + 2, HVD_FLOAT32, &rows, 1)};
     hvd_request request = request_of(HVD_ALLREDUCE, "views", views);
     request.reduction = HVD_SUM;
+    request.priority = -2;
     request.count = 2;
     request.grouped = 1;
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     hvd_tensor number = tensor_of(integers, HVD_INT64, &rows, 1);
     request = request_of(HVD_ALLREDUCE, "numbers", &number);
     request.reduction = HVD_SUM;
+    request.priority = -2;
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
 }
 GROUP_TEST(test_sums, reduce, 1, 3, .transport = "shm")
@@ -273,6 +275,7 @@ static void disagree(struct member *member)
         hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, &rows, 1);
         hvd_request request = request_of(HVD_ALLREDUCE, "shape", &tensor);
         request.reduction = HVD_SUM;
+        request.priority = -2;
         CHECK(hvd_run(member->context, &request, NULL, NULL) == HVD_MISMATCH, "no mismatch");
     }
     check_allreduce_works(member, "after");

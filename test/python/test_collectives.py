@@ -225,7 +225,7 @@ def test_no_tensor_of_torch() -> None:
     pytest.importorskip("torch")
     import horovod.torch as hvd
 
-    with pytest.raises(TypeError, match="must be Tensor, not list"):
+    with pytest.raises(TypeError, match="takes tensors of PyTorch, not list"):
         hvd.allreduce([1.0])
     with pytest.raises(ValueError, match=r"allgather: tensor 0 \(list\) is no tensor"):
         hvd.allgather([1.0])

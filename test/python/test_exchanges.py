@@ -80,7 +80,7 @@ def test_reducescatter_refuses(kind: Any, rank: int, size: int) -> None:
                 kind.hvd.reducescatter(kind.array([1.0]), op=op)
             with pytest.raises(error, match="Average and op=Sum"):
                 kind.hvd.grouped_reducescatter_async([kind.array([1.0])], op=op)
-    with pytest.raises(ValueError, match="0 dimensions"):
+    with pytest.raises(ValueError, match="no dimensions"):
         kind.hvd.reducescatter(kind.array(1.0))
     if size > 1:
         with pytest.raises(basics.HorovodInternalError, match="shape"):
@@ -183,7 +183,7 @@ def test_alltoall_refuses(kind: Any, rank: int, size: int) -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             kind.hvd.alltoall(tensor, splits)
-    with pytest.raises(ValueError, match="0 dimensions"):
+    with pytest.raises(ValueError, match="no dimensions"):
         kind.hvd.alltoall(kind.array(1.0))
     if size > 1:
         with pytest.raises(ValueError, match="evenly"):

@@ -1046,8 +1046,8 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, "\5\2\0\0\0\0\0\0\0", "decisions out of order"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\2\1\0\0\0\0\0\0\0", "an eviction of the unknown id 1"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\3\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0", "a batch with the unknown id 1"),
-        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0a\1\0\0\0x", "a failure that not every rank asked for"),
-        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0b\1\0\0\0x", "a failure that not every rank asked for"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0a\1\0\0\0x", "a failure that not every rank requested"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\4\1\0\0\0b\1\0\0\0x", "a failure that not every rank requested"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0", "a malformed decision"), /* a join without counters */
         GARBAGE(2, 0, BEGIN_DECISIONS "\5\1\0\0\0" COUNTERS, "the end of a join before every rank has"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\6\4\0\0\0", "the leaving of a rank that is not in the set"),
