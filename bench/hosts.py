@@ -2,13 +2,15 @@
 
     python bench/hosts.py --page docs/performance.md        all of it, about 12 minutes
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
+    python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside so many programs that are always busy
 
-Needs root, sshd, iproute2 and iperf3: the hosts are network namespaces of this machine, with links of this
-rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this machine's is;
-`--congestion bbr` is another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate. The bound
-of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts, times the number of
-links between them; with two, a column shows ours over one. The last column is the payload of the busiest host
-in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
+Needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
+of this rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this
+machine's is; `--congestion bbr` is another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a
+rate. The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts,
+times the number of links between them; with two, a column shows ours over one. That of a small allreduce is
+one round trip of blocking sockets, as qperf shows it. The last column is the payload of the busiest host in
+the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
 time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
 """
 
@@ -43,12 +45,20 @@ HEAD = ("hosts x ranks, rate", "bound, ms")
 
 @dataclass(frozen=True)
 class Case:
-    """As the workers know it, and as the page does; operation and bytes of a rank where there is a bound."""
+    """As the workers know it, and as the page does; operation and bytes of a rank if the rate bounds it."""
 
     name: str
     text: str
     operation: str = ""
     size: int = 0
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Between two hosts: bytes a second over all links, and microseconds there and back."""
+
+    goodput: float
+    round_trip: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class Run:
         short = long >> 4
         if args.effort == "tiny":
             long = short = 1 << 18
-        made = [Case(f"allreduce:{SMALL}", f"allreduce {publish.byte_text(SMALL)}")]
+        made = [Case(f"allreduce:{SMALL}", f"allreduce {publish.byte_text(SMALL)}", size=SMALL)]
         for what in OPERATIONS:
             size = long if what in OPERATIONS[:2] else short
             made.append(Case(f"{what}:{size}", f"{what} {publish.byte_text(size)}", what, size))
@@ -103,17 +113,24 @@ def run_of(text: str) -> Run:
     return Run((ranks,) * hosts, rate)
 
 
-def goodput(hosts: virtual_hosts.VirtualHosts) -> float:
-    """Bytes a second from the second host to the first one."""
-    server = subprocess.Popen([*hosts.enter(hosts.names[0]), "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+def between(hosts: virtual_hosts.VirtualHosts, server: list[str], client: list[str]) -> str:
+    """What a client on the second host prints about its server on the first one."""
+    served = subprocess.Popen([*hosts.enter(hosts.names[0]), *server], stdout=subprocess.DEVNULL)
     time.sleep(0.5)
-    words = [*hosts.enter(hosts.names[1]), "iperf3", "-c", hosts.names[0], "-t", "3", "-O", "1", "-J"]
     try:
-        output = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+        words = [*hosts.enter(hosts.names[1]), *client]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     finally:
-        server.kill()
-        server.wait()
-    return float(json.loads(output)["end"]["sum_received"]["bits_per_second"]) / 8
+        served.kill()
+        served.wait()
+
+
+def wire_of(hosts: virtual_hosts.VirtualHosts) -> Wire:
+    client = ["iperf3", "-c", hosts.names[0], "-t", "3", "-O", "1", "-J"]
+    received = json.loads(between(hosts, ["iperf3", "-s", "-1"], client))["end"]["sum_received"]
+    client = ["qperf", hosts.names[0], "-t", "2", "-m", str(SMALL), "--unify_units", "tcp_lat"]
+    latency = float(between(hosts, ["qperf"], client).split("latency")[1].split()[1])
+    return Wire(hosts.links * received["bits_per_second"] / 8, 2e-3 * latency)
 
 
 def peers_on(
@@ -147,14 +164,14 @@ def peers_on(
 
 
 def row(
-    run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: Case, rate: float
+    run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: Case, wire: Wire
 ) -> list[str]:
     """Milliseconds of all peers; of ours beside the bound, and its bytes beside the least."""
     ranks, ours = sum(run.ranks), peers[0].name
     names = (case.name, f"carried-{case.name}")
     own, carried = (comparison.median(ranks, ours, name) for name in names)
     least = case.size * run.least(case.operation) if case.operation else None
-    bound = least and least / rate * 1e6
+    bound = least / wire.goodput * 1e6 if least else wire.round_trip if case.size else None
     return [
         f"{run} at {run.rate}, {case.text}",
         publish.number(bound and bound / 1e3),
@@ -165,7 +182,7 @@ def row(
 
 
 def measure(
-    hosts: virtual_hosts.VirtualHosts, run: Run, rate: float, seconds: float, args: compare.argparse.Namespace
+    hosts: virtual_hosts.VirtualHosts, run: Run, wire: Wire, seconds: float, args: compare.argparse.Namespace
 ) -> tuple[compare.Comparison, list[str], list[list[str]]]:
     """The figures of a run, and its head and rows of the table."""
     cases, ranks = run.cases(args), sum(run.ranks)
@@ -177,12 +194,13 @@ def measure(
     comparison.round(0, [(peers[0], ranks, [f"carried-{case.name}" for case in cases if case.operation])])
     comparison.write_csv(args.output / f"{name}.csv")
     head = [*HEAD, *(f"{peer.name}, ms" for peer in peers), "ours / bound", "bytes / least"]
-    return comparison, head, [row(run, comparison, peers, case, rate) for case in cases]
+    return comparison, head, [row(run, comparison, peers, case, wire) for case in cases]
 
 
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
-    options = {"runs": RUNS, "links": "1", "peers": "gloo", "congestion": "cubic", "page": ""}
+    options = {"runs": RUNS, "links": "1", "peers": "gloo", "congestion": "cubic", "hogs": "0"}
+    options |= {"table": "hosts", "page": ""}
     args = compare.arguments(__doc__, seconds=600, options=options)
     runs = [run_of(text) for text in args.runs.split()]
     try:
@@ -190,31 +208,38 @@ def main() -> int:
     except virtual_hosts.UnavailableError as reason:
         print(f"hosts: left out: {reason}", flush=True)
         return 0
-    whole = compare.Comparison("hosts", compare.EFFORTS[args.effort], 0)
-    rates: dict[str, float] = {}
+    whole = compare.Comparison(args.table, compare.EFFORTS[args.effort], 0)
+    wires: dict[str, Wire] = {}
     head, rows = [""], []
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(int(args.hogs))]
     try:
         for _ in range(1, int(args.links)):
             hosts.add_link(virtual_hosts.SECOND)
         hosts.control(args.congestion)
         for run in runs:
             hosts.limit(run.rate)
-            if run.rate not in rates:
-                rates[run.rate] = goodput(hosts) * hosts.links
-            comparison, head, more = measure(hosts, run, rates[run.rate], args.seconds / len(runs), args)
+            wire = wires[run.rate] = wires.get(run.rate) or wire_of(hosts)
+            comparison, head, more = measure(hosts, run, wire, args.seconds / len(runs), args)
             rows += more
             whole.samples += comparison.samples
             whole.failures += comparison.failures
     finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
         hosts.end()
         shutil.rmtree(hosts.folder)
-    shown = ", ".join(f"{rate * 8 / 1e6:.0f} Mbit/s of {name}" for name, rate in rates.items())
-    failed = publish.write(
-        whole, args.output, f"{publish.table(head, rows)}\n\niperf3 on {hosts.links} link(s): {shown}."
+    shown = ", ".join(
+        f"{wire.goodput * 8 / 1e6:.0f} Mbit/s and {wire.round_trip:.0f} µs at {name}"
+        for name, wire in wires.items()
     )
+    text = f"{publish.table(head, rows)}\n\niperf3 and qperf on {hosts.links} link(s): {shown}."
+    if hogs:
+        text += f" {len(hogs)} programs beside them were always busy."
+    failed = publish.write(whole, args.output, text)
     if args.page:
-        page = Path(args.page)
-        page.write_text(publish.renew(page.read_text(), "hosts", (args.output / "hosts.md").read_text()))
+        page, renewed = Path(args.page), (args.output / f"{args.table}.md").read_text()
+        page.write_text(publish.renew(page.read_text(), args.table, renewed))
     return failed
 
 

@@ -10,7 +10,7 @@ packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3
 test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge"
 mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
-test "${1:-}" != peers || packages="$mpi iperf3"
+test "${1:-}" != peers || packages="$mpi iperf3 qperf"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages
