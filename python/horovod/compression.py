@@ -36,7 +36,7 @@ class NoneCompressor:
 class FP16Compressor:
     """Sends floating-point arrays that are wider than that as float16.
 
-    JAX's, also while it traces, are cast by JAX, all others by NumPy.
+    JAX's, also while it traces, and MXNet's cast themselves, all others NumPy.
     """
 
     @staticmethod
@@ -44,9 +44,11 @@ class FP16Compressor:
         """The array in float16, and its own type."""
         import numpy as np
 
-        is_numpy = isinstance(getattr(tensor, "dtype", None), np.dtype)
-        array = tensor if is_numpy else as_numpy(tensor)
-        wider = array.dtype.kind == "f" and array.dtype.itemsize > 2
+        # MXNet's arrays have NumPy's types as classes.
+        casts = isinstance(getattr(tensor, "dtype", None), (np.dtype, type))
+        array = tensor if casts else as_numpy(tensor)
+        dtype = np.dtype(array.dtype)
+        wider = dtype.kind == "f" and dtype.itemsize > 2
         return (array.astype("float16"), array.dtype) if wider else (array, None)
 
     @staticmethod

@@ -50,6 +50,11 @@ def check_scatter_op(op: int) -> int:
     return op
 
 
+def own_rows(extent: int, ranks: Sequence[int]) -> int:
+    """How many of so many rows reducescatter gives to this rank of a process set: the first get one more."""
+    return extent // len(ranks) + (ranks.index(_core.placement()[0]) < extent % len(ranks))
+
+
 @named
 class Exchanges(Generic[A]):
     """Allgather, reducescatter and alltoall for one kind of arrays."""

@@ -44,6 +44,7 @@ class Call(Generic[A, T]):
         root: int = 0,
         grouped: bool = False,
         splits: Sequence[int] | None = None,
+        priority: int = 0,
     ) -> None:
         self.tensors = tensors
         self.pick = pick
@@ -57,6 +58,7 @@ class Call(Generic[A, T]):
             postscale=factors[1],
             root=root,
             process_set=check_member(process_set),
+            priority=priority,
             grouped=grouped,
         )
 

@@ -22,6 +22,7 @@ from jaxlib.mlir.dialects.func import FuncOp
 
 from horovod import _core
 from horovod.common.basics import Adasum, Average, Sum
+from horovod.exchanges import own_rows
 from horovod.requests import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, REDUCESCATTER
 
 
@@ -51,11 +52,6 @@ collective_p = Primitive("horovod")
 collective_p.multiple_results = True
 
 
-def _own_rows(extent: int, ranks: tuple[int, ...]) -> int:
-    """How many of the rows reducescatter gives to this rank: the first ones get one more."""
-    return extent // len(ranks) + (ranks.index(_core.placement()[0]) < extent % len(ranks))
-
-
 @functools.cache
 def _compiled(spec: Spec) -> Callable[..., Any]:
     compiled: Callable[..., Any] = jax.jit(functools.partial(collective_p.bind, spec=spec))
@@ -79,7 +75,7 @@ def _types(*arrays: Any, spec: Spec) -> list[Any]:
         if spec.operation.result == "joined":
             return (spec.rows[index], *array.shape[1:])
         if spec.operation.result == "part":
-            return (_own_rows(array.shape[0], spec.ranks), *array.shape[1:])
+            return (own_rows(array.shape[0], spec.ranks), *array.shape[1:])
         return tuple(array.shape)
 
     return [jax.core.ShapedArray(shape(i, array), array.dtype) for i, array in enumerate(arrays)]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import mxnet as mx
 
 from horovod import _core
-from horovod.common.basics import Sum
-from horovod.common.process_sets import ProcessSet, check_member, global_process_set
+from horovod.arrays import NumPyArrays
+from horovod.common.process_sets import global_process_set
+from horovod.exchanges import own_rows
+from horovod.requests import Call
+
+T = TypeVar("T")
 
 
 class _Call(ctypes.Structure):
@@ -28,7 +32,8 @@ class _Call(ctypes.Structure):
     )
 
 
-_push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Call))(_core.mxnet_push(mx.base._LIB._handle))
+_prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Call))
+_native_push = _prototype(_core.mxnet_push(mx.base._LIB._handle))
 
 
 class _Counter:
@@ -47,8 +52,7 @@ class _Counter:
 _counter = _Counter()
 
 
-def check(operation: _core.Operation, arrays: Sequence[Any]) -> None:
-    """ValueError for what can't be sent."""
+def _check(operation: _core.Operation, arrays: Sequence[Any]) -> None:
     _core.placement()  # ValueError before init
     for index, array in enumerate(arrays):
         text = f"{operation.name}: array {index}"
@@ -66,51 +70,72 @@ def _handles(arrays: Sequence[Any]) -> Any:
     return (ctypes.c_void_p * len(arrays))(*(array.handle for array in arrays))
 
 
-def push(
-    operation: _core.Operation,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any] | None = None,
-    *,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    priority: int = 0,
-    reduction: int = Sum,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    root: int = 0,
-    grouped: bool = False,
-) -> None:
-    """Starts a collective; without outputs in place. Errors come where an array is next waited for."""
-    check(operation, inputs)
-    number = check_member(process_set)
-    if not inputs:
-        return
-    call = _Call(
+def _push(call: Call[Any, Any], inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+    request = call.request
+    operation, process_set = request.operation, request.process_set
+    native = _Call(
         operation=operation.number,
-        reduction=reduction,
-        root=root,
-        process_set=number,
-        grouped=grouped,
-        priority=priority,
-        prescale=prescale,
-        postscale=postscale,
-        name=(name or f"noname.{_counter.next(operation, number)}").encode(),
+        reduction=request.reduction,
+        root=request.root,
+        process_set=process_set,
+        grouped=request.grouped,
+        priority=request.priority,
+        prescale=request.prescale,
+        postscale=request.postscale,
+        name=(call.name or f"noname.{_counter.next(operation, process_set)}").encode(),
         count=len(inputs),
         inputs=_handles(inputs),
         outputs=None if outputs is None else _handles(outputs),
     )
-    code = _push(ctypes.byref(call))
+    code = _native_push(ctypes.byref(native))
     if code == -2:
         raise MemoryError(f"{operation.name}: out of memory")
     mx.base.check_call(code)
 
 
-def empty(like: Any, rows: int | None = None) -> Any:
-    """Memory for a result of the same kind, type and shape, or with so many rows."""
-    shape = like.shape if rows is None else (rows, *like.shape[1:])
-    if isinstance(like, mx.np.ndarray):
-        return mx.np.empty(shape, dtype=like.dtype, ctx=like.ctx)
-    return mx.nd.empty(shape, like.ctx, like.dtype)
+def _module_of(array: Any) -> Any:
+    return mx.np if isinstance(array, mx.np.ndarray) else mx.nd
+
+
+def _empty(like: Any, call: Call[Any, Any]) -> Any:
+    """Memory for the result of a call with this array."""
+    shape, module, ranks = like.shape, _module_of(like), call.process_set.ranks
+    if call.request.operation.result == "part":
+        if shape[0] < len(ranks) and module is mx.nd:
+            raise ValueError(
+                f"reducescatter: {shape[0]} rows for {len(ranks)} ranks leave some without any, but an array "
+                "of mx.nd can't be empty; pass more rows, or arrays of mx.np"
+            )
+        shape = (own_rows(shape[0], ranks), *shape[1:])
+    return module.empty(shape, dtype=like.dtype, ctx=like.ctx)
+
+
+class _Values(NumPyArrays):
+    """The values of MXNet's arrays, once they are there."""
+
+    def dense(self, array: Any) -> Any:
+        return array.asnumpy()
+
+
+def _array(like: Any, values: Any) -> Any:
+    return _module_of(like).array(values, dtype=values.dtype, ctx=like.ctx)
+
+
+def run(call: Call[Any, T], in_place: bool = False) -> T:
+    """Puts a call on MXNet's engine, and returns its arrays at once, as MXNet's own operations do.
+
+    Errors come where they are next waited for. Allgather and alltoall wait here: only the ranks together know
+    how many rows there will be.
+    """
+    operation, arrays = call.request.operation, list(call.tensors)
+    _check(operation, arrays)
+    if operation.result in ("joined", "exchanged"):
+        values, like = _Values().run(call), arrays * operation.results
+        return call.pick([_array(*pair) for pair in zip(like, values, strict=True)])
+    outputs = None if in_place else [_empty(array, call) for array in arrays]
+    if arrays:
+        _push(call, arrays, outputs)
+    return call.pick(arrays if outputs is None else outputs)
 
 
 def only(name: str, arrays: Sequence[Any]) -> Any:

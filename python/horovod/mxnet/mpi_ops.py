@@ -1,8 +1,7 @@
 """The collectives for MXNet's arrays.
 
-Those whose results have a known shape return at once, as MXNet's own operations do; allgather and alltoall
-wait, since only the ranks together know how many rows come. ``priority`` is MXNet's and the engine's: larger
-runs earlier among what is ready, equal on all ranks.
+``priority`` is MXNet's and the engine's: larger runs earlier among what is ready, equal on all ranks.
+:mod:`horovod.mxnet.engine` runs them.
 """
 
 from __future__ import annotations
@@ -12,17 +11,23 @@ from typing import Any
 
 import mxnet as mx
 
-from horovod import _core
-from horovod.arrays import NumPyArrays
 from horovod.collectives import reduction_of
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import check_member
-from horovod.exchanges import Exchanges, check_scatter_op
-from horovod.mxnet.engine import check, empty, push
-from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from horovod.exchanges import check_scatter_op, splits_of
+from horovod.mxnet.engine import run
+from horovod.requests import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    REDUCESCATTER,
+    Call,
+    every,
+    first,
+)
 
 __all__ = [
     *basics.__all__,
@@ -39,35 +44,6 @@ __all__ = [
     "grouped_reducescatter",
     "reducescatter",
 ]
-
-
-def _allreduce(
-    tensors: Sequence[Any],
-    in_place: bool,
-    average: bool | None,
-    name: str | None,
-    priority: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-    op: int | None,
-    grouped: bool = False,
-) -> Sequence[Any]:
-    check(ALLREDUCE, tensors)
-    outputs = None if in_place else [empty(tensor) for tensor in tensors]
-    push(
-        ALLREDUCE,
-        tensors,
-        outputs,
-        name=name,
-        process_set=process_set,
-        priority=priority,
-        reduction=reduction_of(average, op, 3),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-        grouped=grouped,
-    )
-    return tensors if outputs is None else outputs
 
 
 def allreduce(
@@ -96,8 +72,8 @@ def allreduce(
         ValueError: an argument of this rank makes no sense; nothing was sent.
         mxnet.base.MXNetError: the ranks disagree, or one is lost; where the result is waited for.
     """
-    factors = (prescale_factor, postscale_factor)
-    return _allreduce([tensor], False, average, name, priority, *factors, process_set, op)[0]
+    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    return run(Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority))
 
 
 def allreduce_(
@@ -111,8 +87,9 @@ def allreduce_(
     op: int | None = None,
 ) -> Any:
     """As ``allreduce``, in place; returns the array."""
-    factors = (prescale_factor, postscale_factor)
-    return _allreduce([tensor], True, average, name, priority, *factors, process_set, op)[0]
+    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    call = Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority)
+    return run(call, in_place=True)
 
 
 def grouped_allreduce(
@@ -124,10 +101,10 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
-) -> Sequence[Any]:
+) -> list[Any]:
     """As ``allreduce``, several arrays of any types as one operation: all of them or none."""
-    factors = (prescale_factor, postscale_factor)
-    return _allreduce(tensors, False, average, name, priority, *factors, process_set, op, True)
+    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    return run(Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority))
 
 
 def grouped_allreduce_(
@@ -139,10 +116,13 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
-) -> Sequence[Any]:
+) -> list[Any]:
     """As ``grouped_allreduce``, in place; returns the arrays."""
-    factors = (prescale_factor, postscale_factor)
-    return _allreduce(tensors, True, average, name, priority, *factors, process_set, op, True)
+    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    return run(
+        Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority),
+        in_place=True,
+    )
 
 
 def broadcast(
@@ -153,10 +133,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The root's array, in a new one; ``root_rank`` is a rank of the job, also in a process set."""
-    check(BROADCAST, [tensor])
-    output = empty(tensor)
-    push(BROADCAST, [tensor], [output], name=name, process_set=process_set, priority=priority, root=root_rank)
-    return output
+    return run(Call(BROADCAST, [tensor], first, name, process_set, root=root_rank, priority=priority))
 
 
 def broadcast_(
@@ -167,8 +144,9 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """As ``broadcast``, in place; returns the array."""
-    push(BROADCAST, [tensor], name=name, process_set=process_set, priority=priority, root=root_rank)
-    return tensor
+    return run(
+        Call(BROADCAST, [tensor], first, name, process_set, root=root_rank, priority=priority), in_place=True
+    )
 
 
 def reducescatter(
@@ -188,7 +166,8 @@ def reducescatter(
         ValueError: another ``op`` than Average and Sum, or fewer rows than ranks, of an array of ``mx.nd``,
             which can't be empty.
     """
-    return _reducescatter([tensor], op, name, priority, process_set, prescale_factor, postscale_factor)[0]
+    how = (check_scatter_op(op), (prescale_factor, postscale_factor))
+    return run(Call(REDUCESCATTER, [tensor], first, name, process_set, *how, priority=priority))
 
 
 def grouped_reducescatter(
@@ -201,75 +180,15 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """As ``reducescatter``, several arrays as one operation."""
-    factors = (prescale_factor, postscale_factor)
-    return _reducescatter(tensors, op, name, priority, process_set, *factors, grouped=True)
-
-
-def _reducescatter(
-    tensors: Sequence[Any],
-    op: int,
-    name: str | None,
-    priority: int,
-    process_set: ProcessSet,
-    prescale_factor: float,
-    postscale_factor: float,
-    grouped: bool = False,
-) -> list[Any]:
-    check_scatter_op(op)
-    check(REDUCESCATTER, tensors)
-    check_member(process_set)
-    ranks, own = len(process_set.ranks), process_set.ranks.index(_core.placement()[0])
-    outputs = []
-    for tensor in tensors:
-        whole, rest = divmod(tensor.shape[0], ranks)
-        if not whole and not isinstance(tensor, mx.np.ndarray):
-            raise ValueError(
-                f"reducescatter: {rest} rows for {ranks} ranks leave some without any, but an array of mx.nd "
-                "can't be empty; pass more rows, or arrays of mx.np"
-            )
-        outputs.append(empty(tensor, whole + (own < rest)))
-    push(
-        REDUCESCATTER,
-        tensors,
-        outputs,
-        name=name,
-        process_set=process_set,
-        priority=priority,
-        reduction=op,
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-        grouped=grouped,
-    )
-    return outputs
-
-
-# ---- by waiting ------------------------------------------------------------------------------------------
-
-
-class _Memory(NumPyArrays):
-    """The values of MXNet's arrays, once they are there."""
-
-    def dense(self, array: Any) -> Any:
-        return array.asnumpy()
-
-
-_exchanges: Exchanges[Any] = Exchanges(_Memory())
-
-
-def _as(like: Any, array: Any) -> Any:
-    module = mx.np if isinstance(like, mx.np.ndarray) else mx.nd
-    return module.array(array, dtype=array.dtype, ctx=like.ctx)
+    how = (check_scatter_op(op), (prescale_factor, postscale_factor))
+    return run(Call(REDUCESCATTER, tensors, every, name, process_set, *how, grouped=True, priority=priority))
 
 
 def allgather(
     tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The ranks' arrays joined along the first dimension, which may differ.
-
-    Waits; ``priority`` has no effect.
-    """
-    check(ALLGATHER, [tensor])
-    return _as(tensor, _exchanges.allgather(tensor, name, process_set))
+    """The ranks' arrays joined along the first dimension, which may differ. Waits."""
+    return run(Call(ALLGATHER, [tensor], first, name, process_set, priority=priority))
 
 
 def grouped_allgather(
@@ -279,9 +198,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """As ``allgather``, several arrays as one operation."""
-    check(ALLGATHER, tensors)
-    joined = _exchanges.grouped_allgather(tensors, name, process_set)
-    return [_as(tensor, array) for tensor, array in zip(tensors, joined, strict=True)]
+    return run(Call(ALLGATHER, tensors, every, name, process_set, grouped=True, priority=priority))
 
 
 def alltoall(
@@ -294,12 +211,9 @@ def alltoall(
     """Gives every rank its rows of this rank's array; returns what the ranks gave for this one, by rank.
 
     ``splits[r]`` rows go to rank r of the process set; without it all get the same number. With it the result
-    is a pair: the rows, and how many of them came from each rank. Waits; ``priority`` has no effect.
+    is a pair: the rows, and how many of them came from each rank. Waits.
     """
-    check(ALLTOALL, [tensor])
     if isinstance(splits, mx.nd.NDArray):
         splits = splits.asnumpy()
-    outcome = _exchanges.alltoall(tensor, splits, name, process_set)
-    if splits is None:
-        return _as(tensor, outcome)
-    return tuple(_as(tensor, array) for array in outcome)
+    counts, pick = (None, first) if splits is None else (splits_of(splits), tuple)
+    return run(Call(ALLTOALL, [tensor], pick, name, process_set, splits=counts, priority=priority))

@@ -8,12 +8,13 @@ from typing import Any
 
 import mxnet as mx
 
-from horovod.common.basics import ProcessSet, Sum, global_process_set
+from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
 from horovod.common.process_sets import is_member
 from horovod.common.util import split_list
 from horovod.compression import Compressor, NoneCompressor
-from horovod.mxnet.engine import only, push
-from horovod.requests import ALLREDUCE
+from horovod.grouping import split_factor
+from horovod.mxnet.engine import only, run
+from horovod.requests import ALLREDUCE, Call, every
 
 
 def _reduce(
@@ -24,18 +25,13 @@ def _reduce(
     process_set: ProcessSet,
 ) -> None:
     """Sums gradients, given with their parameters' numbers, in place; what is used first goes first."""
-    groups = split_list(gradients, min(num_groups, len(gradients)) or 1) if num_groups > 0 else None
-    for group in groups or [[pair] for pair in gradients]:
-        first = group[0][0] if group else 0
-        push(
-            ALLREDUCE,
-            [gradient for _, gradient in group],
-            name=f"{prefix}{first}",
-            process_set=process_set,
-            priority=-first,
-            reduction=Sum,
-            prescale=prescale,
-            grouped=groups is not None,
+    count = min(num_groups, len(gradients)) if num_groups > 0 else len(gradients)
+    for group in split_list(gradients, max(1, count)):
+        arrays, first = [gradient for _, gradient in group], group[0][0] if group else 0
+        name, how, grouped = f"{prefix}{first}", (Sum, (prescale, 1.0)), num_groups > 0
+        run(
+            Call(ALLREDUCE, arrays, every, name, process_set, *how, grouped=grouped, priority=-first),
+            in_place=True,
         )
 
 
@@ -71,12 +67,12 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
                 f"{optimizer!r}"
             )
         member = is_member(process_set)
-        share = _share(gradient_predivide_factor, process_set) if member else 1.0
+        before, share = _factors(gradient_predivide_factor, process_set) if member else (1.0, 1.0)
         optimizer.rescale_grad *= share
         self.__dict__.update(
             _optimizer=optimizer,
             _share=share,
-            _options=(num_groups, 1 / gradient_predivide_factor, process_set) if member else None,
+            _options=(num_groups, before, process_set) if member else None,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -123,11 +119,10 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         self._optimizer.set_wd_mult(args_wd_mult)
 
 
-def _share(gradient_predivide_factor: float, process_set: ProcessSet) -> float:
-    """What is left of the division by the number of ranks after gradients were divided before the sum."""
-    if gradient_predivide_factor <= 0:
-        raise ValueError(f"gradient_predivide_factor must be positive, not {gradient_predivide_factor}")
-    return gradient_predivide_factor / (process_set.size() or 1)
+def _factors(gradient_predivide_factor: float, process_set: ProcessSet) -> tuple[float, float]:
+    """What gradients are multiplied by before the sum and after it, which makes it an average."""
+    before, after = split_factor(gradient_predivide_factor, Average)
+    return before, after / (process_set.size() or 1)
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
@@ -166,8 +161,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._compression, self._prefix, self._groups = compression, prefix or "", num_groups
         self._set = process_set if is_member(process_set) else None
         if self._set:
-            self._scale *= _share(gradient_predivide_factor, process_set)
-            self._before = 1 / gradient_predivide_factor
+            self._before, share = _factors(gradient_predivide_factor, process_set)
+            self._scale *= share
 
     def _gradients(self) -> list[tuple[int, Any]]:
         return [
