@@ -12,8 +12,7 @@ import pytest
 
 import horovod as hvd
 from horovod import _core
-from horovod.exchanges import ALLGATHER
-from horovod.requests import ALLREDUCE
+from horovod.requests import ALLGATHER, ALLREDUCE
 
 
 def start(name: str, array: Any) -> Any:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from horovod import _core
 from horovod.collectives import barrier as _wait_for_all
+from horovod.collectives import check_scatter_op
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.compression import Compression, Compressor
-from horovod.exchanges import check_scatter_op
 from horovod.jax.primitive import Spec, collective_p
 from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
 

@@ -21,8 +21,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects.func import FuncOp
 
 from horovod import _core
+from horovod.collectives import own_rows
 from horovod.common.basics import Adasum, Average, Sum
-from horovod.exchanges import own_rows
 from horovod.requests import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, REDUCESCATTER
 
 

@@ -11,8 +11,8 @@ import mxnet as mx
 
 from horovod import _core
 from horovod.arrays import NumPyArrays
+from horovod.collectives import own_rows
 from horovod.common.process_sets import global_process_set
-from horovod.exchanges import own_rows
 from horovod.requests import Call
 
 T = TypeVar("T")

@@ -11,12 +11,11 @@ from typing import Any
 
 import mxnet as mx
 
-from horovod.collectives import reduction_of
+from horovod.collectives import check_scatter_op, reduction_of, splits_of
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.exchanges import check_scatter_op, splits_of
 from horovod.mxnet.engine import run
 from horovod.requests import (
     ALLGATHER,

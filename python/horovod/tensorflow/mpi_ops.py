@@ -12,11 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.collectives import barrier as barrier
+from horovod.collectives import check_scatter_op
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.exchanges import check_scatter_op
 from horovod.tensorflow.library import bits, call, functions, in_order, tensor_of
 from horovod.variables import variables_of
 
