@@ -7,12 +7,12 @@ What differs between frameworks is in an :class:`horovod.requests.Arrays`. A fra
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from horovod import _core
 from horovod.common.basics import Average, Sum
+from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.handles import Handle
@@ -37,17 +37,13 @@ from horovod.requests import (
 T = TypeVar("T")
 
 
-def reduction_of(average: bool | None, op: int | None, callers: int = 3) -> int:
-    """The reduction that the old parameter ``average`` and the new one ``op`` mean together.
-
-    The user's code is so many calls away.
-    """
+def reduction_of(average: bool | None, op: int | None) -> int:
+    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
     if average is None:
         return Average if op is None else op
     if op is not None:
         raise ValueError("pass op or average, not both; average is the old way to say op=Average or op=Sum")
-    text = "average is deprecated: pass op=Average or op=Sum"
-    warnings.warn(text, DeprecationWarning, stacklevel=callers + 1)
+    warn_caller("average is deprecated: pass op=Average or op=Sum")
     return Average if average else Sum
 
 
@@ -143,7 +139,7 @@ class Collectives(Generic[A]):
     ) -> Handle[A]:
         """Starts the reduction of a tensor over all ranks, in place."""
         # Written out: for the gradients of a step `asynchronous` would take longer than the engine.
-        reduction = op if op is not None and average is None else reduction_of(average, op, 2)
+        reduction = op if op is not None and average is None else reduction_of(average, op)
         number = 0 if process_set is global_process_set else check_member(process_set)
         request = _core.describe(
             ALLREDUCE,

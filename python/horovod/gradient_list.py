@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
 from horovod.collectives import Collectives
+from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, is_member
 from horovod.common.util import split_list
 from horovod.compression import Compressor
@@ -176,7 +176,7 @@ class GradientOptions(Generic[A]):
 
     def __post_init__(self) -> None:
         if self.num_groups:
-            warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=4)
+            warn_caller("num_groups is deprecated: pass groups")
         self.groups = check_groups(self.groups or self.num_groups or None, self.kind)
         self.rules()
 

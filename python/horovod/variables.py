@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
+
+from horovod.common.caller import warn_caller
 
 
 def variables_of(given: Any) -> list[Any]:
@@ -25,5 +26,5 @@ def variables_of(given: Any) -> list[Any]:
         )
     if not variables:
         text = "broadcast_variables: there are no variables; before it is built a model has none"
-        warnings.warn(text, stacklevel=4)
+        warn_caller(text, UserWarning)
     return variables

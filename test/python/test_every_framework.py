@@ -169,6 +169,17 @@ def test_values(framework: Any, rank: int, size: int) -> None:
             np.testing.assert_allclose(result, value, rtol=1e-6, err_msg=f"{name}, {form}")
 
 
+def test_the_old_average_warns_at_the_line_of_the_program(framework: Any, size: int) -> None:
+    """There it is shown; elsewhere Python hides a DeprecationWarning."""
+    hvd, x = framework.hvd, framework.array([1.0])
+    if framework.package == "horovod.jax":
+        pytest.skip("horovod.jax has no average")
+    for function, tensors in ((hvd.allreduce, x), (hvd.grouped_allreduce, [x])):
+        with pytest.warns(DeprecationWarning, match="pass op=") as caught:
+            (total,) = framework.numpy(function(tensors, average=False)[0]).ravel()
+        assert (total, caught[0].filename) == (size, __file__)
+
+
 def test_a_thousand_in_flight_in_another_order_on_every_rank(framework: Any, rank: int, size: int) -> None:
     order = [int(i) for i in np.random.default_rng(rank).permutation(COUNT)]
     assert framework.sums(order) == [i * size for i in order]

@@ -360,8 +360,9 @@ def test_values(rank: int, size: int) -> None:
     variable = keras.Variable(np.full(2, rank + 1.0, "float32"))
     kept = {"prescale_factor": 0.5, "postscale_factor": 4.0, "compression": hvd.Compression.fp16}
     assert numpy(hvd.allreduce(variable, "named", **kept)).tolist() == [2 * mean] * 2
-    with pytest.warns(DeprecationWarning, match="pass op="):
+    with pytest.warns(DeprecationWarning, match="pass op=") as caught:
         assert float(hvd.allreduce(rank + 1.0, average=False)) == size * mean
+    assert caught[0].filename == __file__
     assert numpy(hvd.allgather([[rank], [7]])).tolist() == [row for r in range(size) for row in ([r], [7])]
     assert numpy(hvd.broadcast(np.full(2, rank, "int32"), size - 1, name="b")).tolist() == [size - 1] * 2
     rows = numpy(hvd.reducescatter(np.arange(size * 2.0, dtype="float32"), op=hvd.Sum))
@@ -582,8 +583,10 @@ def test_what_makes_no_sense_is_refused() -> None:
         hvd.DistributedOptimizer(sgd(), groups=[["kernel"]])
     with pytest.raises(ValueError, match="needs op=Average"):
         hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0)
-    with pytest.warns(DeprecationWarning, match="num_groups"):
-        hvd.DistributedOptimizer(sgd(), num_groups=2)
+    for wrap in (hvd.DistributedOptimizer, hvd.PartialDistributedOptimizer):
+        with pytest.warns(DeprecationWarning, match="num_groups") as caught:
+            wrap(sgd(), num_groups=2)
+        assert caught[0].filename == __file__
     with pytest.raises(ValueError, match="'late' has no variables yet"):
         hvd.PartialDistributedOptimizer(sgd(), local_layers=[keras.layers.Dense(1, name="late")])
     with pytest.raises(ValueError, match="layers of Keras"):

@@ -85,7 +85,7 @@ class Functions:
         """
         return self.framework.allreduce(
             self.tensor_of(value),
-            op=reduction_of(average, op, 1),
+            op=reduction_of(average, op),
             name=name,
             compression=compression,
             prescale_factor=prescale_factor,

@@ -71,7 +71,7 @@ def allreduce(
         ValueError: an argument of this rank makes no sense; nothing was sent.
         mxnet.base.MXNetError: the ranks disagree, or one is lost; where the result is waited for.
     """
-    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority))
 
 
@@ -86,7 +86,7 @@ def allreduce_(
     op: int | None = None,
 ) -> Any:
     """As ``allreduce``, in place; returns the array."""
-    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     call = Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority)
     return run(call, in_place=True)
 
@@ -102,7 +102,7 @@ def grouped_allreduce(
     op: int | None = None,
 ) -> list[Any]:
     """As ``allreduce``, several arrays of any types as one operation: all of them or none."""
-    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority))
 
 
@@ -117,7 +117,7 @@ def grouped_allreduce_(
     op: int | None = None,
 ) -> list[Any]:
     """As ``grouped_allreduce``, in place; returns the arrays."""
-    how = (reduction_of(average, op, 2), (prescale_factor, postscale_factor))
+    how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(
         Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority),
         in_place=True,

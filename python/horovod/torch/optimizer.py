@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from horovod.common.basics import Adasum, Average, local_size, size
+from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.compression import Compressor, NoneCompressor
 from horovod.grouping import check_groups, check_names, make_groups, split_factor
@@ -293,7 +294,7 @@ def DistributedOptimizer(  # noqa: N802
             f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer).__name__}"
         )
     if num_groups:
-        warnings.warn("num_groups is deprecated: pass groups", DeprecationWarning, stacklevel=2)
+        warn_caller("num_groups is deprecated: pass groups")
     options = (op, gradient_predivide_factor, groups or num_groups, sparse_as_dense, process_set)
     reducer = _make_reducer(
         optimizer, named_parameters, compression, backward_passes_per_step, *options, shared_gradients
