@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.common import process_sets
 from horovod.common.basics import Average, Sum, rank
 from horovod.common.process_sets import ProcessSet
-from horovod.tensorflow.library import bits, call, factor_of
+from horovod.tensorflow.library import call, factor_of, reducing
 
 
 def _set_of(op: Any) -> ProcessSet:
@@ -42,11 +42,8 @@ def _listed(op: Any, outputs: Any) -> list[Any]:
 
 
 def _averaged(op: Any, gradients: tuple[Any, ...]) -> list[Any]:
-    one = bits(1.0)
-    factors: dict[str, Any] = {"prescale_bits": one, "postscale_bits": one}
-    return _listed(
-        op, _follow(op, f"{_group(op)}Allreduce", **_dense(op, gradients), reduce_op=Average, **factors)
-    )
+    averaged = _follow(op, f"{_group(op)}Allreduce", **_dense(op, gradients), **reducing(Average))
+    return _listed(op, averaged)
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:

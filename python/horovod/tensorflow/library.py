@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,6 +36,11 @@ functions, asynchronous = _load()
 config.CONVERSION_RULES = (config.DoNotConvert("horovod"), *config.CONVERSION_RULES)
 
 
+def invalid(text: str) -> Exception:
+    """TensorFlow's own error for an argument."""
+    return tf.errors.InvalidArgumentError(None, None, text)  # type: ignore[no-any-return]
+
+
 def tensor_of(operation: str, value: Any) -> Any:
     """The value as a dense tensor of a type that can be sent.
 
@@ -42,27 +48,30 @@ def tensor_of(operation: str, value: Any) -> Any:
         tf.errors.InvalidArgumentError: it is ragged or sparse, or holds strings.
     """
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"{operation}: a {type(value).__name__} can't be sent; pass its parts",
-        )
+        raise invalid(f"{operation}: a {type(value).__name__} can't be sent; pass its parts")
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype.base_dtype.name not in _core.dtypes:
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
+        raise invalid(
             f"{operation}: elements of type {tensor.dtype.name} can't be sent; this version takes "
-            f"{' '.join(_core.dtypes)}",
+            f"{' '.join(_core.dtypes)}"
         )
     return tensor
 
 
 @functools.cache
-def bits(factor: float) -> int:
+def _bits(factor: float) -> int:
     """A float64 as the integer that TensorFlow's attributes can hold."""
     number: int = struct.unpack("=q", struct.pack("=d", factor))[0]
     return number
+
+
+def reducing(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> dict[str, Any]:
+    """The attributes that say how TensorFlow's operations reduce."""
+    return {
+        "reduce_op": op,
+        "prescale_bits": _bits(float(prescale_factor)),
+        "postscale_bits": _bits(float(postscale_factor)),
+    }
 
 
 def factor_of(number: int) -> float:
@@ -171,3 +180,17 @@ def call(
         name=f"{unique}/",
         **arguments,
     )
+
+
+def call_one(operation: str, tensor: Any, *where: Any, **arguments: Any) -> Any:
+    """``call`` for a tensor; ``where`` is name, scope and process set."""
+    return call(operation, *where, tensor=tensor_of(operation.lower(), tensor), **arguments)
+
+
+def call_group(operation: str, tensors: Sequence[Any], *where: Any, **arguments: Any) -> list[Any]:
+    """As ``call_one``, all of the tensors or none."""
+    if not tensors:
+        return []
+    dense = [tensor_of(operation.lower(), tensor) for tensor in tensors]
+    outputs: list[Any] = call(f"Grouped{operation}", *where, tensors=dense, **arguments)
+    return outputs

@@ -12,12 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.collectives import barrier as barrier
-from horovod.collectives import check_scatter_op
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.tensorflow.library import bits, call, functions, in_order, tensor_of
+from horovod.tensorflow.library import call, call_group, call_one, functions, in_order, invalid, reducing
 from horovod.variables import variables_of
 
 __all__ = [
@@ -38,29 +37,6 @@ __all__ = [
 ]
 
 
-def _reducing(op: int, prescale_factor: float, postscale_factor: float) -> dict[str, Any]:
-    """What TensorFlow's operations have as attributes for it."""
-    return {
-        "reduce_op": op,
-        "prescale_bits": bits(float(prescale_factor)),
-        "postscale_bits": bits(float(postscale_factor)),
-    }
-
-
-def _one(operation: str, tensor: Any, *where: Any, **arguments: Any) -> Any:
-    """Runs it, or adds it to the graph; ``where`` is name, scope and process set as of ``call``."""
-    return call(operation, *where, tensor=tensor_of(operation.lower(), tensor), **arguments)
-
-
-def _group(operation: str, tensors: Sequence[Any], *where: Any, **arguments: Any) -> list[Any]:
-    """As ``_one``, all of the tensors or none."""
-    if not tensors:
-        return []
-    dense = [tensor_of(operation.lower(), tensor) for tensor in tensors]
-    outputs: list[Any] = call(f"Grouped{operation}", *where, tensors=dense, **arguments)
-    return outputs
-
-
 def _allreduce(
     tensor: Any,
     name: str | None = None,
@@ -71,8 +47,8 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of a dense tensor over all ranks."""
-    reducing = _reducing(op, prescale_factor, postscale_factor)
-    return _one("Allreduce", tensor, name, ignore_name_scope, process_set, **reducing)
+    how = reducing(op, prescale_factor, postscale_factor)
+    return call_one("Allreduce", tensor, name, ignore_name_scope, process_set, **how)
 
 
 def _grouped_allreduce(
@@ -85,36 +61,8 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """The reduction of dense tensors of any types as one operation."""
-    reducing = _reducing(op, prescale_factor, postscale_factor)
-    return _group("Allreduce", tensors, name, ignore_name_scope, process_set, **reducing)
-
-
-def _reducescatter(
-    tensor: Any,
-    name: str | None = None,
-    op: int = Sum,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Any:
-    """The reduction of a dense tensor over all ranks, of which every rank keeps its rows."""
-    reducing = _reducing(check_scatter_op(op), prescale_factor, postscale_factor)
-    return _one("Reducescatter", tensor, name, ignore_name_scope, process_set, **reducing)
-
-
-def _grouped_reducescatter(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    op: int = Sum,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[Any]:
-    """As ``_reducescatter``, several tensors as one operation."""
-    reducing = _reducing(check_scatter_op(op), prescale_factor, postscale_factor)
-    return _group("Reducescatter", tensors, name, ignore_name_scope, process_set, **reducing)
+    how = reducing(op, prescale_factor, postscale_factor)
+    return call_group("Allreduce", tensors, name, ignore_name_scope, process_set, **how)
 
 
 def allgather(
@@ -128,7 +76,7 @@ def allgather(
     Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Errors as of ``allreduce``; a tensor
     without dimensions is a tf.errors.InvalidArgumentError.
     """
-    return _one("Allgather", tensor, name, ignore_name_scope, process_set)
+    return call_one("Allgather", tensor, name, ignore_name_scope, process_set)
 
 
 def grouped_allgather(
@@ -138,7 +86,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Several tensors of any types joined as one operation, each as by ``allgather``."""
-    return _group("Allgather", tensors, name, ignore_name_scope, process_set)
+    return call_group("Allgather", tensors, name, ignore_name_scope, process_set)
 
 
 def broadcast(
@@ -152,7 +100,7 @@ def broadcast(
 
     ``root_rank`` is a rank of the job, also in a process set.
     """
-    return _one("Broadcast", tensor, name, ignore_name_scope, process_set, root_rank=root_rank)
+    return call_one("Broadcast", tensor, name, ignore_name_scope, process_set, root_rank=root_rank)
 
 
 def broadcast_(
@@ -189,11 +137,9 @@ def alltoall(
     """
     counts = tf.constant([], tf.int64) if splits is None else tf.convert_to_tensor(splits)
     if not counts.dtype.is_integer:
-        raise tf.errors.InvalidArgumentError(
-            None, None, f"alltoall: splits must be integers, not {counts.dtype.name}"
-        )
+        raise invalid(f"alltoall: splits must be integers, not {counts.dtype.name}")
     sent = tf.cast(counts, tf.int64)
-    rows, received = _one("Alltoall", tensor, name, ignore_name_scope, process_set, splits=sent)
+    rows, received = call_one("Alltoall", tensor, name, ignore_name_scope, process_set, splits=sent)
     return rows if splits is None else (rows, tf.cast(received, counts.dtype))
 
 
