@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+Reduce = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # of gradients and their variables
+
 
 class Accumulation:
     """The sums of an optimizer's gradients: in a graph of TensorFlow 1, in tf.function or eager.
@@ -14,12 +16,12 @@ class Accumulation:
     The sums are local variables: neither broadcast nor saved.
 
     Args:
-        passes: so many make a step.
-        reduce: gets the sums of gradients and their variables in the last pass; returns the reduced ones.
+        passes: so many make a step; if it is one there are no sums.
+        sparse_as_dense: sparse gradients are made dense, else refused.
     """
 
-    def __init__(self, passes: int, reduce: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]) -> None:
-        self.passes, self.reduce = passes, reduce
+    def __init__(self, passes: int, sparse_as_dense: bool) -> None:
+        self.passes, self.sparse_as_dense = passes, sparse_as_dense
         self.sums: list[Any] | None = None
         self.count: Any = None  # passes since the last step
 
@@ -39,8 +41,17 @@ class Accumulation:
             ]
             self.count = zeros([], tf.int32)
 
-    def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """One more pass: the reduced sums if it is a step's last one, else zeros."""
+    def add(self, grads_and_vars: Any, reduce: Reduce) -> list[tuple[Any, Any]]:
+        """One more pass: the reduced sums with their variables if it is a step's last one, else zeros."""
+        pairs = list(grads_and_vars)
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        return list(zip(self._add(gradients, variables, reduce), variables, strict=True))
+
+    def _add(self, gradients: Sequence[Any], variables: Sequence[Any], reduce: Reduce) -> Sequence[Any]:
+        if self.passes == 1:
+            return reduce(gradients, variables)
+        if self.sparse_as_dense:
+            gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
         if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
             raise ValueError(
                 "backward_passes_per_step takes no tf.IndexedSlices unless sparse_as_dense=True is passed"
@@ -57,7 +68,7 @@ class Accumulation:
             result = list(gradients)
             for place, total in zip(places, added, strict=True):
                 result[place] = tf.convert_to_tensor(total)
-            reduced = self.reduce(result, variables)
+            reduced = reduce(result, variables)
             dense = [tf.convert_to_tensor(reduced[place]) for place in places]
             with tf.control_dependencies(dense):
                 cleared = [total.assign(tf.zeros_like(total)) for total in totals]
@@ -75,6 +86,8 @@ class Accumulation:
 
     def apply(self, pairs: Sequence[Any], apply: Callable[[Sequence[Any]], Any], global_step: Any) -> Any:
         """Runs ``apply`` after a step's last pass; after the others it counts in ``global_step`` only."""
+        if self.passes == 1:
+            return apply(pairs)
         present = [gradient for gradient, _ in pairs if gradient is not None]
 
         def use() -> Any:

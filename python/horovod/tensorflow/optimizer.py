@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod._keras import optimizer as _keras
 from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.gradient_list import GradientOptions
@@ -22,7 +22,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     def __init__(self, optimizer: Any, use_locking: bool, options: GradientOptions[Any], passes: int) -> None:
         super().__init__(name=options.name, use_locking=use_locking)
         self._optimizer, self._options = optimizer, options
-        self._accumulation = Accumulation(passes, options.reduce) if passes > 1 else None
+        self._accumulation = Accumulation(passes, options.sparse_as_dense)
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of this variable is not reduced: every rank has a variable of its own."""
@@ -31,22 +31,14 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own, reduced over all ranks; zeros until the last pass of a step."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
-        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
-        if self._accumulation is None:
-            reduced = self._options.reduce(gradients, variables)
-        else:
-            if self._options.sparse_as_dense:
-                gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-            reduced = self._accumulation.add(gradients, variables)
-        return list(zip(reduced, variables, strict=True))
+        return self._accumulation.add(pairs, self._options.reduce)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """As the optimizer's own; does nothing but count until the last pass of a step."""
-        pairs = list(grads_and_vars)
-        if self._accumulation is None:
-            return self._optimizer.apply_gradients(pairs, global_step, name)
         return self._accumulation.apply(
-            pairs, lambda some: self._optimizer.apply_gradients(some, global_step, name), global_step
+            list(grads_and_vars),
+            lambda pairs: self._optimizer.apply_gradients(pairs, global_step, name),
+            global_step,
         )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,25 +106,20 @@ def DistributedOptimizer(  # noqa: N802
     }
     passes, average = check_passes(backward_passes_per_step), average_aggregated_gradients
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return _of_keras(optimizer, name, passes, average, **shared)
+        if not hasattr(optimizer, "apply_gradients"):
+            raise ValueError(
+                f"DistributedOptimizer takes an optimizer of tf.compat.v1.train or of Keras, not "
+                f"{type(optimizer).__name__}"
+            )
+        return _keras.DistributedOptimizer(
+            optimizer,
+            name,
+            backward_passes_per_step=passes,
+            average_aggregated_gradients=average,
+            **shared,
+        )
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
     name = name or f"Distributed{type(optimizer).__name__}"
     options = GradientOptions(tensors, name, **shared, scale=1.0 / passes if average else 1.0)
     return _DistributedOptimizer(optimizer, use_locking, options, passes)
-
-
-def _of_keras(optimizer: Any, name: str | None, passes: int, average: bool, **shared: Any) -> Any:
-    """Imported only for them, as it imports Keras."""
-    if not hasattr(optimizer, "apply_gradients"):
-        raise ValueError(
-            f"DistributedOptimizer takes an optimizer of tf.compat.v1.train or of Keras, not "
-            f"{type(optimizer).__name__}"
-        )
-    return importlib.import_module("horovod.tensorflow.keras").DistributedOptimizer(
-        optimizer,
-        name,
-        backward_passes_per_step=passes,
-        average_aggregated_gradients=average,
-        **shared,
-    )

@@ -6,7 +6,6 @@ mixed precision, looked at for overflows: there they are reduced. So all ranks s
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ class _DistributedOptimizer:
     """What DistributedOptimizer adds to the class of a user's optimizer."""
 
     _hvd: GradientOptions[Any]
-    _hvd_accumulation: Accumulation | None
+    _hvd_accumulation: Accumulation
     _is_wrapped_by_loss_scale_optimizer = False  # set by the one that wraps it
 
     def register_local_var(self, variable: Any) -> None:
@@ -34,21 +33,14 @@ class _DistributedOptimizer:
 
     def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """The pairs with the gradients that all ranks have together; zeros until the last pass of a step."""
-        pairs = list(grads_and_vars)
-        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
-        if self._hvd_accumulation is None:
-            gradients = self._reduce(gradients, variables)
-        else:
-            dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-            gradients = self._hvd_accumulation.add(dense, variables)
-        return list(zip(gradients, variables, strict=True))
+        return self._hvd_accumulation.add(grads_and_vars, self._reduce)
 
     _aggregate_gradients = aggregate_gradients  # as legacy optimizers call it
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
         """As the optimizer's own; does nothing but count until the last pass of a step."""
         apply = super().apply_gradients  # type: ignore[misc]
-        if self._hvd_accumulation is None:
+        if self._hvd_accumulation.passes == 1:
             return apply(grads_and_vars, *args, **options)
         skip = options.pop("skip_gradients_aggregation", False)
         done = skip or not options.pop("experimental_aggregate_gradients", True)
@@ -80,6 +72,4 @@ def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average:
     """Members of the new class; the public name, under which an optimizer is saved, is not inherited."""
     options.scale = 1.0 / passes if average else 1.0
     members: dict[str, Any] = {key: it for key, it in vars(type(optimizer)).items() if "_api_names" in key}
-    reduce = functools.partial(_DistributedOptimizer._reduce, optimizer)
-    members["_hvd_accumulation"] = Accumulation(passes, reduce) if passes > 1 else None
-    return members
+    return members | {"_hvd_accumulation": Accumulation(passes, sparse_as_dense=True)}
