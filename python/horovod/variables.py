@@ -1,4 +1,4 @@
-"""What TensorFlow's and Keras's ``broadcast_variables`` take."""
+"""Variables of TensorFlow and Keras that functions of both are given."""
 
 from __future__ import annotations
 
@@ -28,3 +28,20 @@ def variables_of(given: Any) -> list[Any]:
         text = "broadcast_variables: there are no variables; before it is built a model has none"
         warn_caller(text, UserWarning)
     return variables
+
+
+def variables_of_layers(given: Any) -> list[Any]:
+    """The trainable variables of a layer of Keras or a list of layers; of None none.
+
+    Raises:
+        ValueError: one is no layer, or has no variables yet.
+    """
+    layers = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    for layer in layers:
+        if not hasattr(layer, "built"):
+            raise ValueError(f"local_layers must be layers of Keras, not {type(layer)}")
+        if not layer.built:
+            raise ValueError(
+                f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
+            )
+    return [variable for layer in layers for variable in layer.trainable_variables]

@@ -246,6 +246,8 @@ def test_what_is_no_tape_and_no_variable() -> None:
         hvd.DistributedGradientTape(None)
     with pytest.raises(ValueError, match="the local layer 'late' has no variables yet"):
         hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[Unbuilt()])
+    with pytest.raises(ValueError, match="must be layers of Keras, not <class 'str'>"):
+        hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers="late")
     for wrong in (None, tf.Module(), [tf.Variable(1.0), tf.ones([1])], tf.Variable([1.0])):
         with pytest.raises(ValueError, match=r"takes a list of variables, such as model\.variables, not"):
             hvd.broadcast_variables(wrong, 0)

@@ -18,6 +18,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.gradient_list import GradientOptions
 from horovod.grouping import check_passes
+from horovod.variables import variables_of_layers
 
 O = TypeVar("O")  # noqa: E741
 
@@ -141,15 +142,7 @@ def PartialDistributedOptimizer(  # noqa: N802
     Raises:
         ValueError: a layer is none, or has no variables yet.
     """
-    layers = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
-    layers = [layer for layer in layers if layer is not None]
-    for layer in layers:
-        if not hasattr(layer, "trainable_variables"):
-            raise ValueError(f"local_layers must be layers of Keras, not {type(layer)}")
-        if not layer.built:
-            raise ValueError(
-                f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
-            )
+    local = variables_of_layers(local_layers)
     wrapped = DistributedOptimizer(
         optimizer,
         name,
@@ -167,6 +160,6 @@ def PartialDistributedOptimizer(  # noqa: N802
         scale_local_gradients,
     )
     inside: Any = getattr(wrapped, "inner_optimizer", wrapped)
-    for variable in (variable for layer in layers for variable in layer.trainable_variables):
+    for variable in local:
         inside.register_local_var(variable)
     return wrapped

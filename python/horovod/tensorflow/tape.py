@@ -12,6 +12,7 @@ from horovod.common.basics import Average, ProcessSet, global_process_set
 from horovod.compression import Compressor, NoneCompressor
 from horovod.gradient_list import GradientOptions
 from horovod.tensorflow.lists import tensors
+from horovod.variables import variables_of_layers
 
 
 class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -137,12 +138,7 @@ def PartialDistributedGradientTape(  # noqa: N802
         process_set,
         scale_local_gradients,
     )
-    for layer in [] if local_layers is None else tf.nest.flatten(local_layers):
-        if not layer.built:
-            raise ValueError(
-                f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
-            )
-        for variable in layer.trainable_weights:
-            tape.register_local_source(getattr(variable, "value", variable))
-            tape.register_local_source(variable)
+    for variable in variables_of_layers(local_layers):
+        tape.register_local_source(getattr(variable, "value", variable))
+        tape.register_local_source(variable)
     return tape
