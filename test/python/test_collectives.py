@@ -427,6 +427,8 @@ def test_compression(size: int) -> None:
     assert torch.allclose(result, tensor * size, rtol=2e-3)
     whole = hvd.allreduce(torch.tensor([5]), compression=hvd.Compression.fp16, op=hvd.Sum)
     assert whole.dtype == torch.int64 and whole.item() == 5 * size
+    large = torch.tensor([1e30], dtype=torch.bfloat16)  # as short, and infinite in float16
+    assert torch.equal(hvd.allreduce(large, compression=hvd.Compression.fp16, op=hvd.Max), large)
 
 
 def test_compression_of_arrays(size: int) -> None:

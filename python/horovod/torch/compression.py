@@ -9,12 +9,12 @@ from horovod.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:
-    """Sends floating-point tensors as float16."""
+    """Sends floating-point tensors that are wider than that as float16."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
         """The tensor in float16, and its own type."""
-        if not tensor.is_floating_point():
+        if tensor.dtype not in (torch.float32, torch.float64):
             return tensor, None
         return tensor.to(torch.float16), tensor.dtype
 
