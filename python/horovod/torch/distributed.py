@@ -31,6 +31,7 @@ from torch.distributed import distributed_c10d as _c10d
 from horovod import _core
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.util import env
 from horovod.objects import broadcast_object
 from horovod.torch.process_group import Group
 
@@ -46,13 +47,8 @@ class _Job:
 
     def begin(self, **variables: str) -> None:
         """In the environment, where rank 0 finds that it has to serve the rendezvous."""
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
-        try:
+        with env(**variables):
             basics.init()
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
         self.own = True
 
     def end(self) -> None:
