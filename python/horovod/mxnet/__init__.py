@@ -12,6 +12,7 @@ except ImportError as error:
     ) from error
 
 from horovod import __version__ as __version__
+from horovod.common.basics import *  # noqa: F403  # type checkers don't follow mpi_ops.__all__
 from horovod.mxnet.compression import Compression as Compression
 from horovod.mxnet.functions import allgather_object as allgather_object
 from horovod.mxnet.functions import broadcast_object as broadcast_object
