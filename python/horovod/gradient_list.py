@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -151,6 +153,7 @@ class GradientOptions(Generic[A]):
         tensors: the framework.
         name: of the operations, before the places.
         kind: the type of what may be in ``groups``.
+        numbered: several may have this name: from the second on a number is added to it.
         scale: as for ``GradientList``.
         local: variables that every rank has for itself.
 
@@ -171,6 +174,7 @@ class GradientOptions(Generic[A]):
     process_set: ProcessSet
     scale_local_gradients: bool
     kind: type = object
+    numbered: bool = False
     scale: float = 1.0
     local: list[Any] = field(default_factory=list)
 
@@ -179,6 +183,17 @@ class GradientOptions(Generic[A]):
             warn_caller("num_groups is deprecated: pass groups")
         self.groups = check_groups(self.groups or self.num_groups or None, self.kind)
         self.rules()
+
+    @functools.cached_property
+    def prefix(self) -> str:
+        """Of the operations' names. Numbers count what has reduced, which all ranks do in one order, unlike
+        what was made: one rank alone may have made more of them.
+        """
+        if not self.numbered:
+            return self.name
+        key = (self.name, *self.process_set.ranks)
+        _numbers[key] += 1
+        return f"{self.name}_{_numbers[key]}" if _numbers[key] > 1 else self.name
 
     def rules(self) -> Rules:
         """Whether this rank is a member may change with the process sets."""
@@ -200,7 +215,7 @@ class GradientOptions(Generic[A]):
             groups = make_groups(groups, dict(enumerate(variables)))
         reduce = GradientList(
             self.tensors,
-            [f"{self.name}.{place}" for place in range(len(variables))],
+            [f"{self.prefix}.{place}" for place in range(len(variables))],
             self.rules(),
             groups,
             self.places_of_local(variables),
@@ -213,6 +228,9 @@ class GradientOptions(Generic[A]):
         """Where local variables stand among these; known by identity, as they can't be hashed."""
         local = {id(variable) for variable in self.local}
         return [place for place, variable in enumerate(variables) if id(variable) in local]
+
+
+_numbers: Counter[tuple[Any, ...]] = Counter()  # of GradientOptions with one name in one process set
 
 
 class DenseArrays(Tensors[A], Protocol[A]):

@@ -282,7 +282,7 @@ def test_two_optimizers_in_one_program(rank: int, size: int) -> None:
     optimizers = [hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)) for _ in given]
     for optimizer, variable in zip(optimizers, given, strict=True):
         optimizer.build([variable])
-    assert optimizers[0]._hvd.name != optimizers[1]._hvd.name
+    assert optimizers[0]._hvd.prefix != optimizers[1]._hvd.prefix
 
     def step(*gradients: Any) -> list[Any]:
         parts = zip(optimizers, given, gradients, strict=True)
@@ -290,6 +290,21 @@ def test_two_optimizers_in_one_program(rank: int, size: int) -> None:
 
     outcome = importlib.import_module("jax").jit(step)(*gradients(rank, given))
     np.testing.assert_allclose(np.ravel(outcome), -(size + 1) / 2)
+
+
+@on_several_ranks
+@on_one_backend
+def test_an_optimizer_that_one_rank_alone_wraps(rank: int, size: int) -> None:
+    """One that it never applies, say of a model to be evaluated: the names of the others don't shift."""
+    if rank == 0:
+        hvd.DistributedOptimizer(keras.optimizers.Nadam())
+    optimizers = [hvd.DistributedOptimizer(keras.optimizers.Nadam()) for _ in range(2)]
+    names = [optimizer._hvd.prefix for optimizer in optimizers]
+    assert horovod.allgather_object(names) == [["DistributedNadam", "DistributedNadam_2"]] * size
+    for optimizer in optimizers:
+        given = variables((2,))
+        optimizer.apply(gradients(rank, given), given)
+        assert_alike([keras.ops.convert_to_numpy(given[0])])
 
 
 @on_several_ranks

@@ -9,7 +9,6 @@ which are imported when such an optimizer comes.
 from __future__ import annotations
 
 import importlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -45,7 +44,8 @@ def DistributedOptimizer(  # noqa: N802
 
     Args:
         optimizer: any of Keras 2 or 3; the same object is returned, instrumented.
-        name: of its operations, equal on all ranks; None: made of its class, and how many of it were wrapped.
+        name: of its operations, equal on all ranks; None: made of its class, and of how many such optimizers
+            have begun to reduce before.
         device_dense: without meaning, as ``device_sparse``; accepted for compatibility.
         compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
         sparse_as_dense: sparse gradients, which only TensorFlow makes, are reduced densely.
@@ -68,7 +68,7 @@ def DistributedOptimizer(  # noqa: N802
     module = _module_of(inside)
     options: GradientOptions[Any] = GradientOptions(
         module.tensors,
-        name or _new_name(type(inside)),
+        name or f"Distributed{type(inside).__name__}",
         compression,
         sparse_as_dense,
         op,
@@ -78,6 +78,7 @@ def DistributedOptimizer(  # noqa: N802
         process_set,
         scale_local_gradients,
         module.Variable,
+        numbered=not name,
     )
     passes = check_passes(backward_passes_per_step)
     members = module.prepare(inside, options, passes, average_aggregated_gradients)
@@ -85,16 +86,6 @@ def DistributedOptimizer(  # noqa: N802
     members |= {"__module__": kind.__module__, "_hvd": options}
     inside.__class__ = type(kind.__name__, (module._DistributedOptimizer, kind), members)
     return optimizer
-
-
-def _new_name(kind: type) -> str:
-    """By class and order: Keras's own names differ where one rank has made more optimizers than another."""
-    name = f"Distributed{kind.__name__}"
-    _named[name] += 1
-    return f"{name}_{_named[name]}" if _named[name] > 1 else name
-
-
-_named: Counter[str] = Counter()
 
 
 def _optimizer_inside(optimizer: Any) -> Any:

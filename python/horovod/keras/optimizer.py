@@ -79,7 +79,7 @@ class _DistributedOptimizer:
         options = self._hvd
         if not options.rules().member:
             return finite
-        number, name = ops.cast(finite, "int32"), f"{options.name}.finite"
+        number, name = ops.cast(finite, "int32"), f"{options.prefix}.finite"
         agreed = framework.allreduce(number, op=Min, name=name, process_set=options.process_set)
         return ops.cast(agreed, "bool")
 

@@ -63,7 +63,7 @@ class _DistributedOptimizer:
         values = [each.values if tensors.is_sparse(each) else each for each in gradients]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in values])
         agreed = _allreduce(
-            tf.cast(finite, tf.int32), f"{self._hvd.name}.finite", Min, process_set=self._hvd.process_set
+            tf.cast(finite, tf.int32), f"{self._hvd.prefix}.finite", Min, process_set=self._hvd.process_set
         )
         return tf.where(agreed == 1, 1.0, float("nan"))
 
