@@ -288,11 +288,12 @@ def test_objects(rank: int, size: int) -> None:
 
 
 def test_batch_normalization(rank: int, size: int) -> None:
-    """Batches of different sizes, as the ordinary layer on all of them; also its gradient."""
+    """Batches of different sizes, as the ordinary layer on all of them; also its gradient. Names may differ:
+    Keras makes them of the number of layers that this rank has."""
     with pytest.raises(ValueError, match="fused"):
         hvd.SyncBatchNormalization(fused=True)
     data = [np.random.default_rng(r).normal(size=(2 + r, 3, 4)).astype(np.float32) + r for r in range(size)]
-    ours, alone = hvd.SyncBatchNormalization(), tf.keras.layers.BatchNormalization()
+    ours, alone = hvd.SyncBatchNormalization(name=f"of_{rank}"), tf.keras.layers.BatchNormalization()
 
     def run(layer: Any, x: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -308,6 +309,8 @@ def test_batch_normalization(rank: int, size: int) -> None:
     assert np.allclose(y, expected[mine], atol=1e-4) and np.allclose(gradient, slope[mine], atol=1e-4)
     assert np.allclose(ours.moving_mean, alone.moving_mean, atol=1e-5)
     assert np.allclose(ours(data[rank], training=False), alone(data[rank], training=False), atol=0.1)
+    _, gradient = tf.function(run)(ours, tf.constant(data[rank]))
+    assert np.allclose(gradient, slope[mine], atol=1e-4)
 
 
 # ---- paths that libraries import from ----------------------------------------------------------------------

@@ -68,4 +68,6 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)
 
     def _over_ranks(self, values: Any, what: str) -> Any:
-        return _allreduce(values, f"{self.name}.{what}", Sum, process_set=self._hvd_set)
+        """Not by the layer's name, in which Keras counts the layers that this rank has made."""
+        name = f"sync_batch_norm.{what}"
+        return _allreduce(values, name, Sum, ignore_name_scope=True, process_set=self._hvd_set)
