@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -230,8 +231,8 @@ def test_asynchronous_work_and_futures(size: int) -> None:
 
 
 def test_a_future_waits_for_what_it_starts(size: int) -> None:
-    """As PowerSGD does: a function chained to a future starts an operation and waits for it. One at a time:
-    which of two threads starts its operation first is chance, and the order must be the same on all ranks."""
+    """A function chained to it starts an operation and waits for that. One at a time: which of two threads
+    starts its operation first is chance, and the order must be the same on all ranks."""
 
     def go_on(done: Any) -> Any:
         return dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
@@ -447,6 +448,43 @@ def test_ddp_hooks(hook: str, gloo: Any, rank: int, size: int) -> None:
         parameters.append(train(model, torch.optim.SGD(model.parameters(), 0.1), batches(size)[:, rank]))
     for ours, theirs in zip(*parameters, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+@several
+@pytest.mark.parametrize("name", ["power_sgd", "sum_of_sums"])
+def test_hooks_that_go_on_with_several_buckets_in_flight(name: str, rank: int, size: int) -> None:
+    """A chained function starts its operation before that of the next bucket on one rank and after it on
+    another; where the future is done already, it runs in the hook."""
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    def pause(bucket: Any) -> None:
+        buckets.add(bucket.index())
+        time.sleep(0.01 * ((rank + bucket.index()) % 2))
+
+    def power_sgd(state: Any, bucket: Any) -> Any:
+        future = powerSGD_hook(state, bucket)
+        pause(bucket)
+        return future
+
+    def sum_of_sums(_: Any, bucket: Any) -> Any:
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        pause(bucket)
+        return future.then(go_on).then(lambda done: done.value() / size**2)
+
+    def go_on(done: Any) -> Any:
+        return dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
+
+    buckets: set[int] = set()
+    exact = PowerSGDState(None, 32, start_powerSGD_iter=2, min_compression_rate=0.01)  # of full rank
+    model = nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0005)
+    hook = {"power_sgd": power_sgd, "sum_of_sums": sum_of_sums}[name]
+    model.register_comm_hook(exact, lambda state, bucket: hook(state, bucket))  # it reads annotations
+    ours = train(model, torch.optim.SGD(model.parameters(), 0.1), batches(size)[:, rank])
+    assert len(buckets) >= 3
+    whole = network()
+    expected = train(whole, torch.optim.SGD(whole.parameters(), 0.1), batches(size).flatten(1, 2))
+    for own, one in zip(ours, expected, strict=True):
+        torch.testing.assert_close(own, one, rtol=0, atol=1e-5)
 
 
 @newer

@@ -27,6 +27,7 @@ if not torch.distributed.is_available():
     )
 
 from torch.distributed import distributed_c10d as _c10d
+from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _core
 from horovod.common import basics
@@ -198,6 +199,17 @@ def monitored_barrier(
     return _monitored_barrier(group, timeout, wait_all_ranks)
 
 
+_register_comm_hook = DistributedDataParallel.register_comm_hook
+
+
+@functools.wraps(_register_comm_hook)
+def register_comm_hook(self: Any, state: object, hook: Callable[[Any, Any], Any]) -> None:
+    """Of DistributedDataParallel: on a group of ours the operations of the hook have names."""
+    group = self.process_group
+    _register_comm_hook(self, state, group.naming(hook) if isinstance(group, Group) else hook)
+
+
 _handlers["env"] = _handle
+DistributedDataParallel.register_comm_hook = register_comm_hook  # type: ignore[method-assign]
 dist.monitored_barrier = _c10d.monitored_barrier = monitored_barrier
 dist.Backend.register_backend("horovod", _create, extended_api=True, devices=["cpu"])

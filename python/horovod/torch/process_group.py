@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +34,24 @@ _REDUCTIONS = {
     for name, reduction in {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}.items()
 }
 _MOST_HELD = 64  # operations that nobody waits for
+_HOOK_CALLS = 1024  # that have names of their own
+
+
+class _Naming(threading.local):
+    """The names of what this thread starts for a communication hook."""
+
+    names: Iterator[str] | None = None
+
+    @contextlib.contextmanager
+    def by(self, names: Iterator[str] | None) -> Iterator[None]:
+        before, self.names = self.names, names
+        try:
+            yield
+        finally:
+            self.names = before
+
+
+_naming = _Naming()
 
 
 class Work(dist.Work):  # type: ignore[misc]
@@ -41,6 +60,7 @@ class Work(dist.Work):  # type: ignore[misc]
     def __init__(self, group: Group, handle: _core.Handle[Any], results: Any, limit: float) -> None:
         super().__init__()
         self._group, self._handle, self._results, self._limit = group, handle, results, limit
+        self._names = _naming.names
         self._future: torch.futures.Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -74,7 +94,12 @@ class Work(dist.Work):  # type: ignore[misc]
         if self._future is None:
             over: torch.futures.Future[Exception | None] = torch.futures.Future()
             self._future = over.then(self._outcome)
-            self._group.complete_later(lambda: over.set_result(self._failure(self._limit)))
+
+            def complete() -> None:
+                with _naming.by(self._names):
+                    over.set_result(self._failure(self._limit))
+
+            self._group.complete_later(complete)
         return self._future
 
     def _outcome(self, over: torch.futures.Future[Exception | None]) -> Any:
@@ -141,6 +166,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._completer: threading.Thread | None = None
         self._barriers = 0
+        self._hook_calls = itertools.cycle(range(_HOOK_CALLS))
         self.unwaited: OrderedDict[Work, None] = OrderedDict()
 
     # -- the group ---------------------------------------------------------------------------------
@@ -176,6 +202,22 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             self._completer = threading.Thread(target=_call_all, args=(self._calls,), daemon=True)
             self._completer.start()
         self._calls.put(complete)
+
+    def naming(self, hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """The communication hook, with names for what it and the functions chained to its futures start.
+
+        These run on this thread or on the other, whenever a future is done, so their order among the
+        operations of other buckets is chance. Within one call of the hook each follows on the one before.
+        """
+
+        @functools.wraps(hook)
+        def named(state: Any, bucket: Any) -> Any:
+            pattern = f"hook.{next(self._hook_calls)}.{{}}"
+            with _naming.by(map(pattern.format, itertools.count())):
+                return hook(state, bucket)
+
+        _leave_untraced(named)
+        return named
 
     @functools.cached_property
     def _gloo(self) -> Any:
@@ -223,9 +265,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         request = _core.describe(operation, process_set=self._process_set, grouped=grouped, **fields)
         waits = not getattr(opts, "asyncOp", True)
         after = finish if counts or copied else None
+        name = next(_naming.names) if _naming.names else None
         try:
             handle = _core.submit(
-                request, None, sent, outputs=rooms, splits=splits, finish=after, waits=waits
+                request, name, sent, outputs=rooms, splits=splits, finish=after, waits=waits
             )
         except HorovodInternalError as error:
             raise dist.DistBackendError(str(error)) from None
