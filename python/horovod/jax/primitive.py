@@ -123,6 +123,12 @@ def _name(context: Any, spec: Spec) -> str:
     return spec.name if spec.given else f"{spec.name}#{context.module_context.new_channel()}"
 
 
+def _fields(spec: Spec) -> list[tuple[str, Any]]:
+    """What the engine has to know beside operation and name."""
+    fields = ("reduction", "prescale", "postscale", "root", "process_set", "grouped")
+    return [(field, getattr(spec, field)) for field in fields]
+
+
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
     _check_devices(_devices_of(context))
     aliases = {i: i for i, operand in enumerate(operands) if _takes_memory(spec.operation, operand)}
@@ -131,26 +137,13 @@ def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
         context,
         *operands,
         name=_name(context, spec),
-        prescale=np.float64(spec.prescale),
-        postscale=np.float64(spec.postscale),
         operation=np.int64(spec.operation.number),
-        reduction=np.int64(spec.reduction),
-        root=np.int64(spec.root),
-        process_set=np.int64(spec.process_set),
-        grouped=np.int64(spec.grouped),
+        **{key: np.float64(it) if isinstance(it, float) else np.int64(it) for key, it in _fields(spec)},
     )
 
 
 def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
-    request = _core.describe(
-        spec.operation,
-        reduction=spec.reduction,
-        prescale=spec.prescale,
-        postscale=spec.postscale,
-        root=spec.root,
-        process_set=spec.process_set,
-        grouped=spec.grouped,
-    )
+    request = _core.describe(spec.operation, **dict(_fields(spec)))
     inputs = [np.asarray(array, order="C") for array in arrays]
     if spec.operation is BARRIER:
         _core.run(request, spec.name, [])
