@@ -453,8 +453,11 @@ def test_mistakes_of_this_rank(size: int) -> None:
 @on_two_ranks
 def test_an_optimizer_wrapped_twice() -> None:
     optax = pytest.importorskip("optax", reason="optax is not installed")
-    with pytest.raises(ValueError, match="wrap it once"):
-        hvd.DistributedOptimizer(hvd.DistributedOptimizer(optax.sgd(0.1)))
+    inside = hvd.DistributedOptimizer(optax.sgd(0.1))
+    for twice in (inside, optax.chain(optax.clip(1.0), inside), optax.MultiSteps(inside, 2)):
+        with pytest.raises(ValueError, match="wrap the whole chain once"):
+            hvd.DistributedOptimizer(twice).init(jnp.ones(2))
+    inside.init(jnp.ones(2))
     for wrong in ("sgd", optax.sgd):
         with pytest.raises(ValueError, match=r"takes an optimizer of optax, such as optax\.adam"):
             hvd.DistributedOptimizer(wrong)

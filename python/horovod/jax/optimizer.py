@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -14,6 +15,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.compression import Compression, Compressor
 from horovod.grouping import split_factor
 from horovod.jax.operations import allreduce, broadcast
+
+_initializing = ContextVar("an optimizer of ours makes its state", default=False)
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -36,7 +39,7 @@ def DistributedOptimizer(  # noqa: N802
         gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
 
     Raises:
-        ValueError: it is no optimizer of optax, or was wrapped before.
+        ValueError: it is no optimizer of optax; from ``init``: it was wrapped before, or a part of it was.
     """
     import optax
 
@@ -44,17 +47,26 @@ def DistributedOptimizer(  # noqa: N802
         raise ValueError(
             f"DistributedOptimizer takes an optimizer of optax, such as optax.adam(0.001), not {optimizer!r}"
         )
-    if hasattr(optimizer.update, "reduces_over_ranks"):
-        raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
     inner = optax.with_extra_args_support(optimizer)
     before, after = _factors(gradient_predivide_factor, op)
+
+    def init(params: Any) -> Any:
+        if _initializing.get():
+            raise ValueError(
+                "DistributedOptimizer: this optimizer, or a part of it, was wrapped before, so its gradients "
+                "would be reduced twice; wrap the whole chain once"
+            )
+        token = _initializing.set(True)
+        try:
+            return inner.init(params)
+        finally:
+            _initializing.reset(token)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         reduced = allreduce(updates, op, name, compression, before, after, process_set)
         return inner.update(reduced, state, params, **extra)
 
-    update.reduces_over_ranks = True  # type: ignore[attr-defined]
-    return optax.GradientTransformationExtraArgs(inner.init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _factors(gradient_predivide_factor: float, op: int) -> tuple[float, float]:
