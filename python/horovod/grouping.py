@@ -39,7 +39,10 @@ def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> l
     names: dict[int, str] = {id(parameter): name for name, parameter in pairs}
     unnamed = [id(parameter) for parameter in parameters if id(parameter) not in names]
     if unnamed:
-        raise ValueError(f"named_parameters lacks parameters of the optimizer; ids of those: {unnamed}")
+        raise ValueError(
+            f"named_parameters lacks {len(unnamed)} of the {len(parameters)} parameters of the optimizer; "
+            f"are they those of another model? ids of those: {unnamed}"
+        )
     return [names[id(parameter)] for parameter in parameters]
 
 

@@ -312,7 +312,7 @@ def test_what_makes_no_sense_is_refused(kind: Any) -> None:
     for twice in (optimizer, keras.mixed_precision.LossScaleOptimizer(optimizer)):
         with pytest.raises(ValueError, match="wrapped before"):
             hvd.DistributedOptimizer(twice)
-    with pytest.raises(ValueError, match=r"takes an optimizer of Keras 2 or 3, not builtins\.str"):
+    with pytest.raises(ValueError, match="takes an optimizer of Keras 2 or 3, such as"):
         hvd.DistributedOptimizer("sgd")
     with pytest.raises(ValueError, match="at least 1"):
         hvd.DistributedOptimizer(sgd(kind), backward_passes_per_step=0)

@@ -82,6 +82,8 @@ def test_broadcast_of_an_empty_state() -> None:
     assert not optimizer.state
     with pytest.raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(make_model().parameters()), 0)
+    with pytest.raises(ValueError, match=r"takes an optimizer of torch\.optim, not dict"):
+        hvd.broadcast_optimizer_state({}, 0)  # on all ranks, so that none waits
 
 
 def test_broadcast_optimizer_state_leaves_gradients(rank: int) -> None:

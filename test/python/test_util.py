@@ -58,7 +58,7 @@ class Variable:
 def test_names_of_parameters_without_a_hash() -> None:
     first, second = Variable(), Variable()
     assert check_names([("a", first), ("b", second)], [second, first]) == ["b", "a"]
-    with pytest.raises(ValueError, match=rf"ids of those: \[{id(second)}\]"):
+    with pytest.raises(ValueError, match=rf"lacks 1 of the 2 .* ids of those: \[{id(second)}\]"):
         check_names([("a", first)], [first, second])
 
 

@@ -98,13 +98,14 @@ def _optimizer_inside(optimizer: Any) -> Any:
 
 def _module_of(optimizer: Any) -> Any:
     """What serves it, known by the methods that are overridden there."""
-    if hasattr(optimizer, "stateless_apply"):
-        return importlib.import_module("horovod.keras.optimizer")
-    if hasattr(optimizer, "aggregate_gradients") or hasattr(optimizer, "_aggregate_gradients"):
-        return importlib.import_module("horovod.tensorflow.keras.optimizer")
-    kind = type(optimizer)
+    if not isinstance(optimizer, type):
+        if hasattr(optimizer, "stateless_apply"):
+            return importlib.import_module("horovod.keras.optimizer")
+        if hasattr(optimizer, "aggregate_gradients") or hasattr(optimizer, "_aggregate_gradients"):
+            return importlib.import_module("horovod.tensorflow.keras.optimizer")
     raise ValueError(
-        f"DistributedOptimizer takes an optimizer of Keras 2 or 3, not {kind.__module__}.{kind.__name__}"
+        "DistributedOptimizer takes an optimizer of Keras 2 or 3, such as keras.optimizers.Adam(0.001), not "
+        f"{optimizer!r}"
     )
 
 

@@ -88,6 +88,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         root_rank: the rank that has it.
         model: accepted for compatibility; not needed.
     """
+    if not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"broadcast_optimizer_state takes an optimizer of torch.optim, not {type(optimizer).__name__}"
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError(
             "broadcast_optimizer_state can't take LBFGS; broadcast the model's parameters instead"
