@@ -13,17 +13,18 @@
  *                                     or mesh_sleep              event, deadline
  *   POLLING          free   disarmed  mesh_sleep                 POLL_PERIOD, event, deadline
  *
- * POLLING is IDLE_ARMED for a rank without anything under way whose callers come again and again: arming, and
- * the wake-up of a thread for each message, would cost them more than a peer's message that waits for
- * POLL_PERIOD.
+ * POLLING is IDLE_ARMED for a rank whose callers come again and again, while nothing is under way, or one of
+ * them runs a collective that it has claimed: arming, and the wake-up of a thread for each message, would
+ * cost them more than a peer's message that waits for POLL_PERIOD.
  *
  * Invariants; test/model checks them in all interleavings:
  *  1. Only the holder of the lock touches the meshes, the communicators, the back ends and the fields of
  *     struct hvd_context so marked. All shared words here are sequentially consistent, except hints.
  *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
- *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, nothing may be under
- *     way and the progress thread MUST poll periodically. A back end's descriptor needs no arming: it stays
- *     readable until progress clears it. One that has to be polled sets a deadline (progress_deadline).
+ *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, the progress thread
+ *     MUST poll periodically, and nothing may be under way unless the releasing thread comes back. A back
+ *     end's descriptor needs no arming: it stays readable until progress clears it. One that has to be polled
+ *     sets a deadline (progress_deadline).
  *  3. A thread that adds work (queue, added, returned, leaving) MUST store it before it loads the lock. If it
  *     finds the lock taken it need not wake a thread: a release MUST look for such work after it has stored
  *     UNLOCKED.
@@ -181,11 +182,11 @@ static void wake_lock_waiter(struct hvd_context *context)
 }
 
 /* True when there is work that no wake-up announces: then the progress thread has to be woken, or the caller
- * goes on. See invariants 2 to 5. */
-static bool lock_release(struct hvd_context *context)
+ * goes on. `comes_back`: it has claimed a collective. See invariants 2 to 5. */
+static bool lock_release(struct hvd_context *context, bool comes_back)
 {
     bool quiet = is_quiet(context);
-    bool periodic = context->polls_periodically && quiet;
+    bool periodic = context->polls_periodically && (quiet || comes_back);
     bool news = !periodic && !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));
     bool left = context->leave_said; /* the lock's, so read before the release */
@@ -223,7 +224,7 @@ static bool run_finished_calls(struct hvd_context *context)
     if (!handles)
         return true;
     context->finished_calls = NULL;
-    lock_release(context); /* the next holder, this thread or another, finds what is left */
+    lock_release(context, false); /* the next holder, this thread or another, finds what is left */
     call_finished(handles);
     return lock_try(context);
 }
@@ -281,7 +282,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
         if (!run_finished_calls(context))
             return claimed;
     }
-    if (lock_release(context))
+    if (lock_release(context, claimed != NULL))
         drive_notify(context);
     return claimed;
 }
@@ -403,7 +404,7 @@ static bool progress_in_thread(struct hvd_context *context)
     /* A caller that made progress since this thread last did will probably come back. */
     bool periodic = context->polls_periodically = context->caller_active;
     context->caller_active = false;
-    if (lock_release(context))
+    if (lock_release(context, false))
         mesh_wake(context->world->mesh); /* mesh_sleep returns at once */
     return periodic;
 }

@@ -36,6 +36,9 @@
 #ifndef BLOCKING /* that a back end whose library blocks runs, one at a time: a caller that waits, or its worker */
 #define BLOCKING 0
 #endif
+#ifndef ENDS_AFTER /* messages that must have been answered before the one that is run, `current`, ends */
+#define ENDS_AFTER 0
+#endif
 #ifndef MESSAGES /* messages of the coordination that the peers send, and wait for an answer to: from MESSAGE on */
 #define MESSAGES 0
 #endif
@@ -356,7 +359,7 @@ inline progress()
 #ifdef NO_SET
 #define disarm_set            skip
 #define arm_set               skip
-#define suspend_before_arming skip
+#define suspend_before_arming(comes_back) skip
 #else
 #define disarm_set set_armed = set_armed && set_suspended
 #define arm_set                                                                                              \
@@ -364,10 +367,10 @@ inline progress()
     :: !periodic && !set_suspended -> set_armed = true                                                       \
     :: periodic || set_suspended                                                                             \
     fi
-#define suspend_before_arming /* |arm: progress_suspend(context, 0)| */                                      \
+#define suspend_before_arming(comes_back) /* |arm: progress_suspend(context, 0)| */                          \
     if                                                                                                       \
-    :: polls_periodically && quiet                                                                           \
-    :: !(polls_periodically && quiet) -> suspend_if_idle()                                                   \
+    :: polls_periodically && (quiet || comes_back)                                                           \
+    :: !(polls_periodically && (quiet || comes_back)) -> suspend_if_idle()                                   \
     fi
 #endif
 
@@ -401,11 +404,12 @@ inline wake_lock_waiter()
     }
 }
 
-inline lock_release()
+inline lock_release(comes_back)
 {
-    suspend_before_arming;
+    suspend_before_arming(comes_back);
     d_step {
-        periodic = polls_periodically && quiet; /* |lock_release: bool periodic = context->polls_periodically && quiet| */
+        /* |lock_release: bool periodic = context->polls_periodically && (quiet || comes_back)| */
+        periodic = polls_periodically && (quiet || comes_back);
         armed = !periodic /* |mesh_arm: set_sleeping(mesh, true)| |set_sleeping: mesh->sockets, value ? POLLER_READ| */
     }
     arm_set;
@@ -467,7 +471,7 @@ inline run_finished_calls()
 {
     if
     :: calls ->
-        lock_release(); /* |run_finished_calls: lock_release(context)| */
+        lock_release(false); /* |run_finished_calls: lock_release(context, false)| */
         pending = false;
         CALLBACK; /* |run_finished_calls: call_finished(handles)| */
         calls = 0;
@@ -475,6 +479,8 @@ inline run_finished_calls()
     :: !calls
     fi
 }
+
+#define library_returns ((answered & ENDS_AFTER) == ENDS_AFTER)
 
 inline take() /* in a step */
 {
@@ -516,7 +522,7 @@ inline progress_as_caller(word, gives_up, may_block)
     fi;
     if
     :: mine ->
-        lock_release(); /* |progress_as_caller: lock_release(context)| */
+        lock_release(claimed); /* |progress_as_caller: lock_release(context, claimed != NULL)| */
         if
         :: pending -> drive_notify() /* |progress_as_caller: drive_notify(context)| */
         :: !pending
@@ -562,10 +568,9 @@ inline drive_until(word, gives_up)
         fi;
         if
         :: claimed ->
-            d_step { /* |drive_until: worker_run(claimed)| */
+            atomic { library_returns; /* |drive_until: worker_run(claimed)| */
                 outcomes = outcomes | current;
-                current = 0
-            }
+                current = 0 };
             returned = true /* |drive_until: atomic_store(&context->returned, true)| */
         :: !claimed && (gives_up) -> break
         :: !claimed && !(gives_up) -> /* a load that sees HANDLE_DONE, or a CAS that fails, goes round the loop */
@@ -599,7 +604,7 @@ inline progress_in_thread()
                 polls_periodically = caller_active; /* |progress_in_thread: context->polls_periodically = context->caller_active| */
                 caller_active = false /* |progress_in_thread: context->caller_active = false| */
             }
-            lock_release(); /* |progress_in_thread: lock_release(context)| */
+            lock_release(false); /* |progress_in_thread: lock_release(context, false)| */
             if
             :: pending -> mesh_wake() /* |progress_in_thread: mesh_wake(context->world->mesh)| */
             :: !pending
@@ -654,11 +659,10 @@ active proctype worker()
 end_idle:
     do
     :: atomic { delegated && !current -> take() };
-        d_step {
+        atomic { library_returns;
             outcomes = outcomes | current;
             current = 0;
-            announced = true /* |run_current: platform_event_set(worker->descriptor)| */
-        }
+            announced = true /* |run_current: platform_event_set(worker->descriptor)| */ }
     od
 }
 #endif
