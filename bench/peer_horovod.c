@@ -50,15 +50,21 @@ static hvd_request request_of(hvd_operation operation, const char *name, const h
 }
 
 /* One blocking call on the first tensor; results that are the engine's are given back. */
-static void call(hvd_operation operation, struct tensors *tensors)
+static void call_into(hvd_operation operation, struct tensors *tensors, const hvd_tensor *output)
 {
     int64_t elements = (int64_t)tensors->elements[0];
-    hvd_tensor input = describe(tensors, 0, &elements), outputs[2] = {0};
+    hvd_tensor input = describe(tensors, 0, &elements), results[2] = {0};
     hvd_request request = request_of(operation, "bench", &input, 1);
+    request.outputs = output;
     hvd_status status;
-    check(hvd_run(context, &request, outputs, &status), &status);
-    hvd_free(outputs[0].data);
-    hvd_free(outputs[1].data);
+    check(hvd_run(context, &request, results, &status), &status);
+    hvd_free(results[0].data);
+    hvd_free(results[1].data);
+}
+
+static void call(hvd_operation operation, struct tensors *tensors)
+{
+    call_into(operation, tensors, NULL);
 }
 
 static void allreduce(struct tensors *tensors)
@@ -101,6 +107,29 @@ static void alltoall(struct tensors *tensors)
 static void reducescatter(struct tensors *tensors)
 {
     call(HVD_REDUCESCATTER, tensors);
+}
+
+/* The result goes where MPI puts it: into memory that is there already. */
+static void call_into_output(hvd_operation operation, struct tensors *tensors, int64_t elements)
+{
+    hvd_tensor output = describe(tensors, 0, &elements);
+    output.data = tensors->output;
+    call_into(operation, tensors, &output);
+}
+
+static void allgather_into(struct tensors *tensors)
+{
+    call_into_output(HVD_ALLGATHER, tensors, (int64_t)tensors->elements[0] * peer_size());
+}
+
+static void alltoall_into(struct tensors *tensors)
+{
+    call_into_output(HVD_ALLTOALL, tensors, (int64_t)tensors->elements[0]);
+}
+
+static void reducescatter_into(struct tensors *tensors)
+{
+    call_into_output(HVD_REDUCESCATTER, tensors, (int64_t)tensors->elements[0] / peer_size());
 }
 
 static void finish(hvd_handle *handle)
@@ -153,6 +182,9 @@ const struct row peer_rows[] = {
     {"broadcast", broadcast},
     {"alltoall", alltoall},
     {"reducescatter", reducescatter},
+    {"allgather-into", allgather_into},
+    {"alltoall-into", alltoall_into},
+    {"reducescatter-into", reducescatter_into},
     {"async", async},
     {"grouped", grouped},
     {NULL, NULL},
