@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-KINDS = ("openmpi", "mpich")
+LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12", "intel": "libmpi.so.12"}
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")},
     "HOROVOD_CPU_OPERATIONS": "mpi",
@@ -22,10 +23,41 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(params=KINDS)
-def mpirun(request: pytest.FixtureRequest) -> str:
-    program = shutil.which(f"mpirun.{request.param}")
-    return program or pytest.skip(f"mpirun.{request.param} is not installed: see tools/deps.sh")
+@dataclass(frozen=True)
+class Mpi:
+    kind: str
+    folder: Path  # of its programs
+
+    @property
+    def mpirun(self) -> str:
+        return self.program("mpirun")
+
+    def program(self, name: str) -> str:
+        """Debian has two of each, with the kind in their names."""
+        return str(self.folder / (name if self.kind == "intel" else f"{name}.{self.kind}"))
+
+    @property
+    def path(self) -> dict[str, str]:
+        """Intel's package has its library beside the mpirun, where no loader looks."""
+        return {"PATH": f"{self.folder}:{os.environ['PATH']}"} if self.kind == "intel" else {}
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return run(self.mpirun, *command, **self.path, **variables)
+
+
+def find_mpi(kind: str) -> Mpi:
+    if kind == "intel":
+        root = os.environ.get("I_MPI_ROOT", "")
+        if not Path(root, "bin", "mpirun").exists():
+            pytest.skip("I_MPI_ROOT names no Intel MPI: pip install impi-rt, and set it to sys.prefix")
+        return Mpi(kind, Path(root, "bin"))
+    program = shutil.which(f"mpirun.{kind}")
+    return Mpi(kind, Path(program).parent) if program else pytest.skip(f"mpirun.{kind}: see tools/deps.sh")
+
+
+@pytest.fixture(params=LIBRARIES)
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    return find_mpi(request.param)
 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -49,12 +81,12 @@ assert hvd.allreduce(np.ones(5), op=hvd.Sum)[4] == hvd.size()
 """
 
 
-def test_the_timeline_says_mpi(mpirun: str, tmp_path: Path) -> None:
+def test_the_timeline_says_mpi(mpi: Mpi, tmp_path: Path) -> None:
     """The library is that of the mpirun, and batches go there; after a shutdown, too."""
     timeline = tmp_path / "timeline.json"
-    result = run(mpirun, "-np", "2", sys.executable, "-c", LIBRARY, HOROVOD_TIMELINE=str(timeline))
+    result = mpi.run("-np", "2", sys.executable, "-c", LIBRARY, HOROVOD_TIMELINE=str(timeline))
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("libmpich.so" if "mpich" in mpirun else "libmpi.so.40")
+    assert result.stdout.startswith(LIBRARIES[mpi.kind])
     assert '_MPI"' in timeline.read_text()
 
 
@@ -85,17 +117,28 @@ os.write(1, f"{world.rank} {total:.0f} {everybody:.0f}\\n".encode())  # mpirun m
 
 
 @pytest.mark.parametrize("operations", ["mpi", "gloo"])
-def test_communicators_of_mpi4py(mpirun: str, operations: str, tmp_path: Path) -> None:
+def test_communicators_of_mpi4py(mpi: Mpi, operations: str, tmp_path: Path) -> None:
     """A split communicator is the job, whatever moves the bytes; MPI's calls and ours interleave."""
     pytest.importorskip("mpi4py")
     variables = {"HOROVOD_CPU_OPERATIONS": operations}
-    if "mpich" in mpirun:  # Debian's name for it is another
+    if mpi.kind == "mpich":  # Debian's name for it is another
         library = next(Path("/usr/lib").glob("*/libmpich.so.12"))
         (tmp_path / "libmpi.so.12").symlink_to(library)
         variables |= {"LD_LIBRARY_PATH": str(tmp_path), "MPI4PY_MPIABI": "mpich"}
-    result = run(mpirun, "-np", "3", sys.executable, "-c", COMMUNICATORS, **variables)
+    if mpi.kind == "intel":
+        variables |= {"LD_LIBRARY_PATH": str(mpi.folder.parent / "lib"), "MPI4PY_MPIABI": "mpich"}
+    result = mpi.run("-np", "3", sys.executable, "-c", COMMUNICATORS, **variables)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == ["0 101 3", "1 10 3", "2 101 3"]
+
+
+def test_every_operation_by_intel_mpi() -> None:
+    """As CMake runs it by the other MPIs, which its packages bring."""
+    program = ROOT / "build" / "test" / "group_test_collectives"
+    variables = {"HOROVOD_TEST_MPI": "2", "HOROVOD_TEST_FILTER": "over_shm_nontemporal_stores"}
+    result = find_mpi("intel").run("-np", "2", str(program), **variables)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    assert re.search(r" [1-9]\d* test.s. run", result.stdout + result.stderr)
 
 
 LINKED = """
@@ -123,16 +166,16 @@ int main(int argc, char **argv)
 """
 
 
-def test_a_program_that_is_linked_with_mpi(mpirun: str, tmp_path: Path) -> None:
+def test_a_program_that_is_linked_with_mpi(mpi: Mpi, tmp_path: Path) -> None:
     """It holds copies of the library's objects."""
-    compiler = shutil.which(Path(mpirun).name.replace("mpirun", "mpicc"))
+    compiler = shutil.which(mpi.program("mpicc"))
     if not compiler:
-        pytest.skip("no mpicc")
+        pytest.skip(f"there is no {mpi.program('mpicc')}")
     (tmp_path / "linked.c").write_text(LINKED)
     build = ROOT / "build"
     options = [f"-I{ROOT / 'include'}", f"-L{build}", f"-Wl,-rpath,{build}", "-lhorovod"]
     subprocess.run([compiler, "linked.c", "-o", "linked", *options], cwd=tmp_path, check=True)
-    result = run(mpirun, "-np", "2", str(tmp_path / "linked"))
+    result = mpi.run("-np", "2", str(tmp_path / "linked"))
     assert result.stdout.split() == ["4", "4"], result.stdout + result.stderr
 
 
@@ -141,17 +184,17 @@ def test_no_starter() -> None:
     assert "start them with `horovodrun --mpi -np N ...` or with mpirun" in result.stderr.splitlines()[-1]
 
 
-def test_no_such_library(mpirun: str) -> None:
+def test_no_such_library(mpi: Mpi) -> None:
     program = "import horovod as hvd; hvd.init()"
-    result = run(mpirun, "-np", "1", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY="libmissing.so.9")
+    result = mpi.run("-np", "1", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY="libmissing.so.9")
     assert "can't open the MPI of HOROVOD_MPI_LIBRARY: libmissing.so.9" in result.stderr
 
 
-def test_a_library_of_another_mpi(mpirun: str) -> None:
+def test_a_library_of_another_mpi(mpi: Mpi) -> None:
     """Each process would be alone in it."""
-    other = "libmpi.so.40" if "mpich" in mpirun else "libmpich.so.12"
+    other = LIBRARIES["mpich" if mpi.kind == "openmpi" else "openmpi"]
     program = "import horovod as hvd; hvd.init(); print(hvd.size())"
-    result = run(mpirun, "-np", "2", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY=other)
+    result = mpi.run("-np", "2", sys.executable, "-c", program, HOROVOD_MPI_LIBRARY=other)
     assert "is not the MPI that has started" in result.stderr, (result.stdout, result.stderr)
 
 
@@ -178,17 +221,19 @@ while True:
 """
 
 
-def test_a_rank_dies(mpirun: str) -> None:
+def test_a_rank_dies(mpi: Mpi) -> None:
     """The MPI ends the job; nothing hangs."""
-    result = run(mpirun, "-np", "2", sys.executable, "-c", DEATH)
+    result = mpi.run("-np", "2", sys.executable, "-c", DEATH)
     assert result.returncode != 0
 
 
 @pytest.fixture
-def folder_of_mpirun(mpirun: str, tmp_path: Path) -> str:
+def folder_of_mpirun(mpi: Mpi, tmp_path: Path) -> str:
     """A PATH on which it is mpirun."""
+    if mpi.path:
+        return mpi.path["PATH"]
     program = tmp_path / "mpirun"
-    program.write_text(f'#!/bin/sh\nexec {mpirun} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {mpi.mpirun} "$@"\n')
     program.chmod(0o755)
     return f"{tmp_path}:{os.environ['PATH']}"
 
