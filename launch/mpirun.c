@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <wordexp.h>
 
@@ -67,8 +68,8 @@ static const char *text_of(int64_t number)
     return asprintf(&text, "%lld", (long long)number) < 0 ? NULL : text;
 }
 
-/* "a:2,b:2", or "a,b" */
-static const char *list_hosts(const struct hosts *hosts, bool with_ranks)
+/* "a:2,b:2" */
+static const char *list_hosts(const struct hosts *hosts)
 {
     char *list = NULL;
     size_t length;
@@ -76,11 +77,20 @@ static const char *list_hosts(const struct hosts *hosts, bool with_ranks)
     for (int i = 0; file && i < hosts->count; i++) {
         if (!hosts->list[i].ranks)
             continue;
-        fprintf(file, "%s%s", ftell(file) > 0 ? "," : "", hosts->list[i].name);
-        if (with_ranks)
-            fprintf(file, ":%d", hosts->list[i].ranks);
+        fprintf(file, "%s%s:%d", ftell(file) > 0 ? "," : "", hosts->list[i].name, hosts->list[i].ranks);
     }
     return file && !fclose(file) ? list : NULL;
+}
+
+/* The path of such a list, a host a line, that mpirun inherits. */
+static const char *file_of_hosts(const struct hosts *hosts)
+{
+    char *path = NULL;
+    int file = memfd_create("hosts", 0);
+    for (int i = 0; file >= 0 && i < hosts->count; i++)
+        if (hosts->list[i].ranks)
+            dprintf(file, "%s:%d\n", hosts->list[i].name, hosts->list[i].ranks);
+    return file < 0 || asprintf(&path, "/dev/fd/%d", file) < 0 ? NULL : path;
 }
 
 /* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. */
@@ -145,7 +155,7 @@ static void add_for_openmpi(struct words *words, const struct options *options, 
     add(words, "--tag-output");
     add_pair(words, "--bind-to", "none");
     add_pair(words, "--map-by", "slot");
-    add_pair(words, "--host", list_hosts(hosts, true));
+    add_pair(words, "--host", list_hosts(hosts));
     if (options->output)
         add_pair(words, "--output-filename", options->output);
     if (remote)
@@ -155,9 +165,10 @@ static void add_for_openmpi(struct words *words, const struct options *options, 
 static void add_for_hydra(struct words *words, const struct hosts *hosts, enum kind kind)
 {
     add(words, "-l");
-    add_pair(words, "-hosts", list_hosts(hosts, kind == MPICH));
-    if (kind == INTEL)
-        add_pair(words, "-ppn", text_of(hosts->list[0].ranks));
+    if (kind == INTEL) /* whose -hosts knows no numbers of ranks */
+        add_pair(words, "-machinefile", file_of_hosts(hosts));
+    else
+        add_pair(words, "-hosts", list_hosts(hosts));
 }
 
 /* What would place the ranks otherwise than mpirun does. */

@@ -285,3 +285,18 @@ def test_horovodrun_without_an_mpi(tmp_path: Path) -> None:
 def test_horovodrun_refuses(folder_of_mpirun: str, words: list[str], problem: str) -> None:
     result = horovodrun("--mpi", "-np", "2", *words, "true", path=folder_of_mpirun)
     assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
+
+
+STAND_IN = """#!/bin/sh
+test "$1" != --version || exec echo "Intel(R) MPI Library for Linux* OS"
+echo "$1 $2 $3 $4" && cat "$5"
+"""
+
+
+def test_unequal_hosts_of_intel_mpi(tmp_path: Path) -> None:
+    """By a stand-in for its mpirun: the list of hosts is a file, since -hosts takes no numbers of ranks."""
+    (tmp_path / "mpirun").write_text(STAND_IN)
+    (tmp_path / "mpirun").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    result = horovodrun("--mpi", "-np", "4", "-H", "a:1,b:3", "true", path=path)
+    assert result.stdout.splitlines() == ["-np 4 -l -machinefile", "a:1", "b:3"], result.stderr
