@@ -242,6 +242,14 @@ static char *allocate_copy(const struct mpi *mpi, size_t length, hvd_status *sta
     return copy;
 }
 
+static bool all_equal(const int *counts, int size)
+{
+    bool equal = true;
+    for (int rank = 1; rank < size; rank++)
+        equal &= counts[rank] == counts[0];
+    return equal;
+}
+
 static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *collective,
                               const uint64_t *rows, int tensor, int *counts, hvd_status *status)
 {
@@ -259,10 +267,14 @@ static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *co
             return HVD_OUT_OF_MEMORY;
         memcpy(copy, input->data, input->length);
     }
-    int error = mpi->abi->allgather_rows(mpi->comm, copy ? copy : input->data, counts[collective->rank],
-                                         output->data, counts, offsets, (int)row_bytes);
+    const char *from = copy ? copy : input->data;
+    /* MPICH takes up to twice as long for rows that might differ. */
+    bool even = all_equal(counts, collective->size) && input->length <= INT_MAX;
+    int error = even ? mpi->abi->allgather(mpi->comm, from, output->data, (int)input->length)
+                     : mpi->abi->allgather_rows(mpi->comm, from, counts[collective->rank], output->data,
+                                                counts, offsets, (int)row_bytes);
     free(copy);
-    return check(mpi, error, "MPI_Allgatherv", status);
+    return check(mpi, error, even ? "MPI_Allgather" : "MPI_Allgatherv", status);
 }
 
 static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hvd_status *status)
@@ -282,14 +294,6 @@ static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hv
     return code;
 }
 
-static bool all_equal(const uint64_t *numbers, int count)
-{
-    bool equal = true;
-    for (int i = 1; i < count; i++)
-        equal &= numbers[i] == numbers[0];
-    return equal;
-}
-
 struct part {
     uint64_t rows, is_even; /* is_even: the sender's parts for all ranks are alike */
 };
@@ -300,7 +304,9 @@ static int exchange_rows(const struct mpi *mpi, const struct collective *collect
 {
     int size = collective->size;
     struct part *received = parts + size;
-    bool own = all_equal(collective->own_rows, size);
+    bool own = true;
+    for (int rank = 1; rank < size; rank++)
+        own &= collective->own_rows[rank] == collective->own_rows[0];
     for (int rank = 0; rank < size; rank++)
         parts[rank] = (struct part){.rows = collective->own_rows[rank], .is_even = own};
     int error = mpi->abi->alltoall(mpi->comm, parts, received, sizeof *parts);
@@ -338,7 +344,7 @@ static hvd_code run_alltoall(struct mpi *mpi, struct collective *collective, hvd
 {
     size_t size = (size_t)collective->size;
     bool even;
-    struct part *parts = malloc(size * (2 * sizeof *parts + sizeof(uint64_t) + 4 * sizeof(int)));
+    struct part *parts = calloc(size, 2 * sizeof *parts + sizeof(uint64_t) + 4 * sizeof(int));
     if (!parts)
         return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the lengths of alltoall",
                           mpi->rank);
