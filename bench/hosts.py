@@ -3,6 +3,7 @@
     python bench/hosts.py --page docs/performance.md        all of it, about 12 minutes
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
     python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside so many programs that are always busy
+    python bench/hosts.py --runs "2x1@500us 4x2@500us" --table hosts-delay     frames take so long, each way
 
 Needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
 of this rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this
@@ -12,6 +13,9 @@ times the number of links between them; with two, a column shows ours over one. 
 one round trip of blocking sockets, as qperf shows it. The last column is the payload of the busiest host in
 the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
 time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
+
+A run may be at a delay instead, that of each frame: then a program carries them (bench/delay.c), no rate is
+set, and there are small allreduces only. It has a command of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ RUNS = " ".join(
     + ["2x1@2.5gbit", "2x2@2.5gbit"]
 )
 SMALL = 4
+DELAYED = (SMALL, 256, 4 << 10)
 OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 HEAD = ("hosts x ranks, rate", "bound, ms")
 
@@ -53,17 +58,26 @@ class Case:
     size: int = 0
 
 
+def allreduce_of(size: int) -> Case:
+    """So few bytes that a round trip bounds it."""
+    return Case(f"allreduce:{size}", f"allreduce {publish.byte_text(size)}", size=size)
+
+
 @dataclass(frozen=True)
 class Wire:
-    """Between two hosts: bytes a second over all links, and microseconds there and back."""
+    """Between two hosts: microseconds there and back, and bytes a second over all links where measured."""
 
-    goodput: float
     round_trip: float
+    goodput: float = 0
+
+    def __str__(self) -> str:
+        rate = f"{self.goodput * 8 / 1e6:.0f} Mbit/s and " if self.goodput else ""
+        return f"{rate}{self.round_trip:.0f} µs"
 
 
 @dataclass(frozen=True)
 class Run:
-    """So many ranks on each host, and the rate of its links as tc has it."""
+    """So many ranks on each host, and the rate of its links as tc has it, or their delay: "500us"."""
 
     ranks: tuple[int, ...]
     rate: str
@@ -73,13 +87,20 @@ class Run:
         equal = self.ranks == (first,) * hosts
         return f"{hosts} x {first}" if equal else ", ".join(map(str, self.ranks))
 
+    @property
+    def delay(self) -> str:
+        """In microseconds; empty without."""
+        return self.rate.removesuffix("us") if self.rate.endswith("us") else ""
+
     def cases(self, args: compare.argparse.Namespace) -> list[Case]:
         """What is measured."""
+        if self.delay:
+            return [allreduce_of(size) for size in DELAYED]
         long = 8 << 20 if self.rate == "100mbit" else 64 << 20
         short = long >> 4
         if args.effort == "tiny":
             long = short = 1 << 18
-        made = [Case(f"allreduce:{SMALL}", f"allreduce {publish.byte_text(SMALL)}", size=SMALL)]
+        made = [allreduce_of(SMALL)]
         for what in OPERATIONS:
             size = long if what in OPERATIONS[:2] else short
             made.append(Case(f"{what}:{size}", f"{what} {publish.byte_text(size)}", what, size))
@@ -105,7 +126,7 @@ class Run:
 
 
 def run_of(text: str) -> Run:
-    """As on the command line: 2x4@1gbit, 1,3,2,2@100mbit."""
+    """As on the command line: 2x4@1gbit, 1,3,2,2@100mbit, 2x1@500us."""
     layout, rate = text.split("@")
     if "x" not in layout:
         return Run(tuple(map(int, layout.split(","))), rate)
@@ -125,12 +146,14 @@ def between(hosts: virtual_hosts.VirtualHosts, server: list[str], client: list[s
         served.wait()
 
 
-def wire_of(hosts: virtual_hosts.VirtualHosts) -> Wire:
-    client = ["iperf3", "-c", hosts.names[0], "-t", "3", "-O", "1", "-J"]
-    received = json.loads(between(hosts, ["iperf3", "-s", "-1"], client))["end"]["sum_received"]
+def wire_of(hosts: virtual_hosts.VirtualHosts, run: Run) -> Wire:
     client = ["qperf", hosts.names[0], "-t", "2", "-m", str(SMALL), "--unify_units", "tcp_lat"]
     latency = float(between(hosts, ["qperf"], client).split("latency")[1].split()[1])
-    return Wire(hosts.links * received["bits_per_second"] / 8, 2e-3 * latency)
+    if run.delay:
+        return Wire(2e-3 * latency)
+    client = ["iperf3", "-c", hosts.names[0], "-t", "3", "-O", "1", "-J"]
+    received = json.loads(between(hosts, ["iperf3", "-s", "-1"], client))["end"]["sum_received"]
+    return Wire(2e-3 * latency, hosts.links * received["bits_per_second"] / 8)
 
 
 def peers_on(
@@ -191,7 +214,9 @@ def measure(
     comparison = compare.Comparison(name, compare.EFFORTS[args.effort], seconds)
     peers = peers_on(hosts, run, args.peers.split(","), args.output)
     comparison.run([(peer, ranks, [case.name for case in cases]) for peer in peers])
-    comparison.round(0, [(peers[0], ranks, [f"carried-{case.name}" for case in cases if case.operation])])
+    carried = [f"carried-{case.name}" for case in cases if case.operation]
+    if carried:
+        comparison.round(0, [(peers[0], ranks, carried)])
     comparison.write_csv(args.output / f"{name}.csv")
     head = [*HEAD, *(f"{peer.name}, ms" for peer in peers), "ours / bound", "bytes / least"]
     return comparison, head, [row(run, comparison, peers, case, wire) for case in cases]
@@ -203,8 +228,13 @@ def main() -> int:
     options |= {"table": "hosts", "page": ""}
     args = compare.arguments(__doc__, seconds=600, options=options)
     runs = [run_of(text) for text in args.runs.split()]
+    delays = {run.delay for run in runs}
+    if len(delays) > 1:
+        sys.exit("hosts: runs with a delay, with another one and without need a command each")
+    names = [f"h{i}" for i in range(1, 1 + max(len(run.ranks) for run in runs))]
+    delayed = [[str(compare.BUILD / "bench" / "bench_delay"), delay] for delay in delays if delay]
     try:
-        hosts = virtual_hosts.make([f"h{i}" for i in range(1, 1 + max(len(run.ranks) for run in runs))])
+        hosts = virtual_hosts.make(names, *delayed)
     except virtual_hosts.UnavailableError as reason:
         print(f"hosts: left out: {reason}", flush=True)
         return 0
@@ -217,8 +247,9 @@ def main() -> int:
             hosts.add_link(virtual_hosts.SECOND)
         hosts.control(args.congestion)
         for run in runs:
-            hosts.limit(run.rate)
-            wire = wires[run.rate] = wires.get(run.rate) or wire_of(hosts)
+            if not run.delay:
+                hosts.limit(run.rate)
+            wire = wires[run.rate] = wires.get(run.rate) or wire_of(hosts, run)
             comparison, head, more = measure(hosts, run, wire, args.seconds / len(runs), args)
             rows += more
             whole.samples += comparison.samples
@@ -229,11 +260,9 @@ def main() -> int:
             hog.wait()
         hosts.end()
         shutil.rmtree(hosts.folder)
-    shown = ", ".join(
-        f"{wire.goodput * 8 / 1e6:.0f} Mbit/s and {wire.round_trip:.0f} µs at {name}"
-        for name, wire in wires.items()
-    )
-    text = f"{publish.table(head, rows)}\n\niperf3 and qperf on {hosts.links} link(s): {shown}."
+    shown = ", ".join(f"{wire} at {name}" for name, wire in wires.items())
+    measured = "qperf" if delayed else "iperf3 and qperf"
+    text = f"{publish.table(head, rows)}\n\n{measured} on {hosts.links} link(s): {shown}."
     if hogs:
         text += f" {len(hogs)} programs beside them were always busy."
     failed = publish.write(whole, args.output, text)

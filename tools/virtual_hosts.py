@@ -72,9 +72,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool
 
 
 class VirtualHosts:
-    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES, wire: Sequence[str] = ()) -> None:
         self.folder = folder
         self.names = names
+        self.wire = wire
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.links = 0
 
@@ -140,20 +141,38 @@ class VirtualHosts:
         subprocess.run([*enter, *words.split()], check=True)
 
     def add_link(self, subnet: str) -> None:
-        """One more network interface for every host, and a bridge between them: eth0, eth1."""
+        """One more network interface for every host, eth0 or eth1, and a bridge or the wire between them."""
         marks = [self.folder / f"{name}.up" for name in ("switch", *self.names)]
         assert wait_until(lambda: all(mark.exists() for mark in marks), 20), list(map(self.log, self.names))
-        number = self.links
-        self.links += 1
-        self.run("switch", f"ip link add br{number} type bridge")
-        self.run("switch", f"ip link set br{number} up")
+        device = f"eth{self.links}"
+        if self.wire:
+            self.add_wire(device)
+        else:
+            self.add_bridge(device)
         for i, name in enumerate(self.names, 1):
-            device, port = f"eth{number}", f"p{number}-{name}"
-            pid = self.processes[name].pid
-            self.run("switch", f"ip link add {port} type veth peer name {device} netns {pid}")
-            self.run("switch", f"ip link set {port} master br{number} up")
-            self.run(name, f"ip link set {device} up")
+            self.run(name, f"ip link set {device} address 02:00:00:00:{self.links:02x}:{i:02x} up")
             self.run(name, f"ip addr add {subnet}.{i}/24 dev {device}")
+        self.links += 1
+
+    def add_bridge(self, device: str) -> None:
+        bridge = f"br{self.links}"
+        self.run("switch", f"ip link add {bridge} type bridge")
+        self.run("switch", f"ip link set {bridge} up")
+        for name in self.names:
+            port, pid = f"p{self.links}-{name}", self.processes[name].pid
+            self.run("switch", f"ip link add {port} type veth peer name {device} netns {pid}")
+            self.run("switch", f"ip link set {port} master {bridge} up")
+
+    def add_wire(self, device: str) -> None:
+        """The program that makes the devices lives as long as the hosts do."""
+        pids = [str(self.processes[name].pid) for name in self.names]
+        words = ["setpriv", "--pdeathsig", "KILL", *self.wire, device, *pids]
+        self.processes[device] = subprocess.Popen(words, stderr=(self.folder / f"{device}.log").open("ab"))
+        tables = [Path(f"/proc/{pid}/net/dev") for pid in pids]
+        made = wait_until(lambda: all(f"{device}:" in table.read_text() for table in tables), 20)
+        assert made, self.log(device)
+        for name in self.names:
+            self.run(name, f"ip link set {device} mtu 9000")  # a program takes its time for every frame
 
     def limit(self, rate: str) -> None:
         """Shapes both directions of every host's links: "1gbit", as tc has it."""
@@ -187,8 +206,12 @@ class VirtualHosts:
             process.wait(DEADLINE)
 
 
-def make(names: Sequence[str] = NAMES) -> VirtualHosts:
-    """Raises UnavailableError where the system has not what it takes."""
+def make(names: Sequence[str] = NAMES, wire: Sequence[str] = ()) -> VirtualHosts:
+    """Raises UnavailableError where the system has not what it takes.
+
+    `wire` is a program that connects network namespaces, started with a device's name and their processes;
+    without one there is a bridge.
+    """
     if os.getuid() != 0:
         raise UnavailableError("network namespaces need root")
     for program in ("/usr/sbin/sshd", "ssh", "ip", "unshare", "nsenter"):
@@ -197,7 +220,9 @@ def make(names: Sequence[str] = NAMES) -> VirtualHosts:
             raise UnavailableError(f"there is no {program}: install {packages}")
     if subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
         raise UnavailableError("this system permits no new namespaces")
-    hosts = VirtualHosts(Path(tempfile.mkdtemp(prefix="horovod-hosts-")), names)
+    if wire and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        raise UnavailableError("a program between hosts needs /dev/net/tun")
+    hosts = VirtualHosts(Path(tempfile.mkdtemp(prefix="horovod-hosts-")), names, wire)
     try:
         hosts.start()
     except BaseException:

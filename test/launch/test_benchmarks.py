@@ -220,7 +220,7 @@ def test_a_peer_that_fails_is_left_out_and_named(compare: Any, capfd: pytest.Cap
 def test_the_page_has_every_section_once(compare: Any, publish: Any) -> None:
     module = importlib.import_module("run")
     page = publish.PAGE.read_text()
-    for name in (*module.SECTIONS, "hosts"):
+    for name in (*module.SECTIONS, "hosts", "hosts-delay"):
         renewed = publish.renew(page, name, "| new |")
         assert f"<!-- begin {name} -->\n| new |\n<!-- end {name} -->" in renewed
         assert publish.renew(renewed, name, "| new |") == renewed
@@ -234,3 +234,18 @@ def test_startup_has_a_figure_for_every_job(tmp_path: Path, compare: Any) -> Non
     samples = [s for s in compare.read_csv(tmp_path / "startup.csv") if s.peer == "horovod"]
     assert [(s.case, s.ranks) for s in samples] == [("true", 2), ("init", 2), ("idle", 4)]
     assert all(sample.value > 0 for sample in samples)
+
+
+@pytest.mark.skipif(not shutil.which("qperf"), reason="no qperf: `tools/deps.sh peers` installs it")
+def test_a_delay_between_hosts_is_there_and_back(tmp_path: Path, compare: Any) -> None:
+    done = run("hosts", tmp_path, "--runs", "2x1@5000us", "--peers", "none", "--table", "delay")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "left out" in done.stdout:
+        pytest.skip(done.stdout)
+    samples = list(compare.read_csv(tmp_path / "delay.csv"))
+    assert [sample.case for sample in samples] == ["allreduce:4", "allreduce:256", "allreduce:4096"]
+    assert all(sample.value >= 1e4 for sample in samples)
+    lines = (tmp_path / "delay.md").read_text().splitlines()
+    bounds = [float(line.split(" | ")[1]) for line in lines if line.startswith("| 2 x 1 at 5000us")]
+    assert len(bounds) == 3
+    assert min(bounds) >= 10
