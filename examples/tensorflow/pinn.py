@@ -69,7 +69,7 @@ def main() -> None:
             loss = tf.reduce_mean((curvature(x) + force) ** 2) / tf.reduce_mean(force**2)
         if not args.ensemble:
             tape = hvd.DistributedGradientTape(tape)  # Horovod: average the gradients
-        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
         return loss
 
     for number in range(1, args.steps + 1):

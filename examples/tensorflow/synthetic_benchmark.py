@@ -44,7 +44,7 @@ def main() -> None:
             loss = entropy(labels, model(images, training=True))
         tape = hvd.DistributedGradientTape(tape, compression=compression)
         variables = model.trainable_variables
-        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+        for variable, gradient in zip(variables, tape.gradient(loss, variables)):
             variable.assign_sub(0.01 * gradient)
 
     def say(text: str) -> None:
