@@ -165,7 +165,7 @@ static void add_for_openmpi(struct words *words, const struct options *options, 
 static void add_for_hydra(struct words *words, const struct hosts *hosts, enum kind kind)
 {
     add(words, "-l");
-    if (kind == INTEL) /* whose -hosts knows no numbers of ranks */
+    if (kind == INTEL) /* whose -hosts has no numbers of ranks */
         add_pair(words, "-machinefile", file_of_hosts(hosts));
     else
         add_pair(words, "-hosts", list_hosts(hosts));

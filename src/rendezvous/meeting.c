@@ -151,8 +151,7 @@ static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
     return code ? code : try_offer(meeting, text, status);
 }
 
-/* ---- at the port of rank 0's host that all ranks know ---------------------------------------------------
- */
+/* ---- at the port of rank 0's host that all ranks know ------------------------------------------------- */
 
 static bool is_known(const struct starter *starter)
 {
@@ -177,8 +176,7 @@ static hvd_code serve_credential(const struct meeting *meeting, const char *text
     int length = snprintf(whole, sizeof whole, "%.200s %s", meeting->starter->job, text);
     if ((size_t)length >= sizeof whole)
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "too many addresses for a credential: set "
-                          "HOROVOD_NETWORK_INTERFACE");
+                          "too many addresses for a credential: set HOROVOD_NETWORK_INTERFACE");
     return munge_serve(&own, meeting->starter->port, whole, status);
 }
 

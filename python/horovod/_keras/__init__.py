@@ -26,7 +26,7 @@ def create_distributed_optimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """``horovod.keras.DistributedOptimizer``, which knows by the optimizer which Keras it is."""
+    """``horovod.keras.DistributedOptimizer``, of Keras 2 or 3 by the type of the optimizer."""
     return DistributedOptimizer(
         optimizer,
         name,
