@@ -84,8 +84,8 @@ void platform_poller_remove(int poller, int fd);
 bool platform_poller_change(int poller, int fd, unsigned what, void *tag);
 /* What there is now, at most `limit`. */
 int platform_poller_take(int poller, struct poller_news *news, int limit);
-/* Blocks until the poller has news, or `deadline`. */
-void platform_poller_wait(int poller, int64_t deadline);
+/* Blocks until the poller has news, the event (-1: none) is set, or `deadline`; whether the event is set. */
+bool platform_poller_wait(int poller, int event, int64_t deadline);
 
 /* ---- nontemporal -----------------------------------------------------------------------------------------
  * Copying with stores that bypass the caches. */

@@ -417,14 +417,14 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
     return count < 0 ? 0 : count;
 }
 
-void platform_poller_wait(int poller, int64_t deadline)
+bool platform_poller_wait(int poller, int event, int64_t deadline)
 {
     /* An epoll descriptor is readable while it has events. ppoll takes none of them, and waits in
      * nanoseconds. */
-    struct pollfd one = {poller, POLLIN, 0};
+    struct pollfd both[] = {{poller, POLLIN, 0}, {event, POLLIN, 0}};
     struct timespec left = {0};
     int64_t nanoseconds = deadline == CLOCK_NEVER ? 0 : deadline - clock_now();
     if (nanoseconds > 0)
         left = (struct timespec){nanoseconds / CLOCK_SECOND, nanoseconds % CLOCK_SECOND};
-    ppoll(&one, 1, deadline == CLOCK_NEVER ? NULL : &left, NULL);
+    return ppoll(both, 2, deadline == CLOCK_NEVER ? NULL : &left, NULL) > 0 && both[1].revents;
 }

@@ -187,7 +187,11 @@ static bool lock_release(struct hvd_context *context, bool comes_back)
 {
     bool quiet = is_quiet(context);
     bool periodic = context->polls_periodically && (quiet || comes_back);
-    bool news = !periodic && !arm(context);
+    bool news = false;
+    if (periodic)
+        mesh_mute(context->world->mesh);
+    else
+        news = !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));
     bool left = context->leave_said; /* the lock's, so read before the release */
     bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !periodic;

@@ -194,7 +194,7 @@ static void *serve(void *argument)
     struct hvd_rendezvous *server = argument;
     struct poller_news news[NEWS];
     for (;;) {
-        platform_poller_wait(server->poller, next_deadline(server));
+        platform_poller_wait(server->poller, -1, next_deadline(server));
         int count = platform_poller_take(server->poller, news, NEWS);
         for (int i = 0; i < count; i++) {
             if (news[i].tag == &server->stop)

@@ -560,7 +560,7 @@ static hvd_code run(struct connector *connector, hvd_status *status)
         code = check_peers(connector, status);
         int64_t next = clock_earlier(connector->next, connector->next_heartbeat);
         if (!code)
-            platform_poller_wait(connector->poller,
+            platform_poller_wait(connector->poller, -1,
                                  clock_earlier(next, interrupt_slice(config->interrupt, config->deadline)));
     }
     return code;

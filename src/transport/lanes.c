@@ -55,6 +55,14 @@ struct cursor {
     size_t moved; /* of the first */
 };
 
+static size_t bytes_of(const struct iovec *parts, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += parts[i].iov_len;
+    return bytes;
+}
+
 /* Up to `limit` bytes, as parts, behind the first `used` ones. Returns the bytes. */
 static size_t cursor_look(const struct cursor *cursor, size_t limit, struct iovec *parts, int *used)
 {
@@ -110,8 +118,11 @@ static ssize_t send_on(struct lane *lane, struct iovec *parts, int count)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
     ssize_t n = lane->tls ? tls_write(lane->tls, parts, count) : sendmsg(lane->fd, &message, MSG_NOSIGNAL);
-    if (n >= 0)
+    if (n >= 0) {
+        /* Less than offered: the socket is full, and room will be news. TLS takes whole records. */
+        lane->writable = lane->tls || (size_t)n == bytes_of(parts, count);
         return n;
+    }
     if (errno == EINTR)
         return 0;
     lane->writable = false;
@@ -200,9 +211,7 @@ bool lanes_ended(const struct lanes *lanes)
 static ssize_t receive_on(struct lane *lane, struct iovec *parts, int count)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-    size_t asked = 0;
-    for (int i = 0; i < count; i++)
-        asked += parts[i].iov_len;
+    size_t asked = bytes_of(parts, count);
     if (!lane->readable || !asked)
         return 0;
     ssize_t n;

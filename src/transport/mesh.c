@@ -87,10 +87,10 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     mesh->event = platform_event_create();
     mesh->bell = platform_poller_create();
-    mesh->sockets = platform_poller_create();
-    if (mesh->event < 0 || mesh->bell < 0 || mesh->sockets < 0 ||
-        !platform_poller_add(mesh->bell, mesh->event, POLLER_READ, NULL) ||
-        !platform_poller_add(mesh->bell, mesh->sockets, 0, NULL))
+    mesh->poller = platform_poller_create();
+    mesh->listens = true;
+    if (mesh->event < 0 || mesh->bell < 0 || mesh->poller < 0 ||
+        !platform_poller_add(mesh->bell, mesh->poller, POLLER_READ, NULL))
         return status_set_errno(status, errno, "rank %d can't make its descriptors", mesh->rank);
     return HVD_OK;
 }
@@ -120,7 +120,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
     opened->striped_channel = config->striped_channel;
-    opened->event = opened->bell = opened->sockets = -1;
+    opened->event = opened->bell = opened->poller = -1;
     opened->next_report = CLOCK_NEVER;
     hvd_code code = make_peers(opened, config, status);
     if (!code && !config->hub)
@@ -145,7 +145,7 @@ void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)
 static void unwatch(struct peer *peer)
 {
     if (peer->watched >= 0)
-        platform_poller_remove(peer->mesh->hub->bell, peer->watched);
+        platform_poller_remove(peer->mesh->hub->poller, peer->watched);
     peer->watched = -1;
 }
 
@@ -219,7 +219,7 @@ void mesh_close(struct mesh *mesh)
     free(mesh->slots);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
-    socket_close(&mesh->sockets);
+    socket_close(&mesh->poller);
     free(mesh->peers);
     free(mesh);
 }
@@ -237,7 +237,7 @@ void mesh_abandon(struct mesh *mesh)
         connector_abandon(mesh->connector);
     socket_close(&mesh->event);
     socket_close(&mesh->bell);
-    socket_close(&mesh->sockets);
+    socket_close(&mesh->poller);
 }
 
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number)

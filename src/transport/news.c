@@ -59,19 +59,53 @@ void link_await(struct link *link)
     link->mesh->awaited = link;
 }
 
+/* ---- what the kernel reports -------------------------------------------------------------------------- */
+
+static void peer_ready(void *owner, unsigned what)
+{
+    struct peer *peer = owner;
+    (void)what;
+    peer->transport->poll(peer);
+}
+
 bool mesh_watch_peer(struct peer *peer, int fd)
 {
     struct mesh *hub = peer->mesh->hub;
-    hub->watches_peers = true;
     peer->watched = fd;
-    return platform_poller_add(hub->bell, fd, POLLER_READ, peer);
+    peer->watch = (struct watch){peer_ready, peer};
+    hub->watches = true;
+    return platform_poller_add(hub->poller, fd, POLLER_READ, &peer->watch);
+}
+
+static void link_ready(void *owner, unsigned what)
+{
+    struct link *link = owner;
+    link->operations->ready(link, what);
 }
 
 bool mesh_watch_link(const struct peer *peer, int fd, struct link *link)
 {
     struct mesh *hub = peer->mesh->hub;
-    hub->watches_links = true;
-    return platform_poller_add(hub->sockets, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, link);
+    link->watch = (struct watch){link_ready, link};
+    hub->watches = hub->watches_links = true;
+    return platform_poller_add(hub->poller, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, &link->watch);
+}
+
+static void turn_connector(void *owner, unsigned what)
+{
+    struct connector *connector = owner;
+    hvd_status fault;
+    (void)what;
+    if (connector_turn(connector, &fault))
+        log_warning(connector->mesh->rank, "%s", fault.text);
+}
+
+bool mesh_watch_connector(struct mesh *hub)
+{
+    struct connector *connector = hub->connector;
+    connector->watch = (struct watch){turn_connector, connector};
+    hub->watches = true;
+    return platform_poller_add(hub->poller, connector->poller, POLLER_READ, &connector->watch);
 }
 
 bool mesh_watch(struct mesh *mesh, int descriptor)
@@ -86,49 +120,21 @@ void mesh_unwatch(struct mesh *mesh, int descriptor)
 
 /* ---- polling and sleep -------------------------------------------------------------------------------- */
 
-static void poll_links(const struct mesh *hub)
-{
-    struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(hub->sockets, news, NEWS_PER_CALL);
-    for (int i = 0; i < count; i++) {
-        struct link *link = news[i].tag;
-        link->operations->ready(link, news[i].what);
-    }
-}
-
-static void turn_connector(const struct mesh *hub)
-{
-    hvd_status fault;
-    if (connector_turn(hub->connector, &fault))
-        log_warning(hub->rank, "%s", fault.text);
-}
-
-static void poll_bell(const struct mesh *hub)
-{
-    struct poller_news news[NEWS_PER_CALL];
-    int count = platform_poller_take(hub->bell, news, NEWS_PER_CALL);
-    for (int i = 0; i < count; i++) {
-        struct peer *peer = news[i].tag;
-        if (news[i].tag == hub->connector && peer)
-            turn_connector(hub);
-        else if (peer)
-            peer->transport->poll(peer);
-    }
-}
-
 void mesh_poll(struct mesh *hub)
 {
-    if (hub->watches_links)
-        poll_links(hub);
-    if (hub->watches_peers || hub->connector)
-        poll_bell(hub);
+    struct poller_news news[NEWS_PER_CALL];
+    int count = hub->watches ? platform_poller_take(hub->poller, news, NEWS_PER_CALL) : 0;
+    for (int i = 0; i < count; i++) {
+        const struct watch *watch = news[i].tag;
+        watch->ready(watch->owner, news[i].what);
+    }
     int64_t deadline = mesh_deadline(hub), now = deadline == CLOCK_NEVER ? 0 : clock_now();
     if (deadline > now)
         return;
     if (hub->next_report <= now)
         hub->next_report = CLOCK_NEVER;
     if (hub->connector && hub->connector->next <= now)
-        turn_connector(hub);
+        turn_connector(hub->connector, 0);
 }
 
 int64_t mesh_deadline(const struct mesh *hub)
@@ -155,8 +161,14 @@ static void set_sleeping(struct mesh *mesh, bool value)
     for (int i = 0; i < mesh->used_count; i++)
         if (mesh->used[i]->arm)
             mesh->used[i]->arm(mesh, value);
-    if (mesh == mesh->hub && mesh->watches_links)
-        platform_poller_change(mesh->bell, mesh->sockets, value ? POLLER_READ : 0, NULL);
+}
+
+static void listen_to_all(struct mesh *hub, bool value)
+{
+    if (hub->listens == value || !hub->watches_links)
+        return;
+    hub->listens = value;
+    platform_poller_change(hub->bell, hub->poller, value ? POLLER_READ : 0, NULL);
 }
 
 static bool any_signaled(const struct mesh *hub)
@@ -167,18 +179,28 @@ static bool any_signaled(const struct mesh *hub)
 bool mesh_arm(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
+    listen_to_all(mesh->hub, true);
     return !mesh_has_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
 }
 
 void mesh_disarm(struct mesh *mesh)
 {
     set_sleeping(mesh, false);
+    if (atomic_load_explicit(&mesh->hub->asleep, memory_order_relaxed))
+        mesh_mute(mesh->hub);
+}
+
+void mesh_mute(struct mesh *hub)
+{
+    listen_to_all(hub, false);
 }
 
 void mesh_sleep(struct mesh *hub, int64_t deadline)
 {
-    platform_poller_wait(hub->bell, deadline);
-    platform_event_clear(hub->event);
+    atomic_store_explicit(&hub->asleep, true, memory_order_relaxed);
+    if (platform_poller_wait(hub->bell, hub->event, deadline))
+        platform_event_clear(hub->event);
+    atomic_store_explicit(&hub->asleep, false, memory_order_relaxed);
 }
 
 void mesh_wake(struct mesh *hub)

@@ -67,7 +67,7 @@ static hvd_code make_connector(struct mesh *hub, hvd_status *status)
     if (!hub->acceptor)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     acceptor_init(hub->acceptor, hub, hub->connector->poller);
-    if (!platform_poller_add(hub->bell, hub->connector->poller, POLLER_READ, hub->connector))
+    if (!mesh_watch_connector(hub))
         return status_set_errno(status, errno, "rank %d can't wait for connections", hub->rank);
     return HVD_OK;
 }

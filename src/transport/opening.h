@@ -188,6 +188,7 @@ void acceptor_log(struct acceptor *acceptor, const char *text);
 struct connector {
     struct mesh *mesh;
     int poller, event;                /* event: of another mesh than the hub, else -1 */
+    struct watch watch;               /* of the hub's: for the poller */
     struct attempt *attempts;         /* authenticated, or begun by this rank */
     int64_t next;                     /* when it needs a turn though nothing arrives */
     const struct mesh_config *config; /* while connector_run runs, else NULL */

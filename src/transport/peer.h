@@ -23,6 +23,7 @@ struct peer {
     struct peer *hub; /* the same process in the hub, whose connection serves here, too; or NULL */
     int watched;      /* descriptor, by mesh_watch_peer; -1: none */
     long process;     /* id, on its host */
+    struct watch watch;
     char host[PEER_HOST_LIMIT];
     struct link **links; /* [channels] */
     bool linked;         /* all of them are there */
@@ -71,13 +72,14 @@ struct mesh {
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
     int used_count;
-    /* Descriptors of a hub, else -1. A sleeper waits for `bell`, which holds the event, what mesh_watch_peer
-     * watches, and, while armed, `sockets`, which holds what mesh_watch_link watches: so a driving thread's
-     * own traffic does not wake it. */
+    /* Descriptors of a hub, else -1. A sleeper waits for the event and for `bell`, which holds the poller
+     * while the hub listens: so a caller's own traffic does not wake the progress thread. */
     int event; /* mesh_wake */
     int bell;
-    int sockets;                       /* edge-triggered */
-    bool watches_peers, watches_links; /* of a hub */
+    int poller;                  /* of all that is watched; links edge-triggered */
+    bool watches, watches_links; /* of a hub: anything; links, without which it always listens */
+    bool listens;
+    atomic_bool asleep; /* a hint: a thread is in mesh_sleep */
     /* Of a hub, for connections at any time, of all its meshes. */
     const struct settings *settings;
     uint32_t generation;
@@ -94,10 +96,11 @@ int peer_index(const struct peer *peer, int row);
 /* Where the transport keeps what it needs for the mesh. */
 void **mesh_state(struct mesh *mesh, const struct transport *transport);
 
-/* From here on the hub's pollers report what the descriptor is ready for, to transport->poll and to
- * operations->ready; the second once for each change. False: errno. */
+/* From here on the hub's poller reports what the descriptor is ready for: to transport->poll; once for each
+ * change to operations->ready; to connector_turn. False: errno. */
 bool mesh_watch_peer(struct peer *peer, int fd);
 bool mesh_watch_link(const struct peer *peer, int fd, struct link *link);
+bool mesh_watch_connector(struct mesh *hub);
 
 /* "rank 2 (pid 1234, host a)" */
 const char *peer_text(const struct peer *peer, char *text, size_t capacity);

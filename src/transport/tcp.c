@@ -371,7 +371,7 @@ static void close_link(struct tcp_link *tcp)
 {
     /* A child that has inherited a socket would keep the hub's poller reporting it. */
     for (int lane = 0; lane < tcp->lanes.count; lane++)
-        platform_poller_remove(tcp->peer->mesh->hub->sockets, tcp->lanes.list[lane].fd);
+        platform_poller_remove(tcp->peer->mesh->hub->poller, tcp->lanes.list[lane].fd);
     lanes_close(&tcp->lanes);
     free(tcp->buffer);
     free(tcp);

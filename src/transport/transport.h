@@ -60,6 +60,12 @@ struct link_operations {
     void (*ready)(struct link *link, unsigned what);
 };
 
+/* Of a descriptor in the hub's poller: called with what it is ready for (POLLER_READ, ...). */
+struct watch {
+    void (*ready)(void *owner, unsigned what);
+    void *owner;
+};
+
 /* Common head of every transport's own link struct. */
 struct link {
     const struct link_operations *operations;
@@ -76,6 +82,7 @@ struct link {
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
     struct link *next_awaited;
+    struct watch watch; /* by mesh_watch_link */
 };
 
 /* mesh_arm looks at the link for as long as anything is wanted. */

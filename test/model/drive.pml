@@ -99,7 +99,8 @@ bool announced; /* its descriptor is readable */
 /* The mesh, and the kernel. */
 bool event = true; /* hvd_init: mesh_wake at the end */
 byte arrived;      /* published by the peer, not yet received; a mask */
-bool armed = true; /* shm: the hub's segment->memory->sleeping; tcp: the poller of the sockets is in the bell. hvd_init arms */
+bool armed = true; /* shm: the hub's segment->memory->sleeping; tcp: the hub's poller is in the bell. hvd_init arms */
+bool asleep;       /* tcp: the progress thread is in mesh_sleep */
 bool doorbell;     /* shm: a byte in the socket */
 byte ready;        /* tcp: what the sockets' poller knows; a mask */
 byte readable;     /* tcp: and the links know; a mask; under the lock */
@@ -133,8 +134,9 @@ byte answered; /* messages; a mask */
 
 #ifdef TCP
 #define all_news     (arrived & readable & wants)
-#define bell_rings   (event || announced || (armed && ready))
+#define bell_rings   (event || (armed && (announced || ready)))
 #define kernel_news  ready
+#define stays_armed  (armed && !asleep) /* |mesh_disarm: atomic_load_explicit(&mesh->hub->asleep| |mesh_disarm: mesh_mute(mesh->hub)| */
 #else
 #ifdef MARKED
 #define all_news     ((arrived & wants & ~MESSAGES) | ((marks | reported) -> MESSAGES : 0))
@@ -143,6 +145,7 @@ byte answered; /* messages; a mask */
 #endif
 #define bell_rings   (event || announced || doorbell)
 #define kernel_news  doorbell
+#define stays_armed  false
 #endif
 #define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !any_signaled(mesh->hub)| */
 
@@ -186,7 +189,7 @@ inline wake_all(word) /* in a step */
 /* ---- engine/progress.c ---------------------------------------------------------------------------------- */
 
 #ifdef TCP
-/* |poll_links: platform_poller_take(hub->sockets| |tcp_ready: mesh_resume_for_news(tcp->peer->mesh)| */
+/* |mesh_poll: platform_poller_take(hub->poller| |tcp_ready: mesh_resume_for_news(tcp->peer->mesh)| */
 #define mesh_poll resume(ready & IN_SET); readable = readable | ready; ready = 0
 #else
 #define mesh_poll doorbell = false /* |shm_poll: platform_receive_with_fd(shm->doorbell| */
@@ -387,7 +390,7 @@ inline lock_try()
             assert(holders == 1);
             quiet = is_quiet;
             disarm_set; /* |disarm: mesh_disarm(comm->mesh)| */
-            armed = false /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, false)| */
+            armed = stays_armed /* |lock_try: disarm(context)| |mesh_disarm: set_sleeping(mesh, false)| */
         :: else
         fi
     }
@@ -410,7 +413,8 @@ inline lock_release(comes_back)
     d_step {
         /* |lock_release: bool periodic = context->polls_periodically && (quiet || comes_back)| */
         periodic = polls_periodically && (quiet || comes_back);
-        armed = !periodic /* |mesh_arm: set_sleeping(mesh, true)| |set_sleeping: mesh->sockets, value ? POLLER_READ| */
+        /* |mesh_arm: set_sleeping(mesh, true)| |mesh_arm: listen_to_all(mesh->hub, true)| |lock_release: mesh_mute(context->world->mesh)| */
+        armed = !periodic
     }
     arm_set;
     d_step {
@@ -643,10 +647,14 @@ active proctype progress_thread()
         :: stop || progress_lock != UNLOCKED /* |run_progress_thread: atomic_load(&context->progress_lock) != UNLOCKED| */
         :: else ->
             until = deadline; /* |run_progress_thread: atomic_load(&context->deadline)| */
+#ifdef TCP
+            asleep = true; /* |mesh_sleep: atomic_store_explicit(&hub->asleep, true| */
+#endif
 end_asleep:
-            /* |mesh_sleep: platform_poller_wait(hub->bell, deadline)| */
+            /* |mesh_sleep: platform_poller_wait(hub->bell, hub->event, deadline)| */
             (bell_rings || polls || now >= until) -> until = 0;
-            event = false /* |mesh_sleep: platform_event_clear(hub->event)| */
+            event = false; /* |mesh_sleep: platform_event_clear(hub->event)| */
+            asleep = false /* |mesh_sleep: atomic_store_explicit(&hub->asleep, false| */
         fi
     od;
     ended = true

@@ -50,7 +50,7 @@ static int make(void **state)
         struct mesh *mesh = &pair->mesh[rank];
         *mesh = (struct mesh){
             .hub = mesh, .rank = rank, .channels = 1, .peers = &pair->peers[rank], .peer_count = 1};
-        mesh->bell = platform_poller_create();
+        mesh->poller = platform_poller_create();
         struct shm_mesh *own = calloc(1, sizeof *own);
         *mesh_state(mesh, &transport_shm) = own;
         ASSERT_OK(segment_create(1, 1, 1, RING, &own->segment, &check_status));
@@ -84,7 +84,7 @@ static int unmake(void **state)
     struct pair *pair = *state;
     for (int rank = 0; rank < 2; rank++) {
         transport_shm.close_peer(&pair->peers[rank]);
-        socket_close(&pair->mesh[rank].bell);
+        socket_close(&pair->mesh[rank].poller);
         transport_shm.close_mesh(&pair->mesh[rank]);
     }
     hvd_shared_free(pair->memory);
