@@ -397,14 +397,17 @@ static bool progress_in_thread(struct hvd_context *context)
     struct backoff backoff = {.mesh = context->world->mesh, .yield = yield_of(context, THREAD_YIELD)};
     backoff_reset(&backoff);
     context->turns = 0; /* so that the first one polls the sockets: one of them may have ended the sleep */
+    bool moved;
     do {
-        if (progress(context, backoff.now))
+        moved = progress(context, backoff.now);
+        if (moved)
             backoff_reset(&backoff);
         /* Only here: a caller that moves nothing for a while leaves the lock to this thread. */
         heartbeat_check(context);
         if (!run_finished_calls(context))
             return true;
-    } while (!atomic_load_explicit(&context->waiters, memory_order_relaxed) && backoff_step(&backoff));
+    } while (!atomic_load_explicit(&context->waiters, memory_order_relaxed) &&
+             (moved || backoff_step(&backoff)));
     /* A caller that made progress since this thread last did will probably come back. */
     bool periodic = context->polls_periodically = context->caller_active;
     context->caller_active = false;

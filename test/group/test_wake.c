@@ -12,15 +12,6 @@
 
 static _Atomic(int) rank_0_waits, rank_0_done;
 
-static void wait_for(_Atomic(int) *flag, int value, const char *what)
-{
-    int64_t deadline = clock_after(SOON);
-    while (atomic_load(flag) != value) {
-        CHECK(clock_now() < deadline, "no %s", what);
-        usleep(1000);
-    }
-}
-
 static void wait_for_rank_0(void) /* at most as long as the group may take */
 {
     while (!atomic_exchange(&rank_0_done, 0))
