@@ -99,7 +99,7 @@ static bool command_is_found(const char *command)
         char candidate[PATH_LIMIT];
         int length = (int)strcspn(path, ":");
         snprintf(candidate, sizeof candidate, "%.*s%s%s", length, path, length ? "/" : "", command);
-        if (access(candidate, F_OK) == 0)
+        if (access(candidate, X_OK) == 0)
             return true;
         path += length;
         if (!*path)

@@ -22,12 +22,17 @@ struct words {
     bool failed;
 };
 
-static void add(struct words *words, const char *text)
+static void add_part(struct words *words, const char *text, size_t length)
 {
-    char *word = words->count < WORDS_LIMIT ? strdup(text) : NULL;
+    char *word = words->count < WORDS_LIMIT ? strndup(text, length) : NULL;
     words->failed = words->failed || !word;
     if (word)
         words->list[words->count++] = word;
+}
+
+static void add(struct words *words, const char *text)
+{
+    add_part(words, text, strlen(text));
 }
 
 static void add_number(struct words *words, const char *flag, int64_t number)
@@ -42,10 +47,8 @@ static void add_number(struct words *words, const char *flag, int64_t number)
 static void add_split(struct words *words, const char *text)
 {
     while (*(text += strspn(text, " "))) {
-        char word[1024];
         size_t length = strcspn(text, " ");
-        snprintf(word, sizeof word, "%.*s", (int)length, text);
-        add(words, word);
+        add_part(words, text, length);
         text += length;
     }
 }

@@ -126,11 +126,16 @@ static void *serve(void *argument)
     return NULL;
 }
 
+static void close_listeners(void)
+{
+    while (served.count > 0)
+        socket_close(&served.listeners[--served.count]);
+}
+
 static void close_in_child(void *owner)
 {
     (void)owner;
-    for (int i = 0; i < served.count; i++)
-        socket_close(&served.listeners[i]);
+    close_listeners();
 }
 
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status)
@@ -148,12 +153,14 @@ hvd_code munge_serve(const struct addresses *own, int port, const char *text, hv
     if (code)
         return code;
     served.count = own->count ? own->count : 1;
+    int error = thread_start(&thread, serve, NULL);
+    if (error) {
+        close_listeners();
+        return status_set_errno(status, error, "can't start the thread that serves the credential");
+    }
+    pthread_detach(thread);
     served.watch = (struct atfork_handler){.in_child = close_in_child};
     atfork_add(&served.watch);
-    int error = thread_start(&thread, serve, NULL);
-    if (error)
-        return status_set_errno(status, error, "can't start the thread that serves the credential");
-    pthread_detach(thread);
     return HVD_OK;
 }
 
@@ -170,8 +177,11 @@ static hvd_code decode(const char *credential, char text[PMI_VALUE_LIMIT], hvd_s
     if (error && error != ERROR_REPLAYED)
         code =
             status_set(status, HVD_REFUSED, "MUNGE refuses the credential: %s", munge.munge_strerror(error));
-    else if (user != geteuid() || length >= PMI_VALUE_LIMIT)
+    else if (user != geteuid())
         code = status_set(status, HVD_REFUSED, "the credential is that of user %u", (unsigned)user);
+    else if (length >= PMI_VALUE_LIMIT)
+        code = status_set(status, HVD_REFUSED, "the credential carries %d bytes, more than a rendezvous has",
+                          length);
     else
         snprintf(text, PMI_VALUE_LIMIT, "%.*s", length, (const char *)payload);
     free(payload);

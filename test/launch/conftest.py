@@ -49,12 +49,12 @@ class Launcher:
         return process
 
     def run(
-        self, *arguments: str, give: str | None = None, **options: Any
+        self, *arguments: str, give: str | None = None, seconds: float = DEADLINE, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         if give is not None:
             options["stdin"] = subprocess.PIPE
         process = self.start(*arguments, **options)
-        out, err = process.communicate(give, timeout=DEADLINE)
+        out, err = process.communicate(give, timeout=seconds)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def python(self, source: str) -> list[str]:

@@ -209,13 +209,16 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.timeout(1000 if FULL else 120)
 @pytest.mark.parametrize("framework", LIVES)
 def test_lives_of_a_job_beside_a_thread_that_submits(launcher: Launcher, framework: str) -> None:
     """20 of them; in the soak 300."""
     needs(framework)
     lives = "300" if FULL else "20"
     words = launcher.python(LIVES[framework] + PROGRAM)
-    result = launcher.run("-np", "2", *words, env=launcher.environment(LIVES=lives))
+    result = launcher.run(
+        "-np", "2", *words, seconds=3.0 * int(lives) + 40, env=launcher.environment(LIVES=lives)
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("done") == 2
     assert launcher.none_alive()
