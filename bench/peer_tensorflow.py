@@ -15,6 +15,7 @@ from timing import Work, median_time
 import horovod.tensorflow as hvd
 
 MANY = 50
+SETTLING = 10  # TensorFlow's times vary tenfold over its first few hundred calls, so measure for longer
 
 
 class Peer:
@@ -58,7 +59,7 @@ def main() -> None:
     with (Path(folder) / str(hvd.rank())).open("w") as results:
         for case in cases:
             what, count = case.split(":")
-            time_of_one = median_time(Peer(), make_work(what, int(count)), float(seconds))
+            time_of_one = median_time(Peer(), make_work(what, int(count)), SETTLING * float(seconds))
             results.write(f"{case},{1e6 * time_of_one:.3f}\n")
     hvd.shutdown()
 
