@@ -189,7 +189,7 @@ static bool lock_release(struct hvd_context *context, bool comes_back)
     bool periodic = context->polls_periodically && (quiet || comes_back);
     bool news = false;
     if (periodic)
-        mesh_mute(context->world->mesh);
+        mesh_mask(context->world->mesh);
     else
         news = !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));

@@ -86,11 +86,10 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
     if (!mesh->slots)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
     mesh->event = platform_event_create();
-    mesh->bell = platform_poller_create();
+    mesh->wake_poller = platform_poller_create();
     mesh->poller = platform_poller_create();
-    mesh->listens = true;
-    if (mesh->event < 0 || mesh->bell < 0 || mesh->poller < 0 ||
-        !platform_poller_add(mesh->bell, mesh->poller, POLLER_READ, NULL))
+    if (mesh->event < 0 || mesh->wake_poller < 0 || mesh->poller < 0 ||
+        !platform_poller_add(mesh->wake_poller, mesh->poller, POLLER_READ, NULL))
         return status_set_errno(status, errno, "rank %d can't make its descriptors", mesh->rank);
     return HVD_OK;
 }
@@ -120,7 +119,7 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     opened->rank = (int)config->settings->rank;
     opened->channels = config->channels;
     opened->striped_channel = config->striped_channel;
-    opened->event = opened->bell = opened->poller = -1;
+    opened->event = opened->wake_poller = opened->poller = -1;
     opened->next_report = CLOCK_NEVER;
     hvd_code code = make_peers(opened, config, status);
     if (!code && !config->hub)
@@ -218,7 +217,7 @@ void mesh_close(struct mesh *mesh)
     free(mesh->records);
     free(mesh->slots);
     socket_close(&mesh->event);
-    socket_close(&mesh->bell);
+    socket_close(&mesh->wake_poller);
     socket_close(&mesh->poller);
     free(mesh->peers);
     free(mesh);
@@ -236,7 +235,7 @@ void mesh_abandon(struct mesh *mesh)
     if (mesh->connector)
         connector_abandon(mesh->connector);
     socket_close(&mesh->event);
-    socket_close(&mesh->bell);
+    socket_close(&mesh->wake_poller);
     socket_close(&mesh->poller);
 }
 

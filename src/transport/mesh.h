@@ -120,16 +120,16 @@ void *mesh_next_resumed(struct mesh *hub);
  *   mesh_arm     from here on peers and mesh_wake ring; false when there is news already (then do not sleep)
  *   mesh_sleep   blocks until a ring, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
  *   mesh_disarm  from here on nobody rings
- * Every mesh that is not suspended is armed; mesh_sleep, mesh_mute and mesh_wake are for a hub.
- * mesh_sleep may be called without the progress lock; that is how the progress thread
- * listens while a waiting caller works: it stays inside mesh_sleep, and only arm and disarm change hands.
- * Sockets end no sleep that a mesh_disarm finds under way, nor any after mesh_mute, until the next mesh_arm.
+ * Every mesh that is not suspended is armed; mesh_sleep, mesh_mask and mesh_wake are for a hub.
+ * mesh_sleep may be called without the progress lock; so the progress thread stays inside it while a waiting
+ * caller works, and only arm and disarm change hands. A mesh_disarm during a sleep masks what the sockets
+ * report, as mesh_mask does: they end no sleep until the next mesh_arm.
  * A thread that sleeps and works in turns leaves them as they are, which saves two system calls. */
 bool mesh_arm(struct mesh *mesh);
 
 void mesh_sleep(struct mesh *hub, int64_t deadline);
 void mesh_disarm(struct mesh *mesh);
-void mesh_mute(struct mesh *hub);
+void mesh_mask(struct mesh *hub);
 void mesh_wake(struct mesh *hub); /* any thread; ends the present or next mesh_sleep */
 
 /* This rank begins to wait on a core: whether a peer did so there last, and may need the core to go on. Any

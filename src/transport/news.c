@@ -110,12 +110,12 @@ bool mesh_watch_connector(struct mesh *hub)
 
 bool mesh_watch(struct mesh *mesh, int descriptor)
 {
-    return platform_poller_add(mesh->hub->bell, descriptor, POLLER_READ, NULL);
+    return platform_poller_add(mesh->hub->wake_poller, descriptor, POLLER_READ, NULL);
 }
 
 void mesh_unwatch(struct mesh *mesh, int descriptor)
 {
-    platform_poller_remove(mesh->hub->bell, descriptor);
+    platform_poller_remove(mesh->hub->wake_poller, descriptor);
 }
 
 /* ---- polling and sleep -------------------------------------------------------------------------------- */
@@ -163,12 +163,12 @@ static void set_sleeping(struct mesh *mesh, bool value)
             mesh->used[i]->arm(mesh, value);
 }
 
-static void listen_to_all(struct mesh *hub, bool value)
+static void mask(struct mesh *hub, bool value)
 {
-    if (hub->listens == value || !hub->watches_links)
+    if (hub->masked == value || !hub->watches_links)
         return;
-    hub->listens = value;
-    platform_poller_change(hub->bell, hub->poller, value ? POLLER_READ : 0, NULL);
+    hub->masked = value;
+    platform_poller_change(hub->wake_poller, hub->poller, value ? 0 : POLLER_READ, NULL);
 }
 
 static bool any_signaled(const struct mesh *hub)
@@ -179,7 +179,7 @@ static bool any_signaled(const struct mesh *hub)
 bool mesh_arm(struct mesh *mesh)
 {
     set_sleeping(mesh, true);
-    listen_to_all(mesh->hub, true);
+    mask(mesh->hub, false);
     return !mesh_has_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
 }
 
@@ -187,18 +187,18 @@ void mesh_disarm(struct mesh *mesh)
 {
     set_sleeping(mesh, false);
     if (atomic_load_explicit(&mesh->hub->asleep, memory_order_relaxed))
-        mesh_mute(mesh->hub);
+        mesh_mask(mesh->hub);
 }
 
-void mesh_mute(struct mesh *hub)
+void mesh_mask(struct mesh *hub)
 {
-    listen_to_all(hub, false);
+    mask(hub, true);
 }
 
 void mesh_sleep(struct mesh *hub, int64_t deadline)
 {
     atomic_store_explicit(&hub->asleep, true, memory_order_relaxed);
-    if (platform_poller_wait(hub->bell, hub->event, deadline))
+    if (platform_poller_wait(hub->wake_poller, hub->event, deadline))
         platform_event_clear(hub->event);
     atomic_store_explicit(&hub->asleep, false, memory_order_relaxed);
 }

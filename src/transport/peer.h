@@ -72,13 +72,13 @@ struct mesh {
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
     int used_count;
-    /* Descriptors of a hub, else -1. A sleeper waits for the event and for `bell`, which holds the poller
-     * while the hub listens: so a caller's own traffic does not wake the progress thread. */
+    /* Descriptors of a hub, else -1. A sleeper waits for the event and for the wake-up poller, which holds
+     * the other one unless that is masked: so a caller's own traffic does not wake the progress thread. */
     int event; /* mesh_wake */
-    int bell;
+    int wake_poller;
     int poller;                  /* of all that is watched; links edge-triggered */
-    bool watches, watches_links; /* of a hub: anything; links, without which it always listens */
-    bool listens;
+    bool watches, watches_links; /* of a hub: anything; links, without which it is never masked */
+    bool masked;
     atomic_bool asleep; /* a hint: a thread is in mesh_sleep */
     /* Of a hub, for connections at any time, of all its meshes. */
     const struct settings *settings;

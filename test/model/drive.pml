@@ -99,7 +99,7 @@ bool announced; /* its descriptor is readable */
 /* The mesh, and the kernel. */
 bool event = true; /* hvd_init: mesh_wake at the end */
 byte arrived;      /* published by the peer, not yet received; a mask */
-bool armed = true; /* shm: the hub's segment->memory->sleeping; tcp: the hub's poller is in the bell. hvd_init arms */
+bool armed = true; /* shm: the hub's segment->memory->sleeping; tcp: the hub's poller is in the wake-up poller. hvd_init arms */
 bool asleep;       /* tcp: the progress thread is in mesh_sleep */
 bool doorbell;     /* shm: a byte in the socket */
 byte ready;        /* tcp: what the sockets' poller knows; a mask */
@@ -134,16 +134,16 @@ byte answered; /* messages; a mask */
 
 #ifdef TCP
 #define all_news     (arrived & readable & wants)
-#define bell_rings   (event || (armed && (announced || ready)))
+#define wakes   (event || (armed && (announced || ready)))
 #define kernel_news  ready
-#define stays_armed  (armed && !asleep) /* |mesh_disarm: atomic_load_explicit(&mesh->hub->asleep| |mesh_disarm: mesh_mute(mesh->hub)| */
+#define stays_armed  (armed && !asleep) /* |mesh_disarm: atomic_load_explicit(&mesh->hub->asleep| |mesh_disarm: mesh_mask(mesh->hub)| */
 #else
 #ifdef MARKED
 #define all_news     ((arrived & wants & ~MESSAGES) | ((marks | reported) -> MESSAGES : 0))
 #else
 #define all_news     (arrived & wants)
 #endif
-#define bell_rings   (event || announced || doorbell)
+#define wakes   (event || announced || doorbell)
 #define kernel_news  doorbell
 #define stays_armed  false
 #endif
@@ -413,7 +413,7 @@ inline lock_release(comes_back)
     d_step {
         /* |lock_release: bool periodic = context->polls_periodically && (quiet || comes_back)| */
         periodic = polls_periodically && (quiet || comes_back);
-        /* |mesh_arm: set_sleeping(mesh, true)| |mesh_arm: listen_to_all(mesh->hub, true)| |lock_release: mesh_mute(context->world->mesh)| */
+        /* |mesh_arm: set_sleeping(mesh, true)| |mesh_arm: mask(mesh->hub, false)| |lock_release: mesh_mask(context->world->mesh)| */
         armed = !periodic
     }
     arm_set;
@@ -651,8 +651,8 @@ active proctype progress_thread()
             asleep = true; /* |mesh_sleep: atomic_store_explicit(&hub->asleep, true| */
 #endif
 end_asleep:
-            /* |mesh_sleep: platform_poller_wait(hub->bell, hub->event, deadline)| */
-            (bell_rings || polls || now >= until) -> until = 0;
+            /* |mesh_sleep: platform_poller_wait(hub->wake_poller, hub->event, deadline)| */
+            (wakes || polls || now >= until) -> until = 0;
             event = false; /* |mesh_sleep: platform_event_clear(hub->event)| */
             asleep = false /* |mesh_sleep: atomic_store_explicit(&hub->asleep, false| */
         fi
