@@ -307,6 +307,7 @@ def train(net: Any, trainer: Any, parts: list[tuple[Any, Any]], steps: int = 3) 
             loss = ((net(x) - y) ** 2).sum()
         loss.backward()
         trainer.step(len(x))
+    mx.nd.waitall()  # MXNet does not order what changes the layout of weights with asnumpy
     return {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
 
 
