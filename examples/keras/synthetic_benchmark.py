@@ -16,7 +16,7 @@ import statistics
 import time
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow would tell of the processor
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs the CPU features otherwise
 
 import keras
 import numpy
