@@ -23,6 +23,7 @@ CASES = {
     f"many:{WORD}": "50 allreduces at once",
     f"empty:{MIDDLE}": "no collective",
     f"allreduce:{MIDDLE}": "allreduce",
+    f"allreduce-new:{MIDDLE}": "allreduce, result in new memory",
 }
 
 

@@ -41,6 +41,7 @@ class HorovodPeer:
         self.hvd = hvd
         self.rows: dict[str, Prepare] = {
             "allreduce": lambda tensors: lambda: hvd.allreduce_(tensors[0], op=hvd.Sum, name="bench"),
+            "allreduce-new": lambda tensors: lambda: hvd.allreduce(tensors[0], op=hvd.Sum, name="bench"),
             "allgather": lambda tensors: lambda: hvd.allgather(tensors[0], name="bench"),
             "broadcast": lambda tensors: lambda: hvd.broadcast_(tensors[0], 0, name="bench"),
             "alltoall": lambda tensors: lambda: hvd.alltoall(tensors[0], name="bench"),
