@@ -67,14 +67,19 @@ void stores_learn(struct stores *stores, enum store_way way, double cost);
 
 int path_size(size_t batch_bytes);
 
-/* What the reader has paid, where both see it: ticks for a MiB, smoothed; 0: unknown. */
+/* What the reader paid for its latest MiBs, where both see it. */
+struct path_cost {
+    _Atomic uint64_t ticks, bytes;
+};
+
 struct path_costs {
-    _Atomic uint64_t ring[PATH_SIZES], direct[PATH_SIZES];
+    struct path_cost ring[PATH_SIZES], direct[PATH_SIZES];
 };
 
 uint64_t path_ticks(void);
-void path_learn(_Atomic uint64_t *cost, uint64_t ticks, size_t bytes);
-void path_copy(_Atomic uint64_t *cost, void *to, const void *from, size_t bytes); /* memcpy, and learns */
+/* 0 ticks: bytes that the reader computed with where they lay. */
+void path_learn(struct path_cost *cost, uint64_t ticks, size_t bytes);
+void path_copy(struct path_cost *cost, void *to, const void *from, size_t bytes); /* memcpy, and learns */
 
 /* The writer's side of a pair of ranks. Zeroed memory is valid. */
 struct path {
@@ -83,7 +88,7 @@ struct path {
         struct stores stores;
         bool direct;
         struct path_trial direct_trial, ring_trial;
-        size_t ring_bytes; /* since the ring was tried again */
+        size_t ring_bytes; /* sent since the ring was tried again */
     } sizes[PATH_SIZES];
 };
 
@@ -94,6 +99,8 @@ bool path_shares(const struct path *path, size_t batch_bytes);
 
 /* How many of the next `length` bytes the reader should read directly; 0: the next piece goes through the
  * ring. */
-size_t path_direct_bytes(struct path *path, size_t batch_bytes, const struct path_costs *read, size_t length);
+size_t path_direct_bytes(struct path *path, size_t batch_bytes, struct path_costs *read, size_t length);
+/* Counts bytes that were sent. The choice above does not: a writer repeats it while the ring is full. */
+void path_sent(struct path *path, size_t batch_bytes, size_t bytes, bool direct);
 
 #endif

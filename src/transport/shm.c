@@ -94,8 +94,8 @@ static struct shm_mesh *make_state(struct mesh *mesh)
     return state;
 }
 
-/* Most process sets are idle most of the time, and most pairs of ranks never talk: only neighbours in the
- * first mesh have all their memory from the start. */
+/* Most process sets are idle most of the time, and most pairs of ranks exchange nothing: only neighbours in
+ * the first mesh have all their memory from the start. */
 static bool has_memory(const struct peer *peer)
 {
     return peer->neighbour && peer->mesh->hub == peer->mesh;

@@ -119,6 +119,8 @@ static size_t lend(struct shm_link *shm, const struct iovec *part)
     }
     if (!ring_refer(&shm->out, &reference))
         return 0;
+    if (reference.arena == 0)
+        path_sent(&peer->path, batch_bytes, reference.length, true);
     shm->link.lent = shm->out.mine;
     return reference.length;
 }
@@ -131,8 +133,11 @@ static ssize_t copy_piece(struct shm_link *shm, const struct iovec *part)
         give_up(shm->peer, ENOSPC);
         return -1;
     }
-    shm->out.stores = &shm->peer->path.sizes[path_size(shm->link.batch_bytes)].stores;
-    return (ssize_t)ring_write(&shm->out, part->iov_base, length);
+    struct path *path = &shm->peer->path;
+    shm->out.stores = &path->sizes[path_size(shm->link.batch_bytes)].stores;
+    size_t n = ring_write(&shm->out, part->iov_base, length);
+    path_sent(path, shm->link.batch_bytes, n, false);
+    return (ssize_t)n;
 }
 
 static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
@@ -239,9 +244,8 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
     return n || !lost ? (ssize_t)n : -1;
 }
 
-static bool shm_consume(struct link *link, size_t n)
+static bool take(struct shm_link *shm, size_t n)
 {
-    struct shm_link *shm = shm_of(link);
     bool borrowed = shm->borrowed_left > 0;
     if (!n)
         return true;
@@ -260,6 +264,14 @@ static bool shm_consume(struct link *link, size_t n)
     if (atomic_load(&shm->in.memory->wants_room) && atomic_exchange(&shm->in.memory->wants_room, 0))
         wake_if_sleeping(shm->peer);
     return true;
+}
+
+static bool shm_consume(struct link *link, size_t n)
+{
+    struct shm_link *shm = shm_of(link);
+    if (!shm->borrowed_left)
+        path_learn(&shm->in.memory->costs.ring[path_size(link->batch_bytes)], 0, n);
+    return take(shm, n);
 }
 
 /* The next bytes that lie in one piece, at most `length`. */
@@ -288,7 +300,7 @@ static ssize_t receive_part(struct link *link, char *to, size_t length)
         ssize_t n = receive_piece(shm_of(link), to + done, length - done);
         if (n <= 0)
             return done ? (ssize_t)done : n;
-        if (!shm_consume(link, (size_t)n))
+        if (!take(shm_of(link), (size_t)n))
             return -1;
         done += (size_t)n;
     }

@@ -124,10 +124,12 @@ static size_t send_bytes(struct pair *pair, size_t total, double ring, double di
         n = path_direct_bytes(&pair->path, JOB, &pair->read, (size_t)1 << 20);
         directly += n;
         if (n) {
+            path_sent(&pair->path, JOB, n, true);
             path_learn(&pair->read.direct[size], (uint64_t)(direct * (double)n), n);
             continue;
         }
         n = piece;
+        path_sent(&pair->path, JOB, n, false);
         stores_learn(&pair->path.sizes[size].stores, STORE_CACHED, ring / 2);
         path_learn(&pair->read.ring[size], (uint64_t)(ring / 2 * (double)n), n);
     }
@@ -137,33 +139,65 @@ static size_t send_bytes(struct pair *pair, size_t total, double ring, double di
 TEST(direct_reads_that_cost_less_are_taken)
 {
     struct pair pair = {0};
-    assert_true(send_bytes(&pair, JOB, 2, 1) > JOB / 2);
-    assert_true(send_bytes(&pair, 16 * JOB, 2, 1) > 14 * JOB); /* now and then the ring is tried again */
+    assert_true(send_bytes(&pair, JOB, 8, 1) > JOB / 2);
+    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB); /* now and then the ring is tried again */
 }
 
 TEST(direct_reads_that_cost_more_are_only_tried)
 {
     struct pair pair = {0};
     assert_in_range(send_bytes(&pair, 16 * JOB, 1, 2), 1, JOB / 16);
-    assert_in_range(send_bytes(&pair, 16 * JOB, 1, 1), 1, JOB / 16); /* not for nothing */
+    assert_in_range(send_bytes(&pair, 16 * JOB, 2, 1), 1, JOB / 16); /* not for nothing */
 }
 
 TEST(a_wrong_measurement_is_repaired)
 {
     struct pair pair = {0};
-    send_bytes(&pair, (size_t)1 << 20, 2, 1000);
-    send_bytes(&pair, 3 * JOB, 2, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 2, 1) > 14 * JOB);
+    send_bytes(&pair, (size_t)1 << 20, 8, 1000);
+    send_bytes(&pair, 3 * JOB, 8, 1);
+    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB);
     send_bytes(&pair, 3 * JOB, 0.5, 1);
     assert_true(send_bytes(&pair, 16 * JOB, 0.5, 1) < JOB / 2);
-    send_bytes(&pair, 3 * JOB, 2, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 2, 1) > 14 * JOB);
+    send_bytes(&pair, 3 * JOB, 8, 1);
+    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB);
+}
+
+/* Nothing is sent while the ring is full, however often the writer tries. */
+TEST(attempts_do_not_count)
+{
+    struct pair pair = {0};
+    send_bytes(&pair, (size_t)1 << 20, 8, 1);
+    size_t first = path_direct_bytes(&pair.path, JOB, &pair.read, (size_t)1 << 20);
+    for (int i = 0; i < 100000; i++)
+        assert_int_equal(path_direct_bytes(&pair.path, JOB, &pair.read, (size_t)1 << 20), first);
+}
+
+/* What the reader's copies cost once, in new pages or beside another program, is not held against the ring.
+ */
+TEST(old_costs_of_the_ring_do_not_count)
+{
+    struct pair pair = {0};
+    send_bytes(&pair, JOB, 8, 1);
+    path_learn(&pair.read.ring[path_size(JOB)], (uint64_t)1 << 40, (size_t)4 << 20);
+    assert_true(send_bytes(&pair, 3 * JOB, 8, 1) > 2 * JOB);
+    send_bytes(&pair, 3 * JOB, 0.5, 1);
+    assert_true(send_bytes(&pair, 16 * JOB, 0.5, 1) < JOB / 2);
+}
+
+/* The reader of a reduction computes with the bytes in the ring, and copies only those of a direct read. */
+TEST(bytes_that_are_not_copied_cost_nothing)
+{
+    struct pair pair = {0};
+    send_bytes(&pair, JOB, 8, 1);
+    for (int i = 0; i < 4; i++)
+        path_learn(&pair.read.ring[path_size(JOB)], 0, (size_t)4 << 20);
+    assert_true(send_bytes(&pair, (size_t)1 << 20, 3, 1) <= (size_t)1 << 20);
 }
 
 TEST(small_jobs_and_ranges_go_through_the_ring)
 {
     struct pair pair = {0};
-    send_bytes(&pair, JOB, 2, 1);
+    send_bytes(&pair, JOB, 8, 1);
     assert_int_equal(path_direct_bytes(&pair.path, 100000, &pair.read, 100000), 0);
     assert_int_equal(path_direct_bytes(&pair.path, JOB, &pair.read, 1000), 0);
 }
