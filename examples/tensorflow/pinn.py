@@ -7,7 +7,7 @@
 never sees it: u = (1 - x²) N(x), which is 0 at both ends, is trained until it satisfies the equation.
 
 Without an option all ranks train one network for k = 2, each on its own points. With --ensemble every rank
-solves an equation of its own, k = 1 or 2, on all points: the ranks talk only at the end.
+solves an equation of its own, k = 1 or 2, on all points: the ranks communicate only at the end.
 
 You see: the loss, and the relative L2 error of each rank's solution.
 """

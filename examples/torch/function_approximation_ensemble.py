@@ -23,7 +23,7 @@ import horovod.torch as hvd
 
 @dataclass
 class Member:
-    """What a rank tells of its network."""
+    """A rank's network."""
 
     own: tuple[float, float]
     curve: torch.Tensor

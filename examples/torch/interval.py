@@ -42,7 +42,7 @@ def minimise(
     steps: int,
     report: Callable[[int, torch.Tensor], None] | None = None,
 ) -> None:
-    """Takes `steps` steps down the loss; `report` hears of it ten times."""
+    """Takes `steps` steps down the loss; calls `report` ten times."""
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
     for step in range(1, steps + 1):
         optimizer.zero_grad()

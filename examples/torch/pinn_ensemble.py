@@ -23,7 +23,7 @@ import horovod.torch as hvd
 
 @dataclass
 class Member:
-    """What a rank tells of its solution."""
+    """A rank's solution."""
 
     waves: int
     curve: torch.Tensor
