@@ -231,6 +231,9 @@ def main() -> int:
     delays = {run.delay for run in runs}
     if len(delays) > 1:
         sys.exit("hosts: runs with a delay, with another one and without need a command each")
+    missing = [tool for tool in ("iperf3", "qperf") if not compare.installed(tool)]
+    if missing:
+        sys.exit(f"hosts: needs {' and '.join(missing)}; run `tools/deps.sh peers` first")
     names = [f"h{i}" for i in range(1, 1 + max(len(run.ranks) for run in runs))]
     delayed = [[str(compare.BUILD / "bench" / "bench_delay"), delay] for delay in delays if delay]
     try:
