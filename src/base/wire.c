@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define KEPT_BYTES ((size_t)4 << 10) /* of an empty writer */
+#define KEPT_BYTES ((size_t)8 << 10) /* of an empty writer */
 
 void wire_writer_free(struct wire_writer *writer)
 {
