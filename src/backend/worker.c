@@ -27,6 +27,7 @@ struct worker {
     struct collective *current;
     bool delegated; /* to the thread: no caller runs what is in `todo` */
     bool announced; /* `descriptor` is readable */
+    bool ending;    /* a thread waits for the end of `current` */
     bool stops;
     struct worker *next; /* of the process set */
 };
@@ -50,7 +51,8 @@ static void run_current(struct worker *worker, bool announce)
         platform_event_set(worker->descriptor);
     worker->announced |= announce;
     atomic_store(&worker->news, true);
-    pthread_cond_broadcast(&worker->changed);
+    if (worker->delegated || worker->ending)
+        pthread_cond_broadcast(&worker->changed);
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -203,6 +205,7 @@ static bool end_current(struct worker *worker, const hvd_status *cause)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ABORT_GRACE;
     int expired = 0;
+    worker->ending = true;
     while (worker->current && !expired)
         expired = pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
     if (!worker->current)
