@@ -204,12 +204,11 @@ static hvd_code take_settings(struct hvd_context *context, const void *mpi_comm,
 
 /* ---- joining ---------------------------------------------------------------------------------------- */
 
-/* Polling pays only where each rank of the host has a core for itself, and MPI's thread one, too. */
+/* Polling pays only where each rank of the host has a core for itself. */
 static int64_t spin_time(const struct hvd_context *context)
 {
     cpu_set_t cores;
-    int busy = context->placement.local_size * (mpi_is_chosen(&context->settings) ? 2 : 1);
-    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < busy)
+    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < context->placement.local_size)
         return 0;
     return (int64_t)(context->settings.spin_microseconds * 1000);
 }
