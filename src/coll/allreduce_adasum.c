@@ -13,6 +13,11 @@
  *   cost: log2(n)(log2(n) + 5) / 2 steps, about; each rank sends the vector twice, and 24 bytes a tensor and
  * step.
  *
+ *   hosts A (ranks 0 1 2) and B (ranks 3 4)
+ *   within the hosts      0 folds 1, then 2 in    3 folds 4 in
+ *   between the leaders   0 and 3 as above        a host sends the vector once, if hosts are a power of two
+ *   within the hosts      0 sends all to 1, 2     3 to 4
+ *
  * Partners exchange halves; what each then holds of both operands gives a part of the dot products, which the
  * 2, 4, 8, ... ranks that hold the rest add up by doubling. After Maleki and others, "Scaling distributed
  * training with adaptive summation", 2020. Every part of the result is computed by one rank. */
@@ -25,20 +30,80 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- who merges with whom ----------------------------------------------------------------------------- */
+
+/* Of `power` members with an index each takes part in the halving; each other rank gives its part to its
+ * parent, which folds it in before, and gets the result from there. */
+struct tree {
+    bool by_hosts; /* the members are leaders of hosts */
+    int power;
+    int index;                         /* of this rank, or of the member that its part goes to */
+    int parent;                        /* -1: a member */
+    int children[PATTERN_CHILD_LIMIT]; /* ranks, in the order in which they are folded in */
+    int count;
+};
+
+/* Where hosts are alike, and all numbers powers of two, halving all ranks by place merges within the hosts
+ * first, and all ranks of a host share what it exchanges. */
+static bool goes_by_hosts(const struct topology *topology)
+{
+    bool one_level = topology->hosts == 1 || topology->hosts == topology->size;
+    bool alike = topology_is_homogeneous(topology) && pattern_power(topology->size) == topology->size;
+    return !one_level && !alike;
+}
+
+static int rank_of(const struct collective *collective, const struct tree *tree, int member)
+{
+    const struct topology *topology = collective->topology;
+    return topology->rank_at[tree->by_hosts ? topology->first[member] : member];
+}
+
+/* A binomial tree on each host. */
+static void tree_add_host(const struct topology *topology, int rank, struct tree *tree)
+{
+    int local = topology_local_rank(topology, rank), size = topology_local_size(topology, rank);
+    const int *ranks = topology->rank_at + topology->first[topology->host_of[rank]];
+    for (int distance = 1; distance < size && tree->parent < 0; distance *= 2)
+        if (local & distance)
+            tree->parent = ranks[local - distance];
+        else if (local + distance < size)
+            tree->children[tree->count++] = ranks[local + distance];
+}
+
+static struct tree tree_of(const struct collective *collective)
+{
+    const struct topology *topology = collective->topology;
+    int rank = collective->rank;
+    struct tree tree = {.by_hosts = goes_by_hosts(topology), .parent = -1};
+    int size = tree.by_hosts ? topology->hosts : topology->size;
+    int at = tree.by_hosts ? topology->host_of[rank] : topology->place_of[rank];
+    tree.power = pattern_power(size);
+    tree.index = at % tree.power;
+    if (tree.by_hosts)
+        tree_add_host(topology, rank, &tree);
+    if (tree.parent < 0 && at >= tree.power)
+        tree.parent = rank_of(collective, &tree, tree.index);
+    else if (tree.parent < 0 && at + tree.power < size)
+        tree.children[tree.count++] = rank_of(collective, &tree, at + tree.power);
+    return tree;
+}
+
 /* The collective's scratch. Until the gather the collective's output is: its tensors, the room, own products,
  * the partner's.
  */
 struct adasum {
     hvd_dtype dtype;
     struct vector tensors; /* the collective's output as it was: a span for each */
-    struct range kept;     /* of the tensors: where this rank computes */
-    char *room;            /* what the partner has there */
-    int distance;          /* to the partner; the power of two itself: folding */
-    bool folding, upper;   /* whether this rank's operand comes second */
-    int round;             /* distance of the next exchange of products; 0: the operands come first */
+    struct tree tree;
+    struct range kept; /* of the tensors: where this rank computes */
+    char *room;        /* what the partner has there */
+    int folded;        /* children that have been folded in */
+    int distance;      /* to the partner in the halving */
+    bool upper;        /* whether this rank's operand comes second */
+    int round;         /* distance of the next exchange of products; 0: the operands come first */
     struct products *own, *theirs;
     struct factors *factors;
-    int *gates; /* the steps after which the blocks of rank ^ 0, rank ^ 1, ... are there */
+    int *gates; /* the steps after which the blocks of index ^ 0, index ^ 1, ... are there */
 };
 
 struct factors {
@@ -53,12 +118,13 @@ static struct range half_of(const struct collective *collective, struct range ra
     return (struct range){range.offset + half.offset, half.length};
 }
 
-/* What a rank below the power of two has at the end: each merge has halved it. */
-static struct range block_of(const struct collective *collective, size_t length, int rank)
+/* What a member of the halving has at its end. */
+static struct range block_of(const struct collective *collective, size_t length, const struct tree *tree,
+                             int member)
 {
     struct range range = {0, length};
-    for (int distance = 1; distance < pattern_power(collective->size); distance *= 2)
-        range = half_of(collective, range, rank & distance);
+    for (int distance = 1; distance < tree->power; distance *= 2)
+        range = half_of(collective, range, member & distance);
     return range;
 }
 
@@ -77,14 +143,12 @@ static struct vector extended(const struct vector *tensors, struct span *spans, 
     return (struct vector){spans, starts, tensors->count + 3, 0};
 }
 
-static hvd_code begin(struct collective *collective, hvd_status *status)
+static hvd_code begin(struct collective *collective, const struct tree *tree, hvd_status *status)
 {
-    int power = pattern_power(collective->size);
-    bool folds = collective->rank + power < collective->size;
-    size_t count = (size_t)collective->output.count, room = room_length(collective, folds);
+    size_t count = (size_t)collective->output.count, room = room_length(collective, tree->count > 0);
     size_t lists = (count + 3) * (sizeof(struct span) + sizeof(size_t)) +
                    count * (2 * sizeof(struct products) + sizeof(struct factors)) +
-                   (size_t)power * sizeof(int);
+                   (size_t)tree->power * sizeof(int);
     struct adasum *a = malloc(sizeof *a + lists + room);
     if (!a)
         return status_set(status, HVD_OUT_OF_MEMORY,
@@ -96,14 +160,14 @@ static hvd_code begin(struct collective *collective, hvd_status *status)
     size_t *starts = (size_t *)(factors + count);
     *a = (struct adasum){.dtype = collective->dtype,
                          .tensors = collective->output,
+                         .tree = *tree,
                          .kept = {0, collective->output.length},
-                         .distance = folds ? power : 1,
-                         .folding = folds,
+                         .distance = 1,
                          .own = products,
                          .theirs = products + count,
                          .factors = factors,
                          .gates = (int *)(starts + count + 3)};
-    a->room = (char *)(a->gates + power); /* power is even: aligned for every type */
+    a->room = (char *)(a->gates + tree->power); /* which is even: aligned for every type */
     collective->output = extended(&a->tensors, spans, starts);
     spans[count] = (struct span){a->room, room};
     spans[count + 1] = (struct span){(char *)a->own, count * sizeof *products};
@@ -165,13 +229,22 @@ static void plan_send(const struct collective *collective, int partner, struct r
         schedule->steps[send].buffer = from.buffer;
 }
 
+static bool is_folding(const struct adasum *a)
+{
+    return a->folded < a->tree.count;
+}
+
 static void plan_operands(struct collective *collective, bool first, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;
+    const struct tree *tree = &a->tree;
     struct range sent = {0, 0};
-    int partner = a->folding ? collective->rank + a->distance : collective->rank ^ a->distance;
-    a->upper = partner < collective->rank;
-    if (!a->folding) {
+    int partner;
+    if (is_folding(a)) {
+        partner = tree->children[a->folded];
+    } else {
+        partner = rank_of(collective, tree, tree->index ^ a->distance);
+        a->upper = tree->index & a->distance;
         sent = half_of(collective, a->kept, !a->upper);
         a->kept = half_of(collective, a->kept, a->upper);
     }
@@ -188,7 +261,7 @@ static void plan_products(struct collective *collective, struct schedule *schedu
     struct adasum *a = collective->scratch;
     const size_t *starts = collective->output.starts + a->tensors.count;
     struct range own = {starts[1], starts[2] - starts[1]}, theirs = {starts[2], own.length};
-    int partner = collective->rank ^ a->round;
+    int partner = rank_of(collective, &a->tree, a->tree.index ^ a->round);
     add_step(schedule, STEP_SEND, partner, own, STEP_NO_GATE);
     add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
     a->round *= 2;
@@ -224,79 +297,99 @@ static void weigh(struct adasum *a, double postscale)
 static void plan_gather(const struct collective *collective, int own, struct schedule *schedule)
 {
     const struct adasum *a = collective->scratch;
-    int power = pattern_power(collective->size);
+    const struct tree *tree = &a->tree;
     size_t length = a->tensors.length;
     a->gates[0] = own;
-    for (int distance = power / 2; distance > 0; distance /= 2) {
-        int partner = collective->rank ^ distance;
-        for (int x = 0; x < power; x += 2 * distance) {
-            add_step(schedule, STEP_SEND, partner, block_of(collective, length, collective->rank ^ x),
+    for (int distance = tree->power / 2; distance > 0; distance /= 2) {
+        int member = tree->index ^ distance, partner = rank_of(collective, tree, member);
+        for (int x = 0; x < tree->power; x += 2 * distance) {
+            add_step(schedule, STEP_SEND, partner, block_of(collective, length, tree, tree->index ^ x),
                      a->gates[x]);
-            struct range theirs = block_of(collective, length, partner ^ x);
+            struct range theirs = block_of(collective, length, tree, member ^ x);
             a->gates[x + distance] = add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
         }
     }
-    for (int x = 0; x < power && collective->rank + power < collective->size; x++)
-        add_step(schedule, STEP_SEND, collective->rank + power,
-                 block_of(collective, length, collective->rank ^ x), a->gates[x]);
+    for (int child = 0; child < tree->count; child++)
+        for (int x = 0; x < tree->power; x++)
+            add_step(schedule, STEP_SEND, tree->children[child],
+                     block_of(collective, length, tree, tree->index ^ x), a->gates[x]);
 }
 
-/* A rank beyond the power of two gives its part away; the result can't come before all of that has left. */
-static void plan_folded(const struct collective *collective, int partner, struct schedule *schedule)
+/* A rank that is no member gives away its part, with those of its children; the result can't come before all
+ * of that has left. */
+static void plan_giving(const struct collective *collective, const struct tree *tree,
+                        struct schedule *schedule)
 {
     struct range whole = {0, collective->output.length};
-    struct contribution from = contribution_add(collective, whole, schedule);
-    int send = add_step(schedule, STEP_SEND, partner, whole, from.gate);
+    struct contribution from = {BUFFER_OUTPUT, STEP_NO_GATE};
+    if (!tree->count)
+        from = contribution_add(collective, whole, schedule);
+    int send = add_step(schedule, STEP_SEND, tree->parent, whole, from.gate);
     if (!schedule->failed)
         schedule->steps[send].buffer = from.buffer;
-    for (int x = 0; x < pattern_power(collective->size); x++)
-        add_step(schedule, STEP_RECEIVE, partner, block_of(collective, whole.length, partner ^ x),
-                 STEP_NO_GATE);
+    for (int x = 0; x < tree->power; x++) {
+        struct range block = block_of(collective, whole.length, tree, tree->index ^ x);
+        int receive = add_step(schedule, STEP_RECEIVE, tree->parent, block, STEP_NO_GATE);
+        for (int child = 0; child < tree->count; child++)
+            add_step(schedule, STEP_SEND, tree->children[child], block, receive);
+    }
 }
 
 /* True when it was the last merge. */
 static bool plan_result(struct collective *collective, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;
-    bool last = !a->folding && 2 * a->distance == pattern_power(collective->size);
+    bool folding = is_folding(a), last = !folding && 2 * a->distance == a->tree.power;
     weigh(a, last ? collective->postscale : 1);
     int add = add_step(schedule, STEP_COMPUTE, 0, a->kept, STEP_NO_GATE);
     if (last) {
         plan_gather(collective, add, schedule);
         collective->output = a->tensors;
     }
-    a->distance = a->folding ? 1 : 2 * a->distance;
-    a->folding = false;
+    if (folding)
+        a->folded++;
+    else
+        a->distance *= 2;
     a->round = 0;
     return last;
+}
+
+/* A phase of a rank that merges; true when it is the last one. */
+static bool plan_merge(struct collective *collective, bool first, struct schedule *schedule)
+{
+    struct adasum *a = collective->scratch;
+    if (a->round > 1)
+        products_add(a);
+    if (a->round == 0 && !is_folding(a) && a->tree.parent >= 0) {
+        collective->output = a->tensors;
+        plan_giving(collective, &a->tree, schedule);
+        return true;
+    }
+    if (a->round == 0)
+        plan_operands(collective, first, schedule);
+    else if (!is_folding(a) && a->round <= a->distance)
+        plan_products(collective, schedule);
+    else
+        return plan_result(collective, schedule);
+    return false;
 }
 
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {
-    int power = pattern_power(collective->size);
-    *more = collective->rank < power;
-    if (collective->rank >= power) {
-        plan_folded(collective, collective->rank - power, schedule);
-        return HVD_OK;
+    if (phase == 0) {
+        struct tree tree = tree_of(collective);
+        if (tree.parent >= 0 && !tree.count) {
+            *more = false;
+            plan_giving(collective, &tree, schedule);
+            return HVD_OK;
+        }
+        if (begin(collective, &tree, status))
+            return HVD_OUT_OF_MEMORY;
     }
-    if (phase == 0 && begin(collective, status))
-        return HVD_OUT_OF_MEMORY;
-    struct adasum *a = collective->scratch;
-    if (a->round > 1)
-        products_add(a);
-    if (a->round == 0)
-        plan_operands(collective, phase == 0, schedule);
-    else if (!a->folding && a->round <= a->distance)
-        plan_products(collective, schedule);
-    else
-        *more = !plan_result(collective, schedule);
+    *more = !plan_merge(collective, phase == 0, schedule);
     return HVD_OK;
 }
 
-const struct algorithm allreduce_adasum = {.name = "adasum",
-                                           .operation = HVD_ALLREDUCE,
-
-                                           .plan = plan,
-                                           .compute = compute,
-                                           .adasum = true};
+const struct algorithm allreduce_adasum = {
+    .name = "adasum", .operation = HVD_ALLREDUCE, .plan = plan, .compute = compute, .adasum = true};

@@ -70,14 +70,64 @@ static void merge(const struct adasum_case *c, int lower, int upper)
     }
 }
 
+/* The order of the merges, by the layout of the world that was run: "lower" takes "upper" in. */
+static struct {
+    int lower, upper;
+} merges[WORLD_RANKS];
+static int merge_count;
+
+static void add_merge(int lower, int upper)
+{
+    merges[merge_count].lower = lower;
+    merges[merge_count++].upper = upper;
+}
+
+/* Those beyond the power of two fold in, then neighbours merge, pairs of them, and so on. */
+static void merge_in_halves(const int *members, int count)
+{
+    int power = pattern_power(count);
+    for (int i = 0; i + power < count; i++)
+        add_merge(members[i], members[i + power]);
+    for (int distance = 1; distance < power; distance *= 2)
+        for (int i = 0; i < power; i += 2 * distance)
+            add_merge(members[i], members[i + distance]);
+}
+
+/* A rank takes in those that come 1, 2, 4, ... after it. */
+static void merge_on_host(const int *members, int count, int at, int from)
+{
+    for (int distance = 1; distance < from && at + distance < count; distance *= 2) {
+        merge_on_host(members, count, at + distance, distance);
+        add_merge(members[at], members[at + distance]);
+    }
+}
+
+static bool is_power(int n)
+{
+    return pattern_power(n) == n;
+}
+
+static void order_merges(const struct topology *topology)
+{
+    int leaders[WORLD_RANKS], hosts = topology->hosts;
+    bool alike = topology_is_homogeneous(topology) && is_power(topology->size);
+    merge_count = 0;
+    if (hosts == 1 || hosts == topology->size || alike) {
+        merge_in_halves(topology->rank_at, topology->size);
+        return;
+    }
+    for (int host = 0; host < hosts; host++) {
+        leaders[host] = topology_leader(topology, host);
+        merge_on_host(topology->rank_at + topology->first[host], topology_host_size(topology, host), 0,
+                      WORLD_RANKS);
+    }
+    merge_in_halves(leaders, hosts);
+}
+
 static void merge_all(const struct adasum_case *c)
 {
-    int power = pattern_power(c->size);
-    for (int rank = 0; rank + power < c->size; rank++)
-        merge(c, rank, rank + power);
-    for (int distance = 1; distance < power; distance *= 2)
-        for (int rank = 0; rank < power; rank += 2 * distance)
-            merge(c, rank, rank + distance);
+    for (int i = 0; i < merge_count; i++)
+        merge(c, merges[i].lower, merges[i].upper);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
@@ -96,9 +146,22 @@ static void fill(const struct adasum_case *c, int rank, value_fn value)
     }
 }
 
+static bool by_two; /* two ranks a host, instead of any layout */
+
+static void place_by_two(int size)
+{
+    int hosts[WORLD_RANKS];
+    for (int rank = 0; rank < size; rank++)
+        hosts[rank] = rank / 2;
+    topology_free(&world_topology);
+    ASSERT_OK(topology_init(&world_topology, hosts, size, &check_status));
+}
+
 static void run(const struct adasum_case *c, value_fn value)
 {
     struct world world = world_open(c->size);
+    if (by_two)
+        place_by_two(c->size);
     for (int rank = 0; rank < c->size; rank++) {
         struct work *work = &works[rank];
         work_init(work, HVD_ALLREDUCE, "auto", rank, c->size);
@@ -120,6 +183,7 @@ static void run(const struct adasum_case *c, value_fn value)
     links_assert_empty(world.links);
     for (int rank = 0; rank < c->size; rank++)
         work_assert_done(&works[rank]);
+    order_merges(&world_topology);
     world_close(&world);
 }
 
@@ -266,6 +330,7 @@ TEST(test_nan_stays_in_its_tensor)
 TEST(test_same_bits_in_every_run)
 {
     static float first[ELEMENTS];
+    by_two = true;
     for (int size = 2; size <= 6; size++) {
         struct adasum_case c = {2, size, {999, 1, 0, 30000, 50}, false, 1, 1};
         for (int turn = 0; turn < 3; turn++) {
@@ -278,6 +343,7 @@ TEST(test_same_bits_in_every_run)
             drop(&c);
         }
     }
+    by_two = false;
 }
 
 /* Every length around the widths of registers, from any place an element may have. */
