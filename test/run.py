@@ -278,12 +278,13 @@ def run_soak(result: Result) -> None:
     done = call(
         *launched,
         "-k",
-        "torch_distributed or programs_of_jax or test_frameworks",
+        "torch_distributed or programs_of_jax or test_frameworks or training_on_hosts",
         HVD_BUILD=str(BUILD.absolute()),
         **whole,
     )
     result.add(
-        "torch.distributed, JAX, 300 lives beside threads, long cases, too", "passed" if done else "failed"
+        "torch.distributed, JAX, 300 lives, training on hosts, long cases, too",
+        "passed" if done else "failed",
     )
     done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
