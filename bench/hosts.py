@@ -2,17 +2,19 @@
 
     python bench/hosts.py --page docs/performance.md        all of it, about 12 minutes
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
+    python bench/hosts.py --runs "2x1@1gbit 2x1@unshaped" --peers encrypted     beside the same by TLS
     python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside so many programs that are always busy
     python bench/hosts.py --runs "2x1@500us 4x2@500us" --table hosts-delay     frames take so long, each way
 
 Needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
 of this rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this
 machine's is; `--congestion bbr` is another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a
-rate. The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two hosts,
-times the number of links between them; with two, a column shows ours over one. That of a small allreduce is
-one round trip of blocking sockets, as qperf shows it. The last column is the payload of the busiest host in
-the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows show the CPU
-time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first, too.
+rate, or "unshaped". The bound of a time is that of the busiest link, by the goodput that iperf3 shows between
+two hosts, times the number of links between them; with two, a column shows ours over one. That of a small
+allreduce is one round trip of blocking sockets, as qperf shows it. The last column is the payload of the
+busiest host in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows
+show the CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first,
+too.
 
 A run may be at a delay instead, that of each frame: then a program carries them (bench/delay.c), no rate is
 set, and there are small allreduces only. It has a command of its own.
@@ -36,7 +38,7 @@ import publish
 sys.path.insert(0, str(compare.ROOT / "tools"))
 import virtual_hosts
 
-ALL = "2x1 2x2 2x4 4x1 4x2 1,3,2,2 8x1 8x2"
+ALL = "2x1 2x2 2x4 4x1 4x2 4x4 1,3,2,2 8x1 8x2 8x4"
 RUNS = " ".join(
     [f"{layout}@100mbit" for layout in ALL.split()]
     + [f"{layout}@{'500mbit' if layout[0] == '8' else '1gbit'}" for layout in ALL.split()]
@@ -44,7 +46,7 @@ RUNS = " ".join(
 )
 SMALL = 4
 DELAYED = (SMALL, 256, 4 << 10)
-OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
+OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter", "adasum")
 HEAD = ("hosts x ranks, rate", "bound, ms")
 
 
@@ -122,6 +124,7 @@ class Run:
             "allgather": total - min(self.ranks),
             "alltoall": max(own * (total - own) / total for own in self.ranks),
             "reducescatter": (total - min(self.ranks)) / total,
+            "adasum": 2 * (hosts - 1) / hosts,
         }[operation]
 
 
@@ -175,6 +178,10 @@ def peers_on(
             "gloo",
         )
         peers.append(compare.Peer(compare.GLOO_PEER.name, ours, words, compare.C_PEER.name))
+    if "encrypted" in names:
+        peers.append(
+            compare.Peer("encrypted", (*ours, "--encryption"), compare.C_PEER.worker, compare.C_PEER.name)
+        )
     if hosts.links > 1:
         one = (*ours, "--sockets-per-peer", "1")
         peers.append(compare.Peer("over one link", one, compare.C_PEER.worker, compare.C_PEER.name))

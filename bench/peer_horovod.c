@@ -72,6 +72,16 @@ static void allreduce(struct tensors *tensors)
     call(HVD_ALLREDUCE, tensors);
 }
 
+static void adasum(struct tensors *tensors)
+{
+    int64_t elements = (int64_t)tensors->elements[0];
+    hvd_tensor input = describe(tensors, 0, &elements), result = {0};
+    hvd_request request = request_of(HVD_ALLREDUCE, "adasum", &input, 1);
+    request.reduction = HVD_ADASUM;
+    hvd_status status;
+    check(hvd_run(context, &request, &result, &status), &status);
+}
+
 /* In memory that the other ranks read in place; it stays until the end. */
 static void allreduce_shared(struct tensors *tensors)
 {
@@ -177,6 +187,7 @@ static void grouped(struct tensors *tensors)
 
 const struct row peer_rows[] = {
     {"allreduce", allreduce},
+    {"adasum", adasum},
     {"allreduce-shared", allreduce_shared},
     {"allgather", allgather},
     {"broadcast", broadcast},

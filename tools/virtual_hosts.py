@@ -175,12 +175,12 @@ class VirtualHosts:
             self.run(name, f"ip link set {device} mtu 9000")  # a program takes its time for every frame
 
     def limit(self, rate: str) -> None:
-        """Shapes both directions of every host's links: "1gbit", as tc has it."""
+        """Shapes both directions of every host's links: "1gbit", as tc has it; or "unshaped"."""
+        queue = "pfifo" if rate == "unshaped" else f"tbf rate {rate} burst 128k latency 100ms"
         for name in self.names:
             for number in range(self.links):
                 for end, device in ((name, f"eth{number}"), ("switch", f"p{number}-{name}")):
-                    bucket = f"tbf rate {rate} burst 128k latency 100ms"
-                    self.run(end, f"tc qdisc replace dev {device} root {bucket}")
+                    self.run(end, f"tc qdisc replace dev {device} root {queue}")
 
     def control(self, algorithm: str) -> None:
         """The congestion control of all connections: "cubic"; without, the one of this machine."""
