@@ -2,13 +2,20 @@
 
 They share the file system, as with NFS, but not /dev/shm. Nothing is connected to the machine's own network,
 and all is gone with the processes that are the hosts.
+
+    python tools/virtual_hosts.py a b [--rate 1gbit] -- horovodrun -H a:2,b:2 python train.py
+
+makes hosts of these names, runs the command on the first one, in the folder that you are in, and removes
+them. Needs root, sshd and iproute2. Congestion control is Linux's default.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -229,3 +236,31 @@ def make(names: Sequence[str] = NAMES, wire: Sequence[str] = ()) -> VirtualHosts
         hosts.end()
         raise
     return hosts
+
+
+def main() -> int:
+    """The exit code of the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help="of a host")
+    parser.add_argument("--rate", default="unshaped", help="of every host's link, as tc has it")
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args, command = parser.parse_args(sys.argv[1:end]), sys.argv[end + 1 :]
+    if not command:
+        parser.error("which command? It follows --")
+    try:
+        hosts = make(args.names)
+    except UnavailableError as reason:
+        sys.exit(f"virtual_hosts: {reason}")
+    try:
+        hosts.control("cubic")
+        hosts.limit(args.rate)
+        return subprocess.run([*hosts.enter(args.names[0], Path.cwd()), *command]).returncode
+    finally:
+        hosts.end()
+        shutil.rmtree(hosts.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
