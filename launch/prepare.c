@@ -172,15 +172,21 @@ static void send_start(struct remote *remote)
     remote->state = REMOTE_STARTED;
 }
 
+/* All or none: a rank that is not gone is waited for. */
 static hvd_code open_ranks(struct job *job, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < job->count; i++) {
         struct rank *rank = &job->ranks[i];
-        rank->gone = false;
         code = rank_open_copies(rank, status);
         for (int j = 0; !code && j < (job->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
             code = output_open_fed(&rank->outputs[j], status);
+    }
+    for (int i = 0; i < job->count; i++) {
+        if (code)
+            job_close_outputs(&job->ranks[i]);
+        else
+            job->ranks[i].gone = false;
     }
     return code;
 }

@@ -260,6 +260,19 @@ def test_another_release(launcher: Launcher, on_a: Run) -> None:
     assert "host b: its horovodrun is of release 100.0." in result.stderr
 
 
+def agents_here(launcher: Launcher) -> list[str]:
+    """Each host is an agent on this one."""
+    return with_agent(launcher, 'export HOROVOD_HOST_ID=$1; shift; eval "$@"')
+
+
+def test_a_folder_that_can_not_be_made(launcher: Launcher) -> None:
+    words = [*agents_here(launcher), "-H", "x:1,y:1", "--output-filename", "/proc/nope"]
+    result = launcher.run(*words, "true", seconds=30)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "--output-filename: can't make the folder /proc/nope" in result.stderr
+    assert launcher.none_alive(5)
+
+
 def test_no_such_rsh_agent(on_a: Run) -> None:
     result = on_a("--rsh-agent", "/no/such", "-H", "b:1,c:1", "true")
     cause = "can't start '/no/such' to reach it: no such file or directory"
@@ -283,10 +296,8 @@ def test_rsh_agent_of_open_mpi(launcher: Launcher, on_a: Run) -> None:
 
 
 def test_64_ranks_on_8_hosts(launcher: Launcher, on_a: Run) -> None:
-    """Each host is an agent on this one."""
     hosts = ",".join(f"host{i}:8" for i in range(8))
-    stand_in = with_agent(launcher, 'export HOROVOD_HOST_ID=$1; shift; eval "$@"')
-    result = on_a(*stand_in, "-H", hosts, "bash", "-c", PLACE + "cat >&2", give="x\n" * 1000)
+    result = on_a(*agents_here(launcher), "-H", hosts, "bash", "-c", PLACE + "cat >&2", give="x\n" * 1000)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "[0]<stderr>: x\n" * 1000
     places = [f"[{i}]<stdout>: a {i}/64 {i % 8}/8 {i // 8}/8 host{i // 8}" for i in range(64)]
