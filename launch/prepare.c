@@ -216,19 +216,42 @@ void prepare_take_serving(struct remote *remote, struct wire_reader *body)
     input_open(job);
 }
 
+static void check_deadline(struct remote *remote)
+{
+    const struct job *job = remote->job;
+    if (clock_now() > job->remotes->deadline)
+        remote_fail(remote, 1,
+                    "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
+                    "without a question?%s",
+                    job->settings->start_timeout_seconds,
+                    job->options->host_setup ? " Does --host-setup end?" : "");
+}
+
+/* Until the first host serves the rendezvous others may still be lost. */
+static void watch_serving(struct job *job)
+{
+    const struct remotes *remotes = job->remotes;
+    bool faulty = false;
+    check_deadline(&remotes->list[0]);
+    for (int i = 0; i < remotes->count; i++)
+        faulty = faulty || *remotes->list[i].fault;
+    if (faulty)
+        report_faults(job);
+}
+
 void prepare_advance(struct job *job)
 {
     struct remotes *remotes = job->remotes;
     bool faulty = false;
     hvd_status status;
+    if (remotes->serving) {
+        watch_serving(job);
+        return;
+    }
     for (int i = 0; i < remotes->count; i++) {
         struct remote *remote = &remotes->list[i];
-        if (!*remote->fault && remote->state < REMOTE_PREPARED && clock_now() > remotes->deadline)
-            remote_fail(remote, 1,
-                        "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
-                        "without a question?%s",
-                        job->settings->start_timeout_seconds,
-                        job->options->host_setup ? " Does --host-setup end?" : "");
+        if (remote->state < REMOTE_PREPARED)
+            check_deadline(remote);
         if (!*remote->fault &&
             (remote->state < REMOTE_PREPARED || remote->function_sent < remotes->function_size))
             return;

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #define TICK_MILLISECONDS 200
-#define HEARTBEAT_SHARE   0.1   /* of the time after which silence counts */
+#define HEARTBEAT_SHARE   0.1 /* of the time after which silence counts */
+#define HEARTBEAT_PAUSE   0.02
 #define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
 
 void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
@@ -217,7 +218,7 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
             prepare_take_prepared(remote, body);
         break;
     case FRAME_SERVING:
-        if (remote == &job->remotes->list[0] && job->remotes->serving && !job->remotes->started)
+        if (remote == &job->remotes->list[0] && job->remotes->serving && remotes_pending(job))
             prepare_take_serving(remote, body);
         break;
     case FRAME_STARTED:
@@ -296,7 +297,7 @@ static void check_end(struct remote *remote)
     } else if (remote->frames.open || remote->running ||
                (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
         return; /* something that ssh has left behind may hold stderr open for ever */
-    } else if (remote->state == REMOTE_STARTED) {
+    } else if (remote->state >= REMOTE_PREPARED) {
         char outcome[64];
         snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s",
                  (int)remote->process.pid,
@@ -328,6 +329,15 @@ static void give_credit(struct frames *to, struct output *output)
     output->owed = 0;
 }
 
+/* Every answer wakes this loop again: without a pause in between it would never sleep. */
+static int64_t heartbeat_after(double timeout)
+{
+    double pause = HEARTBEAT_SHARE * timeout;
+    if (timeout <= 0)
+        return CLOCK_NEVER;
+    return clock_after(pause > HEARTBEAT_PAUSE ? pause : HEARTBEAT_PAUSE);
+}
+
 void remotes_turn(struct job *job)
 {
     struct remotes *remotes = job->remotes;
@@ -341,8 +351,8 @@ void remotes_turn(struct job *job)
             frame_send(&remote->frames, FRAME_HEARTBEAT);
     }
     if (heartbeat)
-        remotes->next_heartbeat = clock_after(HEARTBEAT_SHARE * job->settings->timeout_seconds);
-    if (!remotes->serving && !job->ending)
+        remotes->next_heartbeat = heartbeat_after(job->settings->timeout_seconds);
+    if (!remotes->started && !job->ending)
         prepare_advance(job);
     if (!remotes->started) {
         if (job->ending)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 import virtual_hosts
 from conftest import Launcher, wait_until
 from virtual_hosts import VirtualHosts
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +274,98 @@ def test_a_folder_that_can_not_be_made(launcher: Launcher) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     assert "--output-filename: can't make the folder /proc/nope" in result.stderr
     assert launcher.none_alive(5)
+
+
+FAKE_AGENT = """
+import struct, sys, time
+
+def send(kind, *texts, number=None):
+    body = bytes([kind]) + (b"" if number is None else struct.pack("<I", number))
+    for text in texts:
+        body += struct.pack("<I", len(text)) + text.encode()
+    sys.stdout.buffer.write(struct.pack("<I", len(body)) + body)
+    sys.stdout.flush()
+
+def take():
+    header = sys.stdin.buffer.read(4)
+    if not header:
+        sys.exit()
+    sys.stdin.buffer.read(struct.unpack("<I", header)[0])
+
+READY, PREPARED = FRAMES
+name, how = sys.argv[1], sys.argv[2]
+print("\\nhorovodrun agent", flush=True)
+send(READY, RELEASE, name, "", "")
+take()
+send(PREPARED, "", number=0)
+if how == "dies":  # once it is asked to serve the rendezvous, or, on another host, soon after
+    if name == "x":
+        take()
+    else:
+        time.sleep(0.5)
+    sys.exit(5)
+while True:  # it serves nothing
+    take()
+"""
+
+
+def frame_kinds() -> dict[str, int]:
+    text = (ROOT / "launch/frames.h").read_text()
+    names = re.findall(r"^    (FRAME_[A-Z]+)\b", text, re.MULTILINE)
+    return {name: number for number, name in enumerate(names, 1)}
+
+
+def with_fake_agents(launcher: Launcher, x: str, y: str) -> list[str]:
+    """Agents that answer up to the start; each then does what is said."""
+    kinds = frame_kinds()
+    release = launcher.run("--version").stdout.strip()
+    source = FAKE_AGENT.replace("FRAMES", str((kinds["FRAME_READY"], kinds["FRAME_PREPARED"])))
+    program = " ".join(launcher.python(source.replace("RELEASE", repr(release))))
+    return with_agent(launcher, f"case $1 in x) how={x};; *) how={y};; esac; exec {program} $1 $how")
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "fault"),
+    [
+        (
+            "dies",
+            "stays",
+            r"host x: its connection has ended: process \d+, which held it, ended with exit code 5",
+        ),
+        (
+            "stays",
+            "dies",
+            r"host y: its connection has ended: process \d+, which held it, ended with exit code 5",
+        ),
+        ("stays", "stays", r"host x: it has not answered within 2 s \(--start-timeout\); .*"),
+    ],
+)
+def test_a_host_is_lost_before_the_start(launcher: Launcher, x: str, y: str, fault: str) -> None:
+    words = [*with_fake_agents(launcher, x, y), "--start-timeout", "2", "-H", "x:1,y:1", "true"]
+    result = launcher.run(*words, seconds=30)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert re.fullmatch(f"horovodrun: {fault}\n", result.stderr), result.stderr
+    assert launcher.none_alive(5)
+
+
+@pytest.mark.parametrize("timeout", ["0", "0.5"])
+def test_waiting_costs_no_time_of_a_core(launcher: Launcher, timeout: str) -> None:
+    words = [*agents_here(launcher), "--timeout-seconds", timeout, "-H", "x:1,y:1"]
+    process = launcher.start(*words, "bash", "-c", "touch $HOROVOD_RANK.ready; exec sleep 300")
+    assert wait_until(count_of(launcher))
+    busy = [pid for pid in launcher.alive() if name_of(pid) == "hvd-job"]
+    assert len(busy) == 3, "launcher and two agents"
+    before = sum(map(ticks, busy))
+    time.sleep(1.5)
+    assert sum(map(ticks, busy)) - before < os.sysconf("SC_CLK_TCK") * 0.1
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert launcher.none_alive(5)
+
+
+def ticks(pid: int) -> int:
+    """Of a core, that the process has used."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
 def test_no_such_rsh_agent(on_a: Run) -> None:
