@@ -121,6 +121,7 @@ void remotes_close(struct job *job);         /* ends all agents, by the end of t
 void remotes_free(struct job *job);          /* after the loop has closed its handles */
 bool remotes_pending(const struct job *job); /* ranks are still to be started */
 bool remotes_connected(const struct job *job);
+bool remotes_sending(const struct job *job); /* agents may have output on the way */
 bool remotes_own(const struct job *job, pid_t pid); /* whether it is a child that calls a host */
 void remote_signal(const struct rank *rank, int signal);
 

@@ -21,6 +21,7 @@
 #define TICK_MILLISECONDS 200
 #define HEARTBEAT_SHARE   0.1 /* of the time after which silence counts */
 #define HEARTBEAT_PAUSE   0.02
+#define DRAIN_SILENCE     10.0  /* of a connection that has only output to bring */
 #define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
 
 void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
@@ -457,6 +458,19 @@ bool remotes_connected(const struct job *job)
 {
     for (int i = 0; i < job->remotes->count; i++) {
         if (job->remotes->list[i].running)
+            return true;
+    }
+    return false;
+}
+
+/* Agents wait no longer for output than the launcher does, and end then; what is under way by then takes as
+ * long as a slow connection needs. */
+bool remotes_sending(const struct job *job)
+{
+    for (int i = 0; i < job->remotes->count; i++) {
+        const struct remote *remote = &job->remotes->list[i];
+        if (remote->state == REMOTE_STARTED && remote->running && remote->frames.open &&
+            !frames_silent(&remote->frames, DRAIN_SILENCE))
             return true;
     }
     return false;

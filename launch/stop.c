@@ -162,7 +162,7 @@ bool stop_finished(struct job *job)
         return false;
     if (!output_open_somewhere(job))
         return true;
-    if (!job->drained || output_waits(job))
+    if (!job->drained || output_waits(job) || (job->remotes && remotes_sending(job)))
         job->drained = clock_after(REST_SECONDS);
     watch(job);
     return clock_now() >= job->drained;

@@ -472,6 +472,20 @@ def test_a_slow_reader(launcher: Launcher, hosts: VirtualHosts) -> None:
     assert process.returncode == 0
 
 
+SLOW = "import os, time\nwhile piece := os.read(0, 2000):\n    os.write(1, piece)\n    time.sleep(0.1)"
+
+
+def test_a_slow_connection(launcher: Launcher) -> None:
+    """What is on the way when the last rank has ended comes, however long that takes."""
+    slow = " ".join(launcher.python(SLOW))
+    agents = with_agent(launcher, f'export HOROVOD_HOST_ID=$1; shift; eval "$@" | {slow}')
+    script = "head -c 125000 /dev/zero | tr '\\0' x; echo; echo THE END"
+    result = launcher.run(*agents, "-H", "x:1", "bash", "-c", script)
+    lines = "".join(line.removeprefix("[0]<stdout>: ") for line in result.stdout.splitlines())
+    assert lines == "x" * 125_000 + "THE END", (len(lines), result.stderr)
+    assert result.returncode == 0
+
+
 def count_of(launcher: Launcher) -> Callable[[], bool]:
     return lambda: sum(path.name.endswith(".ready") for path in launcher.folder.iterdir()) == 2
 
