@@ -380,15 +380,25 @@ static void report_progress(struct agent *agent)
         sink_close(&agent->input);
 }
 
+/* Containers may share a network, but no processes. Ranks take the name, too, and so agree with the launcher
+ * on who is where. */
+static void name_host(char *identity, size_t capacity)
+{
+    const char *given = getenv("HOROVOD_HOST_ID");
+    struct stat processes = {0};
+    topology_own_host(given ? given : "", identity, capacity);
+    if (given && *given)
+        return;
+    stat("/proc/self/ns/pid", &processes);
+    append_text(identity, capacity, "/%llu", (unsigned long long)processes.st_ino);
+    setenv("HOROVOD_HOST_ID", identity, 1);
+}
+
 static void send_ready(struct agent *agent)
 {
     char identity[TOPOLOGY_HOST_LIMIT], from[SOCKET_TEXT] = "", to[SOCKET_TEXT] = "";
     const char *connection = getenv("SSH_CONNECTION"); /* client, its port, server, its port */
-    const char *given = getenv("HOROVOD_HOST_ID");
-    struct stat processes = {0};
-    topology_own_host(given ? given : "", identity, sizeof identity);
-    stat("/proc/self/ns/pid", &processes); /* containers may share a network, but no processes */
-    append_text(identity, sizeof identity, "/%llu", (unsigned long long)processes.st_ino);
+    name_host(identity, sizeof identity);
     if (connection)
         sscanf(connection, "%79s %*s %79s", from, to);
     wire_put_raw(&agent->frames.stream.out, FRAME_PREAMBLE, sizeof FRAME_PREAMBLE - 1);

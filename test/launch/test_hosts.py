@@ -101,6 +101,15 @@ def test_a_program_with_allreduces(launcher: Launcher, on_a: Run, hosts_given: s
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {line}" for i, line in enumerate(lines)]
 
 
+def test_containers_of_one_pod(launcher: Launcher, on_a: Run) -> None:
+    """They share a network, but no processes: hosts, for the launcher and for the ranks."""
+    enter = "unshare --pid --fork --mount-proc --kill-child bash -c"
+    agents = with_agent(launcher, f'shift; {enter} "$*"')
+    result = on_a(*agents, "-H", "x:1,y:1", *launcher.python(TRAIN))
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {i} a 0 2 True" for i in range(2)]
+
+
 RUN = """
 import numpy as np, os, socket, tempfile
 import horovod as hvd
