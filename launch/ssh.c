@@ -13,6 +13,7 @@
 #define WORDS_LIMIT       64
 #define DESTINATION_LIMIT (sizeof((struct host *)0)->name + sizeof((struct host *)0)->user)
 #define SETUP_FAILED      97
+#define SSH_FAILED        255
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
@@ -93,6 +94,17 @@ static const char *rsh_agent(const struct options *options)
     return agent && *agent ? agent : NULL;
 }
 
+/* Open MPI's variable may list alternatives, "ssh : rsh". */
+static void add_agent(struct words *words, const struct options *options)
+{
+    const char *agent = rsh_agent(options);
+    char *first = strndup(agent, options->rsh_agent ? strlen(agent) : strcspn(agent, ":"));
+    if (first)
+        add_split(words, first);
+    words->failed = words->failed || !first;
+    free(first);
+}
+
 /* Beside other steps, with all that the job has there. Unbuffered: frames have no lines. SSH_CONNECTION would
  * be that of the login node. */
 static void add_srun(struct words *words, const struct host *host)
@@ -106,12 +118,11 @@ static void add_srun(struct words *words, const struct host *host)
 static void add_host(struct words *words, const struct job *job, const struct host *host)
 {
     const struct options *options = job->options;
-    const char *agent = rsh_agent(options);
     const char *arguments = getenv("OMPI_MCA_plm_rsh_args");
     int64_t port = host->port ? host->port : options->ssh_port;
     char destination[DESTINATION_LIMIT];
-    if (agent) {
-        add_split(words, agent);
+    if (rsh_agent(options)) {
+        add_agent(words, options);
     } else {
         add(words, "ssh");
         /* There is no terminal for a prompt. Other sessions must not share this connection. */
@@ -162,46 +173,96 @@ char **ssh_words(const struct job *job, const struct host *host)
 
 /* ---- its failures -------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *words, *problem, *remedy; /* %s: the host as ssh is given it */
+#define KEY_CHANGED "IDENTIFICATION HAS CHANGED"
+#define KEY_FAILED  "Host key verification failed" /* ssh's last line of both */
+
+static const struct failure {
+    const char *words, *problem, *remedy; /* %s: the host, as words for ssh or a name in known_hosts */
+    int exit_code; /* that goes with it, where --host-setup may have printed the words */
+    bool known;    /* a name in known_hosts */
 } failures[] = {
     {"Could not resolve hostname", "its name is unknown",
-     "check the spelling, DNS, /etc/hosts or ~/.ssh/config"},
-    {"Connection refused", "nothing listens at its ssh port", "start sshd there, or give the port by -p"},
-    {"timed out", "it does not answer", "is it up, and does a firewall let ssh through?"},
-    {"No route to host", "there is no route to it", "is it up, and is its address right?"},
-    {"Network is unreachable", "there is no route to it", "is this host's network up?"},
-    {"IDENTIFICATION HAS CHANGED", "its host key has changed",
-     "if that is right, remove the old one: ssh-keygen -R %s"},
-    {"Host key verification failed", "its host key is unknown",
-     "check and accept it once: ssh %s true, or add it to known_hosts"},
-    {"Permission denied", "it wants a password", "install a key that needs none: ssh-copy-id %s"},
-    {"Too many authentication failures", "it wants a password", "name the right key by -i"},
-    {"no option --agent", "its horovodrun is of another release", "install the same release on all hosts"},
+     "check the spelling, DNS, /etc/hosts or ~/.ssh/config", SSH_FAILED, false},
+    {"Connection refused", "nothing listens at its ssh port", "start sshd there, or give the port by -p",
+     SSH_FAILED, false},
+    {"timed out", "it does not answer", "is it up, and does a firewall let ssh through?", SSH_FAILED, false},
+    {"No route to host", "there is no route to it", "is it up, and is its address right?", SSH_FAILED, false},
+    {"Network is unreachable", "there is no route to it", "is this host's network up?", SSH_FAILED, false},
+    {KEY_CHANGED, "its host key has changed", "if that is right, remove the old one: ssh-keygen -R %s",
+     SSH_FAILED, true},
+    {KEY_FAILED, "its host key is unknown", "check and accept it once: ssh %s true, or add it to known_hosts",
+     SSH_FAILED, false},
+    {"Permission denied", "it wants a password", "install a key that needs none: ssh-copy-id %s", SSH_FAILED,
+     false},
+    {"Too many authentication failures", "it wants a password", "name the right key by -i", SSH_FAILED,
+     false},
+    {"no option --agent", "its horovodrun is of another release", "install the same release on all hosts", 2,
+     false},
     {"not found", "there is no horovodrun",
      "install it there, at the same path or on the PATH of a login without terminal, or name it by "
-     "--host-setup"},
+     "--host-setup",
+     127, false},
 };
 
+/* Cuts it off. */
 static const char *last_line(char *text)
 {
     size_t length = strlen(text);
     while (length && strchr("\r\n ", text[length - 1]))
         text[--length] = '\0';
-    const char *end = strrchr(text, '\n');
+    char *end = strrchr(text, '\n');
+    if (end)
+        *end = '\0';
     return end ? end + 1 : text;
+}
+
+/* exit_code: 0 for any. */
+static const struct failure *failure_of_line(const char *line, int exit_code)
+{
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        if (strstr(line, failures[i].words) && (!exit_code || failures[i].exit_code == exit_code))
+            return &failures[i];
+    }
+    return NULL;
+}
+
+/* In the last line that has one: a banner may stand above it. */
+static const struct failure *find_failure(const char *errors, int exit_code)
+{
+    const struct failure *failure = NULL;
+    char *rest = strdup(errors);
+    for (const char *line = NULL; rest && line != rest && !failure;)
+        failure = failure_of_line(line = last_line(rest), exit_code);
+    free(rest);
+    if (failure && strcmp(failure->words, KEY_FAILED) == 0 && strstr(errors, KEY_CHANGED))
+        failure = failure_of_line(KEY_CHANGED, 0);
+    return failure;
+}
+
+static void put_remedy(const struct job *job, const struct host *host, const struct failure *failure,
+                       char *text, size_t capacity)
+{
+    char destination[DESTINATION_LIMIT], words[DESTINATION_LIMIT + 32] = "";
+    int port = host->port ? host->port : (int)job->options->ssh_port;
+    const char *name = failure->known ? host->name : destination_of(host, destination);
+    if (!port)
+        append_text(words, sizeof words, "%s", name);
+    else if (failure->known)
+        append_text(words, sizeof words, "[%s]:%d", name, port);
+    else
+        append_text(words, sizeof words, "-p %d %s", port, name);
+    append_text(text, capacity, "%s; ", failure->problem);
+    append_text(text, capacity, failure->remedy, words);
 }
 
 void ssh_explain(const struct job *job, const struct host *host, int exit_code, char *errors, char *text,
                  size_t capacity)
 {
-    char destination[DESTINATION_LIMIT], remedy[512];
+    const struct failure *failure =
+        exit_code == SETUP_FAILED ? NULL : find_failure(errors, job->options->host_setup ? exit_code : 0);
     *text = '\0';
-    for (size_t i = 0; exit_code != SETUP_FAILED && i < sizeof failures / sizeof *failures; i++) {
-        if (!strstr(errors, failures[i].words))
-            continue;
-        snprintf(remedy, sizeof remedy, failures[i].remedy, destination_of(host, destination));
-        append_text(text, capacity, "%s; %s", failures[i].problem, remedy);
+    if (failure) {
+        put_remedy(job, host, failure, text, capacity);
         return;
     }
     const char *line = last_line(errors);

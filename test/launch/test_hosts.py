@@ -253,6 +253,48 @@ def with_agent(launcher: Launcher, script: str) -> list[str]:
     return ["--rsh-agent", str(path)]
 
 
+SAID = [
+    (
+        [],
+        "Sessions are timed out after 10 minutes\nssh: Connection refused",
+        255,
+        "nothing listens at its ssh",
+    ),
+    (
+        ["-p", "22"],
+        "Permission denied (publickey).",
+        255,
+        "it wants a password; .*: ssh-copy-id -p 22 me@b\n",
+    ),
+    ([], "Permission denied (publickey).", 255, "it wants a password; .*: ssh-copy-id me@b\n"),
+    ([], "IDENTIFICATION HAS CHANGED!\nHost key verification failed.", 255, ".* changed; .*-keygen -R b\n"),
+    (["-p", "22"], "IDENTIFICATION HAS CHANGED!\nHost key", 255, r".* changed; .*-keygen -R \[b\]:22\n"),
+    (
+        ["-p", "22"],
+        "Host key verification failed.",
+        255,
+        "its host key is unknown; .*: ssh -p 22 me@b true, or",
+    ),
+    (["--host-setup", "true"], "Permission denied", 3, ".* ended with exit code 3: Permission denied"),
+    (["--host-setup", "true"], "module: not found", 3, ".* ended with exit code 3: module: not found"),
+    (["--host-setup", "true"], "Permission denied", 255, "it wants a password"),
+    (
+        ["--host-setup", "true"],
+        "Permission denied\nbash: horovodrun: not found",
+        127,
+        "there is no horovodrun",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "said", "code", "text"), SAID)
+def test_what_ssh_says(launcher: Launcher, words: list[str], said: str, code: int, text: str) -> None:
+    agent = with_agent(launcher, f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
+    result = launcher.run(*agent, *words, "-H", "me@b:1", "true")
+    assert result.returncode == 1
+    assert re.match(f"horovodrun: host b: {text}", result.stderr), result.stderr
+
+
 def test_no_horovodrun(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
     folder = str(Path(launcher.program).parent)
     assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", folder) == 0
@@ -394,7 +436,7 @@ def test_a_chatty_shell(launcher: Launcher, on_a: Run) -> None:
 
 def test_rsh_agent_of_open_mpi(launcher: Launcher, on_a: Run) -> None:
     words = with_agent(launcher, f'echo "$@" >{launcher.folder}/called; exec ssh "$@"')
-    environment = launcher.environment(OMPI_MCA_plm_rsh_agent=words[1])
+    environment = launcher.environment(OMPI_MCA_plm_rsh_agent=f"{words[1]} : rsh")
     assert on_a("-H", "b:1", "hostname", env=environment).stdout == "[0]<stdout>: b\n"
     assert (launcher.folder / "called").read_text().startswith("b exec sh -c ")
 
