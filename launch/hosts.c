@@ -32,14 +32,18 @@ static bool is_own_address(const char *text)
     return own;
 }
 
+/* Looked up once, for all hosts of a list: a slow DNS may take seconds. */
 static bool is_full_name(const char *name, const char *here)
 {
+    static char full[256];
+    static bool known;
     struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_DGRAM}, *found;
-    if (getaddrinfo(here, NULL, &hints, &found))
-        return false;
-    bool same = found->ai_canonname && strcasecmp(name, found->ai_canonname) == 0;
-    freeaddrinfo(found);
-    return same;
+    if (!known && getaddrinfo(here, NULL, &hints, &found) == 0) {
+        snprintf(full, sizeof full, "%s", found->ai_canonname ? found->ai_canonname : "");
+        freeaddrinfo(found);
+    }
+    known = true;
+    return *full && strcasecmp(name, full) == 0;
 }
 
 /* Names that are not this host's own are not looked up: that may take long, and ends in an error anyway. */
