@@ -82,6 +82,8 @@ static hvd_code read_file(struct hosts *hosts, const char *path, bool counted, h
         snprintf(name, sizeof name, "%.*s", (int)length, line);
         slots += more;
     }
+    if (!code && ferror(file))
+        code = status_set_errno(status, errno, "can't read the file of %s, %s", hosts->source, path);
     fclose(file);
     if (!code && *name)
         code = hosts_add(hosts, name, slots, path, status);
@@ -154,8 +156,15 @@ static const struct {
 hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *variables, hvd_status *status)
 {
     for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
-        if (*look_up(variables, systems[i].job) && *look_up(variables, systems[i].list))
-            return systems[i].read(hosts, variables, status);
+        const char *list = look_up(variables, systems[i].list);
+        if (!*look_up(variables, systems[i].job) || !*list)
+            continue;
+        hvd_code code = systems[i].read(hosts, variables, status);
+        /* Without hosts all ranks would run on this one. */
+        if (!code && !hosts->count)
+            code = status_set(status, HVD_INVALID_ARGUMENT, "%s: %s=%s names no host", hosts->source,
+                              systems[i].list, list);
+        return code;
     }
     return HVD_OK;
 }

@@ -99,6 +99,19 @@ TEST(pbs)
     remove_file(nodes);
 }
 
+/* All ranks on this host would be no answer. */
+TEST(files_without_hosts)
+{
+    struct hosts hosts = {0};
+    char *nodes = file_of("PBS_NODEFILE", "\n");
+    check_fails("PBS job 1: PBS_NODEFILE=/tmp/horovod-allocation-", LIST("PBS_JOBID=1", nodes));
+    check_fails(" names no host", LIST("PBS_JOBID=1", nodes));
+    remove_file(nodes);
+    ASSERT_FAILS(read_list(&hosts, LIST("PBS_JOBID=1", "PBS_NODEFILE=/tmp"), &check_status), HVD_SYSTEM,
+                 "can't read the file of PBS job 1, /tmp: Is a directory");
+    hosts_free(&hosts);
+}
+
 TEST(grid_engine)
 {
     char *nodes = file_of("PE_HOSTFILE", "a 2 all.q@a UNDEFINED\nb 4 all.q@b <NULL>\n");
