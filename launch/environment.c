@@ -64,37 +64,46 @@ char **environment_merge(char *const *const *lists)
 
 /* Of the user and the session there, and of what a host has; then of another starter: the engine would read
  * it instead of what is set here. */
-static const char *const of_a_host[] = {"HOME=*",
-                                        "USER=*",
-                                        "LOGNAME=*",
-                                        "SHELL=*",
-                                        "PWD=*",
-                                        "OLDPWD=*",
-                                        "HOSTNAME=*",
-                                        "HOST=*",
-                                        "MAIL=*",
-                                        "SHLVL=*",
-                                        "_=*",
-                                        "TMPDIR=*",
-                                        "DISPLAY=*",
-                                        "XAUTHORITY=*",
+static const char *const of_a_host[] = {"HOME",
+                                        "USER",
+                                        "LOGNAME",
+                                        "SHELL",
+                                        "PWD",
+                                        "OLDPWD",
+                                        "HOSTNAME",
+                                        "HOST",
+                                        "MAIL",
+                                        "SHLVL",
+                                        "_",
+                                        "TMPDIR",
+                                        "TMP",
+                                        "TEMP",
+                                        "DISPLAY",
+                                        "XAUTHORITY",
                                         "XDG_*",
                                         "DBUS_*",
                                         "SSH_*",
+                                        "KRB5CCNAME",
                                         "BASH_FUNC_*",
-                                        "*CUDA_VISIBLE_DEVICES=*",
+                                        "*_VISIBLE_DEVICES",
+                                        "GPU_DEVICE_ORDINAL",
+                                        "ZE_AFFINITY_MASK",
+                                        "SLURMD_NODENAME",
+                                        "SLURM_NODEID",
                                         "HOROVOD_SECRET*",
-                                        "HOROVOD_HOSTNAME=*",
-                                        "HOROVOD_HOST_ID=*",
-                                        "HOROVOD_ADVERTISED_ADDRESS=*",
+                                        "HOROVOD_HOSTNAME",
+                                        "HOROVOD_HOST_ID",
+                                        "HOROVOD_ADVERTISED_ADDRESS",
                                         NULL};
-static const char *const of_another_starter[] = {"HOROVOD_SECRET_FILE=*", "HOROVOD_SLOT=*", "HOROVOD_EPOCH=*",
+static const char *const of_another_starter[] = {"HOROVOD_SECRET_FILE", "HOROVOD_SLOT", "HOROVOD_EPOCH",
                                                  NULL};
 
 static bool matches(const char *entry, const char *const *patterns)
 {
+    char name[256];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
     for (; *patterns; patterns++) {
-        if (fnmatch(*patterns, entry, 0) == 0)
+        if (fnmatch(*patterns, name, 0) == 0)
             return true;
     }
     return false;

@@ -468,6 +468,18 @@ def test_the_environment_travels(launcher: Launcher, on_a: Run) -> None:
     assert result.stdout == "[0]<stdout>: 1 100000 'a\\nb' /root 7 INFO\n", result.stderr
 
 
+OF_A_HOST = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "TMP"]
+OF_A_HOST += ["SLURMD_NODENAME", "SLURM_NODEID", "TEMP", "TMPDIR", "KRB5CCNAME", "HOROVOD_HOST_ID", "DISPLAY"]
+
+
+def test_what_belongs_to_a_host_stays(launcher: Launcher, on_a: Run) -> None:
+    given = launcher.environment(**dict.fromkeys(OF_A_HOST, "here"), ARGUMENTS="CUDA_VISIBLE_DEVICES=1")
+    result = on_a("-H", "b:1", "env", env=given)
+    assert result.returncode == 0, result.stderr
+    assert "=here\n" not in result.stdout
+    assert "ARGUMENTS=CUDA_VISIBLE_DEVICES=1\n" in result.stdout
+
+
 def test_a_very_long_environment(launcher: Launcher, on_a: Run) -> None:
     many = {f"VARIABLE_{i}": str(i) for i in range(40_000)}
     count = ["grep", "-zc", "^VARIABLE_[0-9]*=[0-9]*$", "/proc/self/environ"]
