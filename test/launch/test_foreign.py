@@ -58,7 +58,10 @@ def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--jsrun"], "--jsrun: jobs under LSF come with a later version"),
+        (
+            ["--jsrun"],
+            "--jsrun: starting ranks by jsrun comes with a later version; in an allocation of LSF leave it out",
+        ),
         (["--autotune-warmup-samples", "-1"], "--autotune-warmup-samples=-1 must be >= 0"),
         (
             ["--autotune-gaussian-process-noise=1.5"],
