@@ -135,6 +135,10 @@ static hvd_code check(const struct options *options, const struct hosts *hosts, 
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "--%s can't be used with --mpi, since mpirun starts the ranks; see --mpi-args",
                           other);
+    if (options->identity && strpbrk(options->identity, " \t"))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "-i '%s': mpirun takes no path with blanks; give it in ~/.ssh/config",
+                          options->identity);
     for (int i = 0; i < hosts->count; i++)
         if (*hosts->list[i].user || hosts->list[i].port)
             return status_set(
@@ -184,9 +188,28 @@ static void clear_placement(void)
     }
 }
 
+/* Behind what the user has given; one of Open MPI 4 and 5, MPICH and Intel MPI reads it. */
+static void set_ssh_arguments(const struct options *options)
+{
+    static const char *const names[] = {"OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args",
+                                        "HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"};
+    char arguments[4096] = "";
+    if (options->ssh_port)
+        append_text(arguments, sizeof arguments, " -p %d", (int)options->ssh_port);
+    if (options->identity)
+        append_text(arguments, sizeof arguments, " -i %s", options->identity);
+    for (size_t i = 0; *arguments && i < sizeof names / sizeof *names; i++) {
+        char text[8192];
+        const char *given = getenv(names[i]);
+        snprintf(text, sizeof text, "%s%s", given ? given : "", given ? arguments : arguments + 1);
+        setenv(names[i], text, 1);
+    }
+}
+
 static void set_environment(const struct options *options)
 {
     clear_placement();
+    set_ssh_arguments(options);
     for (int i = 0; i < setting_count; i++)
         if (options->values[i])
             setenv(setting_table[i].environment, options->values[i], 1);

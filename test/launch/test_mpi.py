@@ -304,6 +304,24 @@ def test_horovodrun_refuses(folder_of_mpirun: str, words: list[str], problem: st
     assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
 
 
+def test_what_is_for_ssh_reaches_mpirun(tmp_path: Path) -> None:
+    """One of Open MPI, as a stand-in, which shows the variables that all three read."""
+    script = '#!/bin/sh\ntest "$1" != --version || exec echo "Open MPI"\nenv | grep -i _args= | sort\n'
+    (tmp_path / "mpirun").write_text(script)
+    (tmp_path / "mpirun").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = ["--mpi", "-np", "1", "-p", "2222", "-i", "key", "true"]
+    result = horovodrun(*words, path=path, OMPI_MCA_plm_rsh_args="-q")
+    assert result.stdout.splitlines() == [
+        "HYDRA_LAUNCHER_EXTRA_ARGS=-p 2222 -i key",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS=-p 2222 -i key",
+        "OMPI_MCA_plm_rsh_args=-q -p 2222 -i key",
+        "PRTE_MCA_plm_ssh_args=-p 2222 -i key",
+    ], result.stderr
+    result = horovodrun("--mpi", "-np", "1", "-i", "a key", "true", path=path)
+    assert (result.returncode, "mpirun takes no path with blanks" in result.stderr) == (2, True)
+
+
 STAND_IN = """#!/bin/sh
 test "$1" != --version || exec echo "Intel(R) MPI Library for Linux* OS"
 echo "$1 $2 $3 $4" && cat "$5"
