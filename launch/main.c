@@ -26,6 +26,8 @@ static hvd_code take_settings(struct options *options, struct settings *settings
     int first, last;
     if (!code)
         code = ports_parse(settings->ports, &first, &last, status);
+    if (!code)
+        code = addresses_check(settings->network_interface, status);
     return code ? code : log_configure(settings, status);
 }
 

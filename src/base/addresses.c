@@ -82,6 +82,15 @@ static hvd_code next_entry(const char **list, bool all_exclude, struct entry *en
     return parse_network(entry, status);
 }
 
+hvd_code addresses_check(const char *interfaces, hvd_status *status)
+{
+    struct entry entry;
+    hvd_code code = HVD_OK;
+    for (const char *at = interfaces; !code && *at;)
+        code = next_entry(&at, *interfaces == '^', &entry, status);
+    return code;
+}
+
 static bool matches(const struct entry *entry, const struct ifaddrs *each)
 {
     uint8_t bytes[16];

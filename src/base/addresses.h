@@ -22,7 +22,9 @@ struct addresses {
  * say otherwise. HVD_INVALID_ARGUMENT: none is left; the text lists what there is. */
 hvd_code addresses_find(const char *interfaces, const char *preferred, struct addresses *found,
                         hvd_status *status);
-/* The same of a list as of getifaddrs. */
+/* Whether the list of interfaces is well formed. */
+hvd_code addresses_check(const char *interfaces, hvd_status *status);
+/* As addresses_find, of a list as of getifaddrs. */
 hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
                           struct addresses *found, hvd_status *status);
 

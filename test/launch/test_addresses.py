@@ -136,6 +136,8 @@ def test_an_interface_that_some_hosts_lack(launcher: Launcher, hosts: VirtualHos
 
 
 def test_an_interface_that_this_host_lacks(launcher: Launcher) -> None:
+    malformed = launcher.run("-H", "nowhere:1", "--network-interface", "10.0.0.0/99", "true")
+    assert (malformed.returncode, "'10.0.0.0/99' is no subnet" in malformed.stderr) == (2, True)
     result = launcher.run("-np", "1", "--network-interface", "eth77", "echo", "started")
     assert (result.returncode, result.stdout) == (1, "")
     assert "horovodrun: no network interface here is up and allowed by 'eth77'" in result.stderr
