@@ -89,21 +89,31 @@ static bool take_environment(const struct agent *agent)
 
 /* ---- before the start ---------------------------------------------------------------------------------- */
 
+/* A shell's exit code: 0, 126 (it can't be executed), 127 (it is not there). */
+static int check_program(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info))
+        return errno == EACCES ? 126 : 127;
+    return S_ISREG(info.st_mode) && access(path, X_OK) == 0 ? 0 : 126;
+}
+
 /* As execvp finds it. */
-static bool command_is_found(const char *command)
+static int check_command(const char *command)
 {
     const char *path = getenv("PATH");
+    int found = 127;
     if (strchr(command, '/'))
-        return access(command, F_OK) == 0;
+        return check_program(command);
     for (path = path ? path : "/bin:/usr/bin";; path++) {
         char candidate[PATH_LIMIT];
         int length = (int)strcspn(path, ":");
         snprintf(candidate, sizeof candidate, "%.*s%s%s", length, path, length ? "/" : "", command);
-        if (access(candidate, X_OK) == 0)
-            return true;
+        int exit_code = check_program(candidate);
+        found = exit_code < found ? exit_code : found;
         path += length;
-        if (!*path)
-            return false;
+        if (!exit_code || !*path)
+            return found;
     }
 }
 
@@ -136,12 +146,15 @@ static void prepare(struct agent *agent, struct wire_reader *body)
                         preparation->folder);
     } else if (addresses_find(agent->settings.network_interface, "", &addresses, &status)) {
         answer_prepared(agent, 1, "%s", status.text);
-    } else if (!command_is_found(*preparation->command)) {
-        answer_prepared(agent, 127,
-                        "'%s' was not found; is it on the PATH there? --host-setup can set it for each host",
-                        *preparation->command);
     } else {
-        answer_prepared(agent, 0, "%s", "");
+        static const char *const texts[] = {
+            "'%s' can't be executed there; is it a file, and has it the permission? chmod +x sets it",
+            "'%s' was not found; is it on the PATH there? --host-setup can set it for each host"};
+        int exit_code = check_command(*preparation->command);
+        if (exit_code)
+            answer_prepared(agent, exit_code, texts[exit_code - 126], *preparation->command);
+        else
+            answer_prepared(agent, 0, "%s", "");
     }
 }
 

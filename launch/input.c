@@ -2,6 +2,7 @@
  */
 #include "remote.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@ static void read_input(struct job *job)
            poll(&(struct pollfd){.fd = job->input, .events = POLLIN}, 1, 0) > 0) {
         size_t limit = remotes->input_credit < sizeof bytes ? remotes->input_credit : sizeof bytes;
         ssize_t count = read(job->input, bytes, limit);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
         count = count > 0 ? count : 0;
         size_t begin = frame_begin(to, FRAME_INPUT);
         wire_put_raw(&to->stream.out, bytes, (size_t)count);

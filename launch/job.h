@@ -59,7 +59,8 @@ struct job {
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
     char function[64 + 4096];                   /* --task: the file that all ranks read on stdin, or "" */
-    struct remotes *remotes;                    /* NULL: all ranks are children of this process */
+    uint64_t file_limit;     /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
+    struct remotes *remotes; /* NULL: all ranks are children of this process */
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a rank has a deadline */
@@ -121,7 +122,7 @@ void remotes_close(struct job *job);         /* ends all agents, by the end of t
 void remotes_free(struct job *job);          /* after the loop has closed its handles */
 bool remotes_pending(const struct job *job); /* ranks are still to be started */
 bool remotes_connected(const struct job *job);
-bool remotes_sending(const struct job *job); /* agents may have output on the way */
+bool remotes_sending(const struct job *job);        /* agents may have output on the way */
 bool remotes_own(const struct job *job, pid_t pid); /* whether it is a child that calls a host */
 void remote_signal(const struct rank *rank, int signal);
 

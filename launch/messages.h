@@ -6,10 +6,12 @@
 #include "hosts.h"
 #include "job.h"
 
+#define FOLDER_LIMIT 4096
+
 /* FRAME_PREPARE: what the agent checks. */
 struct preparation {
     bool setup; /* there was a --host-setup */
-    char folder[4096];
+    char folder[FOLDER_LIMIT];
     char **environment; /* "NAME=value"; ends with NULL */
     char **command;
 };

@@ -21,13 +21,11 @@ static void send_prepare(struct remote *remote)
     const struct job *job = remote->job;
     struct environment environment = {0};
     hvd_status status;
-    struct preparation preparation = {
-        .folder = "/", .setup = job->options->host_setup, .command = job->options->command};
+    struct preparation preparation = {.setup = job->options->host_setup, .command = job->options->command};
     if (environment_for_hosts(&environment, job, &status))
         remote_fail(remote, 1, "%s", status.text);
     preparation.environment = environment.entries;
-    if (!getcwd(preparation.folder, sizeof preparation.folder))
-        strcpy(preparation.folder, "/");
+    memcpy(preparation.folder, job->remotes->folder, sizeof preparation.folder);
     if (preparation.environment) {
         size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
         preparation_put(&preparation, &remote->frames.stream.out);
@@ -86,6 +84,16 @@ void prepare_send_function(struct remote *remote)
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
 
+/* As the user has given it: two entries of one name differ in user or port. */
+static const char *name_of_entry(const struct host *host, char *text, size_t capacity)
+{
+    *text = '\0';
+    append_text(text, capacity, "%s%s%s", host->user, *host->user ? "@" : "", host->name);
+    if (host->port)
+        append_text(text, capacity, " port %d", host->port);
+    return text;
+}
+
 /* All of them, before anything is started. */
 static void report_faults(struct job *job)
 {
@@ -94,7 +102,8 @@ static void report_faults(struct job *job)
         const struct remote *remote = &job->remotes->list[i];
         if (!*remote->fault)
             continue;
-        job_say(job, "host %s: %s", remote->host->name, remote->fault);
+        char name[sizeof remote->host->name + sizeof remote->host->user + 16];
+        job_say(job, "host %s: %s", name_of_entry(remote->host, name, sizeof name), remote->fault);
         exit_code = exit_code ? exit_code : remote->fault_code;
     }
     job_decide(job, exit_code);

@@ -290,7 +290,8 @@ static void check_end(struct remote *remote)
     if (remote->state == REMOTE_ENDED)
         return;
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, timeout)) {
-        uv_process_kill(&remote->process, SIGKILL);
+        if (remote->running)
+            uv_process_kill(&remote->process, SIGKILL);
         snprintf(why, sizeof why, "it has been silent for %g s%s", timeout,
                  others_are_silent(remote->job, timeout)
                      ? ", as all others: this host is cut off; is its network up?"
@@ -298,6 +299,10 @@ static void check_end(struct remote *remote)
     } else if (remote->frames.open || remote->running ||
                (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
         return; /* something that ssh has left behind may hold stderr open for ever */
+    } else if (remote->state == REMOTE_READY && remote->exit_code == 0) {
+        snprintf(why, sizeof why,
+                 "its agent has found its stdin closed; what starts it there must pass stdin on, as `kubectl "
+                 "exec -i` does");
     } else if (remote->state >= REMOTE_PREPARED) {
         char outcome[64];
         snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s",
@@ -385,10 +390,11 @@ static hvd_code open_function(struct remotes *remotes, const char *task, hvd_sta
     return HVD_OK;
 }
 
-static void raise_file_limit(void)
+static void raise_file_limit(struct job *job)
 {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        job->file_limit = files.rlim_cur == RLIM_INFINITY ? 0 : files.rlim_cur;
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
@@ -413,7 +419,12 @@ hvd_code remotes_start(struct job *job, hvd_status *status)
     job->remotes = remotes;
     if (job->options->task && open_function(remotes, job->options->task, status))
         return status->code;
-    raise_file_limit();
+    if (!getcwd(remotes->folder, sizeof remotes->folder))
+        return status_set_errno(
+            status, errno,
+            "can't tell in which folder horovodrun was started; has it been removed? Start "
+            "it in one that all hosts have");
+    raise_file_limit(job);
     for (int i = 0; i < job->count; i++)
         job->ranks[i].remote = true;
     uv_timer_init(&job->loop, &remotes->timer);

@@ -7,6 +7,7 @@
 #include "base/topology.h"
 #include "frames.h"
 #include "job.h"
+#include "messages.h"
 
 #define FAULT_LIMIT 4096
 
@@ -37,10 +38,11 @@ struct remotes {
     uv_timer_t timer;
     int64_t deadline; /* for all to be prepared */
     int64_t next_heartbeat;
-    int function;        /* the file of --task */
-    off_t function_size; /* 0: there is none */
-    bool serving;        /* the first host has been sent FRAME_SERVE */
-    bool started;        /* all hosts have been sent their ranks */
+    int function;              /* the file of --task */
+    off_t function_size;       /* 0: there is none */
+    char folder[FOLDER_LIMIT]; /* in which ranks start */
+    bool serving;              /* the first host has been sent FRAME_SERVE */
+    bool started;              /* all hosts have been sent their ranks */
     uv_poll_t input;
     bool input_polled, input_ended;
     size_t input_credit;

@@ -63,13 +63,16 @@ static void quote(char *to, size_t capacity, const char *text)
     append_text(to, capacity, "'");
 }
 
-/* Finds horovodrun: with --host-setup what that has put on the PATH, else first where it is here. */
-static void write_script(const char *setup, char *script, size_t capacity)
+/* Finds horovodrun: with --host-setup what that has put on the PATH, else first where it is here. file_limit:
+ * to be set, or 0. */
+static void write_script(const char *setup, uint64_t file_limit, char *script, size_t capacity)
 {
     char path[2048], program[8192] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     path[length > 0 ? length : 0] = '\0';
     quote(program, sizeof program, path);
+    if (file_limit)
+        append_text(script, capacity, "ulimit -S -n %llu; ", (unsigned long long)file_limit);
     if (setup)
         /* Not the last command: the shell stays, and its environment shows what the setup has changed. */
         append_text(
@@ -147,13 +150,16 @@ char **ssh_words(const struct job *job, const struct host *host)
     char *script = calloc(capacity, 1), *command = calloc(capacity, 1);
     const char *shell = setup ? "bash" : "sh";
     if (words.list && script && command) {
-        write_script(job->options->host_setup, script, capacity);
+        bool by_srun = job->hosts->by_srun && !rsh_agent(job->options);
+        /* These two hand on this process's limits. */
+        write_script(job->options->host_setup, host->local || by_srun ? job->file_limit : 0, script,
+                     capacity);
         if (host->local) {
             add(&words, shell);
             add(&words, "-c");
             add(&words, script);
         } else {
-            if (job->hosts->by_srun && !rsh_agent(job->options))
+            if (by_srun)
                 add_srun(&words, host);
             else
                 add_host(&words, job, host);

@@ -153,7 +153,7 @@ def test_a_function_needs_no_folder_in_common(launcher: Launcher, hosts: Virtual
 FAULTS = {
     "nowhere:1": "host nowhere: its name is unknown; check the spelling",
     "10.83.0.99:1": "host 10.83.0.99: there is no route to it; is it up",
-    "nobody@b:1": "host b: it wants a password; install a key that needs none: ssh-copy-id nobody@b",
+    "nobody@b:1": "host nobody@b: it wants a password; install a key that needs none: ssh-copy-id nobody@b",
 }
 
 
@@ -186,8 +186,8 @@ def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_
     lines = result.stderr.splitlines()
     assert [line.split(";")[0] for line in lines] == [
         "horovodrun: host nowhere: its name is unknown",
-        "horovodrun: host b: nothing listens at its ssh port",
-        "horovodrun: host b: it wants a password",
+        "horovodrun: host b port 2222: nothing listens at its ssh port",
+        "horovodrun: host nobody@b: it wants a password",
         "horovodrun: host 10.83.0.98: it does not answer",
         "horovodrun: host c: its host key is unknown",
     ]
@@ -292,7 +292,63 @@ def test_what_ssh_says(launcher: Launcher, words: list[str], said: str, code: in
     agent = with_agent(launcher, f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
     result = launcher.run(*agent, *words, "-H", "me@b:1", "true")
     assert result.returncode == 1
-    assert re.match(f"horovodrun: host b: {text}", result.stderr), result.stderr
+    assert re.match(f"horovodrun: host me@b: {text}", result.stderr), result.stderr
+
+
+def test_what_can_not_be_executed(launcher: Launcher) -> None:
+    (launcher.folder / "a-file").write_text("#!/bin/sh")
+    (launcher.folder / "a-folder").mkdir()
+    given = launcher.environment(PATH=f"{launcher.folder}:{os.environ['PATH']}")
+    for command, code in (
+        ("./a-file", 126),
+        ("./a-folder", 126),
+        ("a-folder", 126),
+        ("a-file", 126),
+        ("absent", 127),
+    ):
+        result = launcher.run(*agents_here(launcher), "-H", "x:1,y:1", command, env=given)
+        assert (result.returncode, result.stdout) == (code, "")
+        what = "can't be executed there" if code == 126 else "was not found"
+        assert [line.split("; ")[0] for line in result.stderr.splitlines()] == [
+            f"horovodrun: host {name}: '{command}' {what}" for name in "xy"
+        ]
+
+
+def test_a_folder_that_is_gone(launcher: Launcher) -> None:
+    agents = with_agent(launcher, 'shift; cd /; eval "$@"')
+    words = " ".join([launcher.program, *agents, "-H", "x:1", "pwd"])
+    result = launcher.run("-c", f"mkdir gone; cd gone; rmdir ../gone; {words}", program="bash")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert (
+        "horovodrun: can't tell in which folder horovodrun was started; has it been removed?" in result.stderr
+    )
+
+
+def test_an_agent_without_stdin(launcher: Launcher) -> None:
+    agents = with_agent(launcher, 'shift; eval "$@" </dev/null')
+    result = launcher.run(*agents, "-H", "x:1", "true")
+    assert (result.returncode, "; what starts it there must pass stdin on" in result.stderr) == (1, True)
+
+
+def test_limits_of_ranks_are_the_users(launcher: Launcher) -> None:
+    """The launcher raises its own number of files, for many hosts."""
+    words = [launcher.program, "-H", "localhost:1", "--host-setup", "true", "bash", "-c", "'ulimit -n'"]
+    result = launcher.run("-c", f"ulimit -S -n 300; {' '.join(words)}", program="bash")
+    assert result.stdout == "[0]<stdout>: 300\n", result.stderr
+
+
+def test_stdin_that_does_not_block(launcher: Launcher) -> None:
+    """Who shares it may take what poll has promised; that is not its end."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    process = launcher.start(*agents_here(launcher), "-H", "x:1", "cat", stdin=reader)
+    os.close(reader)
+    for i in range(20):
+        os.write(writer, b"%d\n" % i)
+        time.sleep(0.02)
+    os.close(writer)
+    out, err = process.communicate(timeout=60)
+    assert out == "".join(f"[0]<stdout>: {i}\n" for i in range(20)), err
 
 
 def test_no_horovodrun(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
