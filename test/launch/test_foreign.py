@@ -60,7 +60,7 @@ def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
     [
         (
             ["--jsrun"],
-            "--jsrun: starting ranks by jsrun comes with a later version; in an allocation of LSF leave it out",
+            "--jsrun: starting ranks by jsrun comes with a later version; in an allocation of LSF leave it",
         ),
         (["--autotune-warmup-samples", "-1"], "--autotune-warmup-samples=-1 must be >= 0"),
         (
