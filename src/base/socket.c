@@ -86,6 +86,17 @@ int socket_accept(int listener)
     return accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
+bool socket_backlog(int listener, unsigned *waiting, unsigned *limit)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof info;
+    if (getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &length) || info.tcpi_state != TCP_LISTEN)
+        return false;
+    *waiting = info.tcpi_unacked; /* that is where Linux has these of a listener */
+    *limit = info.tcpi_sacked;
+    return true;
+}
+
 /* ---- connecting -------------------------------------------------------------------------------------- */
 
 bool socket_split(const char *address, char *host, size_t capacity, const char **port)

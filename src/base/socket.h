@@ -26,6 +26,9 @@ int socket_connect(const struct addrinfo *address);
 int socket_connect_numeric(const char *address, int port);
 int socket_accept(int listener);
 
+/* Of a TCP listener: the connections that wait to be accepted, and how many may. False: it is none. */
+bool socket_backlog(int listener, unsigned *waiting, unsigned *limit);
+
 int socket_error(int fd); /* how a connection came about: 0, or an errno value */
 void socket_send_at_once(int fd);
 const char *socket_peer_text(int fd, char text[SOCKET_TEXT]);                  /* "10.0.0.7:4242" */

@@ -21,10 +21,16 @@
 #include <stdbool.h>
 
 /* Limits of an acceptor for unauthenticated connections: so many at once, for so long; one that is younger
- * than the grace is not dropped in favour of a newer one. */
-#define UNAUTHENTICATED_LIMIT 256
-#define UNAUTHENTICATED_TIME  (10 * CLOCK_SECOND)
-#define UNAUTHENTICATED_GRACE (CLOCK_SECOND / 2)
+ * than the grace is not dropped in favour of a newer one. The more wait for that, the shorter the grace, down
+ * to the shortest one, so that the newest waits half a second, however many came before it. */
+#define UNAUTHENTICATED_LIMIT          256
+#define UNAUTHENTICATED_TIME           (10 * CLOCK_SECOND)
+#define UNAUTHENTICATED_GRACE          (CLOCK_SECOND / 2)
+#define UNAUTHENTICATED_SHORTEST_GRACE (CLOCK_SECOND / 50)
+
+/* What an acceptor at this limit does with the next connection of the listener. 0: takes it, and drops its
+ * oldest, accepted at `since`; else lets it wait until then. */
+int64_t handshake_wait_for_room(int listener, int64_t since);
 
 #define HANDSHAKE_MESSAGE_LIMIT 512
 #define HANDSHAKE_JOB_LIMIT     192

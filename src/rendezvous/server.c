@@ -91,16 +91,17 @@ static bool make_room(struct hvd_rendezvous *server)
     return connections;
 }
 
-/* False when the next connection has to wait a little. */
-static bool may_accept(struct hvd_rendezvous *server)
+/* 0: for the next connection there is room; else until when it has to wait. */
+static int64_t wait_for_room(struct hvd_rendezvous *server, int listener)
 {
     if (server->unauthenticated >= UNAUTHENTICATED_LIMIT) {
-        if (clock_now() - server->oldest->since < UNAUTHENTICATED_GRACE)
-            return false;
+        int64_t until = handshake_wait_for_room(listener, server->oldest->since);
+        if (until)
+            return until;
         log_fault(server, "too many connections without a handshake; dropping the oldest");
         drop(server, server->oldest);
     }
-    return server->count < CONNECTION_LIMIT && make_room(server);
+    return server->count < CONNECTION_LIMIT && make_room(server) ? 0 : clock_now() + PAUSE;
 }
 
 /* 0, or an errno value. */
@@ -129,16 +130,19 @@ static int accept_one(struct hvd_rendezvous *server, int listener)
 /* True when there is no more to accept. */
 static bool accept_all(struct hvd_rendezvous *server, int listener)
 {
-    while (may_accept(server)) {
+    int64_t until;
+    while (!(until = wait_for_room(server, listener))) {
         atfork_lock();
         int error = accept_one(server, listener);
         atfork_unlock();
         if (error == EAGAIN)
             return true;
-        if (error && error != ECONNABORTED && error != EINTR)
-            break; /* out of descriptors or memory */
+        if (error && error != ECONNABORTED && error != EINTR) {
+            until = clock_now() + PAUSE; /* out of descriptors or memory */
+            break;
+        }
     }
-    server->paused_until = clock_now() + PAUSE; /* or until a connection makes room */
+    server->paused_until = until; /* or until a connection makes room */
     return false;
 }
 

@@ -73,11 +73,12 @@ void acceptor_log(struct acceptor *acceptor, const char *text)
         log_warning(acceptor->hub->rank, "%s%s", text, held ? " (and more before it)" : "");
 }
 
-static void set_paused(struct acceptor *acceptor, bool paused)
+/* 0: it goes on. */
+static void pause_until(struct acceptor *acceptor, int64_t until)
 {
-    acceptor->paused_until = paused ? clock_now() + PAUSE : 0;
+    acceptor->paused_until = until;
     for (int i = 0; i < acceptor->listener_count; i++)
-        platform_poller_change(acceptor->poller, acceptor->listeners[i].fd, paused ? 0 : POLLER_READ, NULL);
+        platform_poller_change(acceptor->poller, acceptor->listeners[i].fd, until ? 0 : POLLER_READ, NULL);
 }
 
 /* ---- unauthenticated connections ---------------------------------------------------------------------- */
@@ -99,10 +100,12 @@ static struct attempt *find_oldest(const struct acceptor *acceptor)
     return oldest;
 }
 
-static bool may_accept(const struct acceptor *acceptor)
+/* 0: the next connection may be accepted; else until when it has to wait. */
+static int64_t wait_for_room(const struct acceptor *acceptor, int listener)
 {
-    return acceptor->count < UNAUTHENTICATED_LIMIT ||
-           clock_now() - find_oldest(acceptor)->since >= UNAUTHENTICATED_GRACE;
+    return acceptor->count < UNAUTHENTICATED_LIMIT
+               ? 0
+               : handshake_wait_for_room(listener, find_oldest(acceptor)->since);
 }
 
 /* In a flood the oldest are dropped, so that a rank's own connection gets its turn. */
@@ -142,10 +145,11 @@ static hvd_code lack_descriptors(struct acceptor *acceptor, hvd_status *status)
     return HVD_OK;
 }
 
-/* HVD_IN_PROGRESS: the rest has to wait a little. */
-static hvd_code accept_all(struct acceptor *acceptor, int listener, int row, hvd_status *status)
+/* HVD_IN_PROGRESS: the rest has to wait a little, until *until. */
+static hvd_code accept_all(struct acceptor *acceptor, int listener, int row, int64_t *until,
+                           hvd_status *status)
 {
-    while (may_accept(acceptor)) {
+    while (!(*until = wait_for_room(acceptor, listener))) {
         char who[SOCKET_TEXT];
         int fd = transport_at(row)->accept(listener, who);
         if (fd >= 0) {
@@ -157,9 +161,11 @@ static hvd_code accept_all(struct acceptor *acceptor, int listener, int row, hvd
             acceptor_log(acceptor, "a process of another user tried to connect");
         } else if (errno == EMFILE || errno == ENFILE) {
             hvd_code code = lack_descriptors(acceptor, status);
+            *until = clock_now() + PAUSE;
             return code ? code : HVD_IN_PROGRESS;
         } else if (errno != ECONNABORTED && errno != EINTR) {
-            break; /* short of memory */
+            *until = clock_now() + PAUSE; /* short of memory */
+            break;
         }
     }
     return HVD_IN_PROGRESS;
@@ -169,9 +175,10 @@ hvd_code acceptor_accept(struct acceptor *acceptor, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     for (int i = 0; i < acceptor->listener_count && !acceptor->paused_until; i++) {
-        code = accept_all(acceptor, acceptor->listeners[i].fd, acceptor->listeners[i].row, status);
+        int64_t until;
+        code = accept_all(acceptor, acceptor->listeners[i].fd, acceptor->listeners[i].row, &until, status);
         if (code)
-            set_paused(acceptor, true);
+            pause_until(acceptor, until);
         if (code && code != HVD_IN_PROGRESS)
             return code;
     }
@@ -226,7 +233,7 @@ int64_t acceptor_keep_time(struct acceptor *acceptor)
 {
     int64_t now = clock_now(), next = CLOCK_NEVER;
     if (acceptor->paused_until && now >= acceptor->paused_until)
-        set_paused(acceptor, false);
+        pause_until(acceptor, 0);
     if (acceptor->paused_until)
         next = acceptor->paused_until;
     for (struct attempt *oldest; (oldest = find_oldest(acceptor));) {

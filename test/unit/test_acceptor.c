@@ -4,6 +4,7 @@
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "strangers.h"
 #include "test.h"
 #include "transport/opening.h"
 
@@ -108,6 +109,108 @@ TEST(test_flood_is_bounded)
     assert_int_equal(dropped, MORE);
     bench_close(&bench);
 }
+
+/* ---- strangers ---------------------------------------------------------------------------------------- */
+
+static void serve(void *bench)
+{
+    turn(bench);
+}
+
+static struct target target_of(struct bench *bench)
+{
+    const struct handshake_claim claim = {
+        .role = HANDSHAKE_LINK + TCP, .job = "job", .from = 3, .mesh = 7, .channel = 1};
+    return (struct target){bench->port, SECRET, claim, serve, bench};
+}
+
+/* A rank gets in, and its connection is the only one that does. */
+static void check_that_a_rank_gets_in(const struct target *target)
+{
+    struct bench *bench = target->owner;
+    struct handshake handshake;
+    int fd = stranger_dial(target);
+    assert_null(bench->acceptor.authenticated);
+    ASSERT_OK(handshake_initiate(&handshake, SECRET, &target->claim, "rank 0", &check_status));
+    ASSERT_OK(stranger_shake(target, &handshake, fd, &check_status));
+    for (int64_t end = clock_after(STRANGERS_TIME); !bench->acceptor.authenticated;) {
+        turn(bench);
+        assert_true(clock_now() < end);
+    }
+    assert_null(bench->acceptor.authenticated->next);
+    age(bench->acceptor.authenticated, 30 * CLOCK_SECOND);
+    turn(bench);
+    close(fd);
+}
+
+/* One after the other. */
+TEST(test_strangers_do_no_harm)
+{
+    static void (*const tries[])(const struct target *) = {try_wrong_key, try_other_release, try_oversized,
+                                                           try_garbage};
+    struct bench bench;
+    bench_open(&bench);
+    const struct target target = target_of(&bench);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        tries[i](&target);
+        check_that_a_rank_gets_in(&target);
+    }
+    bench_close(&bench);
+}
+
+/* Only the member's own connection counts. */
+TEST(test_replay_is_turned_away)
+{
+    struct bench bench;
+    bench_open(&bench);
+    const struct target target = target_of(&bench);
+    try_replay(&target, "x", 1);
+    assert_true(bench.acceptor.authenticated && !bench.acceptor.authenticated->next);
+    age(bench.acceptor.authenticated, 30 * CLOCK_SECOND);
+    turn(&bench);
+    check_that_a_rank_gets_in(&target);
+    bench_close(&bench);
+}
+
+TEST(test_10000_silent_connections)
+{
+    struct bench bench;
+    bench_open(&bench);
+    const struct target target = target_of(&bench);
+    size_t before = own_bytes();
+    struct silent silent = silent_flood(&target);
+    for (int i = 0; i < 3; i++)
+        check_that_a_rank_gets_in(&target);
+    size_t after = own_bytes();
+    assert_in_range(bench.acceptor.count, UNAUTHENTICATED_LIMIT / 2, UNAUTHENTICATED_LIMIT);
+    if (after > before + 2 * UNAUTHENTICATED_LIMIT * sizeof(struct attempt) + (1 << 20))
+        fail_msg("%zu bytes before the flood, %zu in it", before, after);
+    silent_end(&silent);
+    check_that_a_rank_gets_in(&target);
+    bench_close(&bench);
+}
+
+/* A byte a second: the time of a connection is not that between two bytes. */
+TEST(test_dripping_hello_ends_in_time)
+{
+    struct bench bench;
+    struct handshake handshake;
+    bench_open(&bench);
+    const struct target target = target_of(&bench);
+    int fd = dial(&bench), seconds = 0;
+    ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "rank 0", &check_status));
+    for (turn(&bench); !is_dropped(fd); turn(&bench)) {
+        assert_true(seconds < UNAUTHENTICATED_TIME / CLOCK_SECOND);
+        stranger_send(fd, handshake.out + seconds++, 1);
+        check_that_a_rank_gets_in(&target);
+        age(bench.acceptor.attempts, CLOCK_SECOND);
+    }
+    assert_int_equal(seconds, UNAUTHENTICATED_TIME / CLOCK_SECOND);
+    close(fd);
+    bench_close(&bench);
+}
+
+/* ---- time --------------------------------------------------------------------------------------------- */
 
 TEST(test_silent_connection_is_dropped_in_time)
 {

@@ -1,6 +1,7 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
  * strangers of every kind, which must not keep honest clients out. */
 #include "rendezvous/rendezvous.h"
+#include "strangers.h"
 #include "test.h"
 
 #include "base/clock.h"
@@ -536,36 +537,89 @@ static void check_that_clients_get_in(const struct place *place)
     rendezvous_close(client);
 }
 
-TEST(test_garbage_does_no_harm)
+static struct target target_of(const struct place *place)
 {
-    const struct place *place = *state;
-    uint64_t random = 42;
-    for (int i = 0; i < 200; i++) {
-        uint8_t bytes[300];
-        int fd = connect_raw(place);
-        assert_true(fd >= 0);
-        for (size_t k = 0; k < sizeof bytes; k++)
-            bytes[k] = (uint8_t)((random = random * 6364136223846793005u + 1442695040888963407u) >> 56);
-        if (i % 2)
-            memcpy(bytes, "HHVD\1\0", 6);
-        ssize_t ignored = send(fd, bytes, (size_t)i + 1, MSG_NOSIGNAL);
-        (void)ignored;
-        close(fd);
-    }
-    check_that_clients_get_in(place);
+    return (struct target){
+        hvd_rendezvous_port(place->server), SECRET, {.role = HANDSHAKE_RENDEZVOUS}, NULL, NULL};
 }
 
-/* More silent connections than the server takes: the oldest ones go, honest clients come in. */
+TEST(test_strangers_do_no_harm)
+{
+    const struct target target = target_of(*state);
+    static void (*const tries[])(const struct target *) = {try_wrong_key, try_other_release, try_oversized,
+                                                           try_garbage};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        tries[i](&target);
+        check_that_clients_get_in(*state);
+    }
+}
+
+/* A member's conversation, and behind it a question of its own. */
+TEST(test_replay_is_turned_away)
+{
+    const struct target target = target_of(*state);
+    struct wire_writer questions = {0};
+    const struct question
+        enter_job = {.id = 1, .kind = QUESTION_ENTER, .key = "job", .rank = QUESTION_NO_RANK},
+        put_key = {.id = 2, .kind = QUESTION_PUT, .key = "replayed", .value = (uint8_t *)"x", .length = 1};
+    question_encode(&questions, &enter_job);
+    question_encode(&questions, &put_key);
+    try_replay(&target, questions.bytes, questions.length);
+    wire_writer_free(&questions);
+    struct rendezvous_client *client = connect_to(*state);
+    struct wire_writer got = {0};
+    hvd_status status;
+    assert_int_equal(rendezvous_get(client, "replayed", clock_now(), &got, &status), HVD_TIMED_OUT);
+    rendezvous_close(client);
+}
+
+/* Who knows the secret, too: a frame's length is checked before there is memory for it. */
+TEST(test_oversized_frame_ends_the_connection)
+{
+    const struct target target = target_of(*state);
+    struct handshake handshake;
+    int fd = stranger_dial(&target);
+    ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "the job", &check_status));
+    ASSERT_OK(stranger_shake(&target, &handshake, fd, &check_status));
+    stranger_send(fd, "\377\377\377\377", 4);
+    stranger_is_turned_away(&target, fd);
+    check_that_clients_get_in(*state);
+}
+
+/* More silent connections than the server takes: the oldest ones go, honest clients come in, however many
+ * wait before them, and memory stays that of the limit. */
 TEST(test_silent_flood_does_no_harm)
 {
-    const struct place *place = *state;
-    enum { FLOOD = 300 };
-    int flood[FLOOD];
-    for (int i = 0; i < FLOOD; i++)
-        assert_true((flood[i] = connect_raw(place)) >= 0);
-    check_that_clients_get_in(place);
-    for (int i = 0; i < FLOOD; i++)
-        close(flood[i]);
+    const struct target target = target_of(*state);
+    check_that_clients_get_in(*state);
+    size_t before = own_bytes();
+    struct silent silent = silent_flood(&target);
+    for (int i = 0; i < 3; i++)
+        check_that_clients_get_in(*state);
+    size_t after = own_bytes();
+    if (after > before + 2 * UNAUTHENTICATED_LIMIT * sizeof(struct connection) + (1 << 20))
+        fail_msg("%zu bytes before the flood, %zu in it", before, after);
+    silent_end(&silent);
+    check_that_clients_get_in(*state);
+}
+
+/* A byte a second: the time of a connection is not that between two bytes. */
+TEST(test_dripping_hello_ends_in_time)
+{
+    if (!getenv("HOROVOD_TEST_FULL"))
+        skip(); /* ten seconds */
+    const struct target target = target_of(*state);
+    struct handshake handshake;
+    int64_t begin = clock_now();
+    int fd = stranger_dial(&target);
+    ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "the job", &check_status));
+    for (size_t i = 0; !socket_wait(fd, POLLIN, clock_now() + CLOCK_SECOND); i++) {
+        assert_true(i < 15);
+        stranger_send(fd, handshake.out + i, 1);
+        check_that_clients_get_in(*state);
+    }
+    assert_true(clock_now() - begin >= UNAUTHENTICATED_TIME);
+    stranger_is_turned_away(&target, fd);
 }
 
 TEST(test_malformed_frames_are_refused)
