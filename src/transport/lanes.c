@@ -15,6 +15,7 @@
 #define BLOCK          ((size_t)128 << 10)
 #define UNSENT_LIMIT   (1 << 20) /* bytes in the kernel, so that a slow lane holds back few blocks */
 #define PARTS_PER_CALL 64
+#define WINDOW         (1 << 18) /* blocks: more than the buffers of all lanes can hold */
 
 /* In ms. Between two retransmissions at most (Linux 6.15): by default an outage lasts up to twice as long for
  * TCP. And until the kernel gives a connection up: about its default, which that period would shorten. */
@@ -179,6 +180,15 @@ static bool has_next(const struct lanes *lanes, const struct lane *lane)
            memcmp(lane->number, &lanes->next_in, sizeof lane->number) == 0;
 }
 
+/* Not in blocks that have come already, nor farther ahead than they can be under way: of such a block nobody
+ * would ever ask for the next byte. */
+static bool is_plausible(const struct lanes *lanes, const struct lane *lane)
+{
+    uint32_t number;
+    memcpy(&number, lane->number, sizeof number);
+    return lane->number_read < sizeof lane->number || number - lanes->next_in < WINDOW;
+}
+
 /* Whether the next byte may be on this lane. */
 static bool is_awaited(const struct lanes *lanes, int at)
 {
@@ -190,6 +200,8 @@ static bool is_awaited(const struct lanes *lanes, int at)
 
 bool lanes_may_receive(const struct lanes *lanes)
 {
+    if (lanes->malformed)
+        return true;
     for (int i = 0; i < lanes->count; i++)
         if (is_awaited(lanes, i) && lanes->list[i].readable)
             return true;
@@ -238,6 +250,7 @@ static void find_incoming(struct lanes *lanes)
         lane->number_read += (size_t)receive_on(lane, &rest, 1);
         if (has_next(lanes, lane))
             lanes->incoming = i;
+        lanes->malformed |= !is_plausible(lanes, lane);
     }
 }
 
@@ -273,9 +286,9 @@ ssize_t lanes_receive(struct lanes *lanes, const struct iovec *parts, int count)
         n = receive_some(lanes, &cursor);
         total += n;
     } while (n && lanes->striped && cursor.count);
-    if (total || !lanes_ended(lanes))
+    if (total || (!lanes->malformed && !lanes_ended(lanes)))
         return (ssize_t)total;
-    errno = 0;
+    errno = lanes->malformed ? EBADMSG : 0;
     for (int i = 0; i < lanes->count && !errno; i++)
         errno = lanes->list[i].error;
     return -1;

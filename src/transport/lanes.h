@@ -36,6 +36,7 @@ struct lanes {
     int count;
     bool striped;
     int outgoing, incoming; /* the lanes of the present blocks; -1: not known yet */
+    bool malformed;         /* a block had a number that can't be */
     size_t out_left, in_left;
     uint32_t next_out, next_in; /* numbers */
     uint8_t number[LANES_HEADER_BYTES];

@@ -161,3 +161,33 @@ TEST(test_a_lost_lane_ends_the_stream)
         end(flow);
     }
 }
+
+/* Nobody would wait for such a block, nor for what is behind it on that lane. */
+TEST(test_a_number_that_cannot_be_is_a_fault)
+{
+    const uint32_t numbers[] = {1, 1 << 17, 1 << 18, UINT32_MAX, 0x80000000};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct lanes lanes;
+        uint8_t byte;
+        struct iovec part = {&byte, 1};
+        int fds[2][2];
+        ssize_t n = 0;
+        lanes_init(&lanes, true);
+        for (int lane = 0; lane < 2; lane++) {
+            connect_pair(fds[lane], 0);
+            assert_true(lanes_add(&lanes, fds[lane][1], NULL));
+        }
+        assert_int_equal(send(fds[1][0], &numbers[i], sizeof numbers[i], 0), sizeof numbers[i]);
+        struct pollfd one = {fds[1][1], POLLIN, 0};
+        assert_int_equal(poll(&one, 1, 10000), 1);
+        for (int turn = 0; turn < 2 && n == 0; turn++) {
+            lanes_ready(&lanes, POLLER_READ);
+            n = lanes_receive(&lanes, &part, 1);
+        }
+        assert_int_equal(n, numbers[i] < 1 << 18 ? 0 : -1);
+        assert_true(n == 0 || (errno == EBADMSG && lanes_may_receive(&lanes)));
+        lanes_close(&lanes);
+        close(fds[0][0]);
+        close(fds[1][0]);
+    }
+}
