@@ -117,6 +117,17 @@ static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline
     return code;
 }
 
+/* Before MPI is opened. */
+static hvd_code check_encryption(const struct settings *settings, hvd_status *status)
+{
+    if (!settings->encryption || !mpi_is_chosen(settings))
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "HOROVOD_ENCRYPTION=1 with HOROVOD_CPU_OPERATIONS=mpi: MPI would send the tensors in "
+                      "clear; unset HOROVOD_CPU_OPERATIONS (or leave out --mpi), so that the engine sends "
+                      "them, or set HOROVOD_ENCRYPTION=0");
+}
+
 static hvd_code check_cpu_operations(const struct settings *settings, hvd_status *status)
 {
     static const char *const words[] = {"", "mpi", "gloo", "ccl"};
@@ -178,7 +189,9 @@ static hvd_code take_settings(struct hvd_context *context, const void *mpi_comm,
                               hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    hvd_code code = find_place(context, mpi_comm, deadline, status);
+    hvd_code code = check_encryption(settings, status);
+    if (!code)
+        code = find_place(context, mpi_comm, deadline, status);
     if (!code)
         code = check_placement(settings, status);
     if (!code)

@@ -221,6 +221,13 @@ def test_no_mpi_at_all() -> None:
     assert "libm.so.6 is an MPI of an unknown kind" in result.stderr
 
 
+def test_no_encryption_by_mpi() -> None:
+    """Before MPI is looked for: it would send the tensors in clear."""
+    result = run(sys.executable, "-c", "import horovod as hvd; hvd.init()", HOROVOD_ENCRYPTION="1")
+    assert "HOROVOD_ENCRYPTION=1 with HOROVOD_CPU_OPERATIONS=mpi: MPI would send the tensors" in result.stderr
+    assert result.returncode == 1
+
+
 def test_unknown_operations() -> None:
     result = run(sys.executable, "-c", "import horovod as hvd; hvd.init()", HOROVOD_CPU_OPERATIONS="nccl")
     assert "HOROVOD_CPU_OPERATIONS=nccl: it is 'mpi', or 'gloo'" in result.stderr
