@@ -7,29 +7,16 @@
 #include "base/map.h"
 #include "base/status.h"
 #include "coordinate/tree.h"
+#include "engine/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RELEASE_LIMIT 32
-#define LOOK_LIMIT    64
+#define LOOK_LIMIT 64
 
-/* Local rank and size, cross rank and size; -1: not in the rank's environment. */
-enum { NUMBERS = 4 };
-static const char *const number_names[NUMBERS] = {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
-                                                  "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
-
-/* What a rank publishes. */
-struct claim {
-    char release[RELEASE_LIMIT];
-    int size, fanout;
-    bool mpi;        /* moves the bytes */
-    bool host_given; /* by HOROVOD_HOST_ID, else found out */
-    char host[TOPOLOGY_HOST_LIMIT];
-    int numbers[NUMBERS];
-    int label; /* of its host, once all claims are there */
-};
+static const char *const number_names[PLACEMENT_NUMBERS] = {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
+                                                            "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
 
 struct exchange {
     struct rendezvous_client *client;
@@ -61,7 +48,7 @@ static hvd_code claim_make(struct claim *claim, const struct settings *settings,
 }
 
 /* The release first: what comes after it may change with it. */
-static void claim_encode(struct wire_writer *writer, const struct claim *claim)
+void claim_encode(struct wire_writer *writer, const struct claim *claim)
 {
     wire_put_string(writer, claim->release);
     wire_put_u32(writer, (uint32_t)claim->size);
@@ -69,13 +56,13 @@ static void claim_encode(struct wire_writer *writer, const struct claim *claim)
     wire_put_u8(writer, claim->mpi);
     wire_put_u8(writer, claim->host_given);
     wire_put_string(writer, claim->host);
-    for (int i = 0; i < NUMBERS; i++)
+    for (int i = 0; i < PLACEMENT_NUMBERS; i++)
         wire_put_u32(writer, (uint32_t)claim->numbers[i]);
 }
 
-static bool claim_decode(struct claim *claim, const struct wire_writer *value)
+bool claim_decode(struct claim *claim, const uint8_t *bytes, size_t length)
 {
-    struct wire_reader reader = wire_reader_of(value->bytes, value->length);
+    struct wire_reader reader = wire_reader_of(bytes, length);
     *claim = (struct claim){0};
     if (!wire_get_string(&reader, claim->release, sizeof claim->release))
         return false;
@@ -86,7 +73,7 @@ static bool claim_decode(struct claim *claim, const struct wire_writer *value)
     claim->mpi = wire_get_u8(&reader);
     claim->host_given = wire_get_u8(&reader);
     wire_get_string(&reader, claim->host, sizeof claim->host);
-    for (int i = 0; i < NUMBERS; i++)
+    for (int i = 0; i < PLACEMENT_NUMBERS; i++)
         claim->numbers[i] = (int)wire_get_u32(&reader);
     return wire_done(&reader);
 }
@@ -115,7 +102,7 @@ static hvd_code claim_fetch(const struct exchange *exchange, int rank, int64_t d
     struct wire_writer value = {0};
     claim_key(rank, key);
     hvd_code code = rendezvous_get(exchange->client, key, deadline, &value, status);
-    if (!code && !claim_decode(claim, &value))
+    if (!code && !claim_decode(claim, value.bytes, value.length))
         code =
             status_set(status, HVD_REFUSED, "what rank %d has published about its place is malformed", rank);
     wire_writer_free(&value);
@@ -166,7 +153,7 @@ static hvd_code differ(hvd_status *status, int rank, const char *what, int value
                       value, of_rank_0);
 }
 
-static hvd_code compare(const struct claim *first, const struct claim *other, int rank, hvd_status *status)
+hvd_code claim_compare(const struct claim *first, const struct claim *other, int rank, hvd_status *status)
 {
     if (strcmp(first->release, other->release) != 0)
         return status_set(status, HVD_INVALID_ARGUMENT,
@@ -201,7 +188,7 @@ static hvd_code collect(const struct exchange *exchange, struct claim *claims, h
         if (code == HVD_TIMED_OUT)
             rank_set_add(&missing, rank, rank);
         else if (!code)
-            code = compare(&claims[0], &claims[rank], rank, status);
+            code = claim_compare(&claims[0], &claims[rank], rank, status);
         if (code && code != HVD_TIMED_OUT)
             return code;
     }
@@ -231,9 +218,10 @@ static hvd_code make_table(struct claim *claims, int size, struct topology *topo
 static hvd_code check_numbers(const struct topology *topology, const struct claim *claims, hvd_status *status)
 {
     for (int rank = 0; rank < topology->size; rank++) {
-        const int found[NUMBERS] = {topology_local_rank(topology, rank), topology_local_size(topology, rank),
-                                    topology_cross_rank(topology, rank), topology_cross_size(topology, rank)};
-        for (int i = 0; i < NUMBERS; i++)
+        const int found[PLACEMENT_NUMBERS] = {
+            topology_local_rank(topology, rank), topology_local_size(topology, rank),
+            topology_cross_rank(topology, rank), topology_cross_size(topology, rank)};
+        for (int i = 0; i < PLACEMENT_NUMBERS; i++)
             if (claims[rank].numbers[i] >= 0 && claims[rank].numbers[i] != found[i])
                 return status_set(
                     status, HVD_INVALID_ARGUMENT,
@@ -243,6 +231,12 @@ static hvd_code check_numbers(const struct topology *topology, const struct clai
                     topology_leader(topology, topology->host_of[rank]));
     }
     return HVD_OK;
+}
+
+hvd_code claims_settle(struct claim *claims, int size, struct topology *topology, hvd_status *status)
+{
+    hvd_code code = make_table(claims, size, topology, status);
+    return code ? code : check_numbers(topology, claims, status);
 }
 
 static hvd_code decide(const struct exchange *exchange, const struct claim *own, struct topology *topology,
@@ -255,9 +249,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
     claims[0] = *own;
     hvd_code code = collect(exchange, claims, status);
     if (!code)
-        code = make_table(claims, size, topology, status);
-    if (!code)
-        code = check_numbers(topology, claims, status);
+        code = claims_settle(claims, size, topology, status);
     free(claims);
     return code;
 }
@@ -267,8 +259,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
 #define VERDICT_KEY "topology"
 
 /* A code and a text, or the table as runs of ranks on one host. */
-static void verdict_encode(struct wire_writer *writer, const struct topology *topology,
-                           const hvd_status *problem)
+void verdict_encode(struct wire_writer *writer, const struct topology *topology, const hvd_status *problem)
 {
     wire_put_u8(writer, (uint8_t)problem->code);
     if (problem->code) {
@@ -305,6 +296,18 @@ static hvd_code read_table(struct wire_reader *reader, int size, struct topology
     return code;
 }
 
+hvd_code verdict_decode(const uint8_t *bytes, size_t length, int size, struct topology *topology,
+                        hvd_status *status)
+{
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    hvd_status problem = {.code = (hvd_code)wire_get_u8(&reader)};
+    if (!problem.code)
+        return read_table(&reader, size, topology, status);
+    if (wire_get_string(&reader, problem.text, sizeof problem.text) && wire_done(&reader))
+        return status_copy(status, &problem);
+    return status_set(status, HVD_REFUSED, "what rank 0 has published of the topology is malformed");
+}
+
 static hvd_code verdict_publish(const struct exchange *exchange, const struct topology *topology,
                                 const hvd_status *problem, hvd_status *status)
 {
@@ -325,14 +328,7 @@ static hvd_code verdict_fetch(const struct exchange *exchange, struct topology *
         wire_writer_free(&value);
         return code == HVD_TIMED_OUT ? look_for_missing(exchange, status) : code;
     }
-    struct wire_reader reader = wire_reader_of(value.bytes, value.length);
-    hvd_status problem = {.code = (hvd_code)wire_get_u8(&reader)};
-    if (!problem.code)
-        code = read_table(&reader, (int)exchange->settings->size, topology, status);
-    else if (wire_get_string(&reader, problem.text, sizeof problem.text) && wire_done(&reader))
-        code = status_copy(status, &problem);
-    else
-        code = status_set(status, HVD_REFUSED, "what rank 0 has published of the topology is malformed");
+    code = verdict_decode(value.bytes, value.length, (int)exchange->settings->size, topology, status);
     wire_writer_free(&value);
     return code;
 }

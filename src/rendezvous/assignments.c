@@ -55,23 +55,29 @@ hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int3
     return code ? code : status_ok(status);
 }
 
+bool assignment_decode(struct assignment *assignment, const uint8_t *bytes, size_t length)
+{
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    assignment->rank = (int)wire_get_u32(&reader);
+    assignment->size = (int)wire_get_u32(&reader);
+    wire_get_string(&reader, assignment->host, sizeof assignment->host);
+    return wire_done(&reader) && assignment->rank >= -1 && assignment->size >= 0 &&
+           (assignment->rank < assignment->size || assignment->rank < 0);
+}
+
 hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
                              struct assignment *assignment, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};
     hvd_code code = rendezvous_get(client, slot_key(slot, key), deadline, &value, status);
-    struct wire_reader reader = wire_reader_of(value.bytes, value.length);
-    assignment->rank = (int)wire_get_u32(&reader);
-    assignment->size = (int)wire_get_u32(&reader);
-    wire_get_string(&reader, assignment->host, sizeof assignment->host);
     if (code == HVD_TIMED_OUT)
         status_set(
             status, code,
             "slot '%s' has not got a place in this epoch (HOROVOD_EPOCH), and the time to start is over "
             "(HOROVOD_START_TIMEOUT); see the output of the starter",
             slot);
-    else if (!code && !wire_done(&reader))
+    else if (!code && !assignment_decode(assignment, value.bytes, value.length))
         code = status_set(status, HVD_REFUSED, "the place of slot '%s' is malformed", slot);
     else if (!code && assignment->rank < 0)
         code = status_set(

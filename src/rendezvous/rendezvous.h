@@ -70,6 +70,8 @@ struct assignment {
     char host[TOPOLOGY_HOST_LIMIT]; /* "": to be found out */
 };
 
+/* False: malformed. A negative rank: the slot has no place. */
+bool assignment_decode(struct assignment *assignment, const uint8_t *bytes, size_t length);
 /* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or the epoch is over. */
 hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
                              struct assignment *assignment, hvd_status *status);

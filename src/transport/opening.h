@@ -39,6 +39,8 @@ hvd_code record_fetch(const struct mesh_config *config, int rank, int64_t deadli
 #define RECORD_TABLE 32
 hvd_code record_publish_table(const struct mesh_config *config, int first, const struct record *records,
                               hvd_status *status);
+/* So many of them, in place of what they hold; false: malformed. */
+bool records_decode(struct record *records, int count, const uint8_t *bytes, size_t length);
 hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
                             struct record *records, hvd_status *status);
 

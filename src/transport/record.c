@@ -150,18 +150,25 @@ hvd_code record_publish_table(const struct mesh_config *config, int first, const
     return code;
 }
 
+bool records_decode(struct record *records, int count, const uint8_t *bytes, size_t length)
+{
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    bool whole = true;
+    for (int i = 0; whole && i < count; i++) {
+        uint32_t own = 0;
+        const uint8_t *one = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &own);
+        whole = one && record_decode(&records[i], one, own);
+    }
+    return whole && wire_done(&reader);
+}
+
 hvd_code record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
                             struct record *records, hvd_status *status)
 {
     struct wire_writer table = {0};
     hvd_code code = fetch(config, "meshes", first, deadline, &table, status);
-    struct wire_reader reader = wire_reader_of(table.bytes, table.length);
-    for (int i = 0; !code && i < table_length(config, first); i++) {
-        uint32_t length = 0;
-        const uint8_t *one = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &length);
-        if (!one || !record_decode(&records[i], one, length))
-            code = malformed(0, status);
-    }
+    if (!code && !records_decode(records, table_length(config, first), table.bytes, table.length))
+        code = malformed(0, status);
     wire_writer_free(&table);
     return code;
 }

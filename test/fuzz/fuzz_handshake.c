@@ -11,7 +11,7 @@
 static const struct handshake_claim claim = {.role = HANDSHAKE_LINK, .job = "job", .from = 1, .to = 0};
 static const char secret[] = "a secret that the input does not know";
 
-enum { TO_ACCEPTOR, TO_INITIATOR, AS_PROOF, SPOILED_REPLY, FROM_SOCKET, MODES };
+enum { TO_ACCEPTOR, TO_INITIATOR, AS_PROOF, SPOILED_REPLY, FROM_SOCKET, ENCRYPTED_HELLO, AS_TLS, MODES };
 
 static void must(hvd_code code)
 {
@@ -69,6 +69,38 @@ static void feed_by_socket(const uint8_t *bytes, size_t length)
     close(ends[1]);
 }
 
+/* An acceptor takes encrypted connections: any hello; or, behind true messages, any bytes where TLS begins.
+ */
+static void encrypt(const uint8_t *bytes, size_t length, bool as_tls)
+{
+    struct handshake initiator, acceptor;
+    struct handshake_claim encrypted = claim;
+    hvd_status status;
+    int ends[2];
+    encrypted.encrypted = true;
+    handshake_accept(&acceptor, secret, &encrypted, "acceptor");
+    if (!as_tls) {
+        take(&acceptor, bytes, length);
+        return;
+    }
+    if (handshake_initiate(&initiator, secret, &encrypted, "initiator", &status) == HVD_UNSUPPORTED)
+        return; /* no OpenSSL */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends))
+        abort();
+    must(handshake_take(&acceptor, initiator.out, initiator.stream.out.length, NULL));
+    must(handshake_take(&initiator, acceptor.out, acceptor.stream.out.length, NULL));
+    must(handshake_take(&acceptor, initiator.out, initiator.stream.out.length, NULL));
+    wire_reset(&acceptor.stream.out);
+    acceptor.stream.sent = 0;
+    ssize_t ignored = send(ends[1], bytes, length, MSG_NOSIGNAL);
+    (void)ignored;
+    if (handshake_advance(&acceptor, ends[0], &status) == HVD_OK)
+        abort();
+    handshake_end(&acceptor);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     struct handshake initiator, acceptor;
@@ -86,6 +118,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         spoil_reply(bytes, length);
     else if (mode == FROM_SOCKET)
         feed_by_socket(bytes, length);
+    else if (mode == ENCRYPTED_HELLO || mode == AS_TLS)
+        encrypt(bytes, length, mode == AS_TLS);
     if (mode == TO_ACCEPTOR) {
         handshake_accept(&acceptor, secret, &claim, "acceptor");
         take(&acceptor, bytes, length);
