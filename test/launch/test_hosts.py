@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -846,3 +848,111 @@ def test_what_the_wire_shows(launcher: Launcher, hosts: VirtualHosts, on_a: Run,
     assert result.returncode == 0, result.stderr
     out, err = watcher.communicate(timeout=60)
     assert out.split() == ["True", *([] if encryption else ["name", "tensor"])], err
+
+
+IDLE = """
+import os, pathlib, time
+import numpy as np
+import horovod as hvd
+
+def wait_for(mark):
+    while not os.path.exists(mark):
+        time.sleep(0.05)
+
+hvd.init()
+for step in range(3):
+    hvd.allreduce(np.ones(100_000), name="x")
+pathlib.Path(f"{hvd.rank()}.idle").touch()
+wait_for("go on")
+assert hvd.allreduce(np.ones(3), op=hvd.Sum, name="x")[0] == hvd.size()
+pathlib.Path(f"{hvd.rank()}.went-on").touch()
+wait_for("end")
+hvd.shutdown()
+"""
+
+
+def packets(hosts: VirtualHosts, name: str) -> tuple[int, int]:
+    """Of a host so far: segments of TCP that it has sent, and all packets of eth0 both ways."""
+    tables = Path(f"/proc/{hosts.processes[name].pid}/net")
+    (tcp,) = re.findall(r"^Tcp: (\d.*)$", (tables / "snmp").read_text(), re.MULTILINE)
+    (device,) = re.findall(r"eth0:(.*)", (tables / "dev").read_text())
+    numbers = device.split()
+    return int(tcp.split()[10]), int(numbers[1]) + int(numbers[9])
+
+
+def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """Started by variables: no launcher or agent is there, whose hosts ask each other whether they live."""
+    places = ["a", "a", "b", "c"]
+    variables = {
+        "HOROVOD_SIZE": str(len(places)),
+        "HOROVOD_RENDEZVOUS": "10.83.0.1:23456",
+        "HOROVOD_SECRET": uuid.uuid4().hex,
+    }
+    command = launcher.python(IDLE)
+    ranks = []
+    for rank, name in enumerate(places):
+        first, *rest = hosts.enter(name, launcher.folder)
+        environment = launcher.environment(**variables, HOROVOD_RANK=str(rank))
+        ranks.append(launcher.start(*rest, *command, program=first, env=environment))
+    marks = [launcher.folder / f"{rank}.idle" for rank in range(len(places))]
+    assert wait_until(lambda: all(mark.exists() for mark in marks)), [rank.poll() for rank in ranks]
+    time.sleep(1)  # for what is still acknowledged
+    before = {name: packets(hosts, name) for name in set(places)}
+    time.sleep(3)
+    idle = {name: packets(hosts, name) for name in before}
+    for name, (segments, seen) in idle.items():
+        assert segments == before[name][0], f"{name}: {segments - before[name][0]} segments of TCP"
+        assert seen - before[name][1] <= 12, name  # the kernel looks for neighbours and routers
+    (launcher.folder / "go on").touch()
+    marks = [launcher.folder / f"{rank}.went-on" for rank in range(len(places))]
+    assert wait_until(lambda: all(mark.exists() for mark in marks))
+    assert all(packets(hosts, name)[0] > idle[name][0] for name in idle)
+    (launcher.folder / "end").touch()
+    for rank in ranks:
+        _, err = rank.communicate(timeout=60)
+        assert rank.returncode == 0, err
+
+
+OUTAGE = """
+import os, pathlib, time
+import numpy as np
+import horovod as hvd
+hvd.init()
+mine = np.full(1 << 20, hvd.rank() + 1, np.int32)
+step, done = 0, False
+while not done:
+    total = hvd.allreduce(mine + step, op=hvd.Sum, name="x")
+    assert (total == sum(range(1, hvd.size() + 1)) + hvd.size() * step).all(), step
+    step += 1
+    over = np.array([os.path.exists("over")], np.int32)
+    done = hvd.allreduce(over, op=hvd.Min, name="over")[0] == 1
+    with open(f"{hvd.rank()}.step", "w") as file:
+        file.write(str(step))
+hvd.shutdown()
+"""
+
+
+@pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+def test_an_outage_of_20_seconds_is_no_fault(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """With the default of --timeout-seconds. A kernel that waits longer than 2 s between two
+    retransmissions may take up to 40 s for it."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, 44, 2000)
+        except OSError:
+            pytest.skip("Linux 6.15 or later: TCP_RTO_MAX_MS")
+    process = start_on_a(launcher, hosts, "-H", "a:2,b:1,c:1", *launcher.python(OUTAGE))
+    steps = [launcher.folder / f"{rank}.step" for rank in range(4)]
+    assert wait_until(lambda: all(path.exists() and path.read_text() > "" for path in steps))
+    assert hosts.inside("b", "ip", "link", "set", "eth0", "down") == 0
+    try:
+        time.sleep(20)
+    finally:
+        assert hosts.inside("b", "ip", "link", "set", "eth0", "up") == 0
+    before = [int(path.read_text() or 0) for path in steps]
+    went_on = wait_until(
+        lambda: all(int(p.read_text() or 0) > b + 3 for p, b in zip(steps, before, strict=True)), 30
+    )
+    (launcher.folder / "over").touch()
+    _, err = process.communicate(timeout=60)
+    assert (went_on, process.returncode) == (True, 0), err
