@@ -263,7 +263,12 @@ def run_fuzz(result: Result) -> None:
 def run_soak(result: Result) -> None:
     """Everything that depends on chance or timing, whole and long, for SOAK_MINUTES."""
     end = time.monotonic() + 60 * float(os.environ.get("SOAK_MINUTES", "30"))
-    whole = {"HOROVOD_TEST_FULL": "1", "HOROVOD_TEST_LIVES": "1000", "HOROVOD_TEST_SAMPLES": "2000"}
+    whole = {
+        "HOROVOD_TEST_FULL": "1",
+        "HOROVOD_TEST_LIVES": "1000",
+        "HOROVOD_TEST_SAMPLES": "2000",
+        "HOROVOD_TEST_FAULTS": "24",  # of each kind a round; those of stopped processes take seconds
+    }
     simulations: dict[str, list[str | Path]] = {
         "10,000 seeds": [BUILD / "test/simulate", "--seeds", "10000", "--ranks", "100"],
         "10,000 corrupted seeds": [BUILD / "test/simulate", "--seeds", "10000", "--ranks", "30", "--corrupt"],
@@ -288,9 +293,15 @@ def run_soak(result: Result) -> None:
     )
     done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
-    for victim in ("root", "leader", "other"):
-        done = call(*pytest_words(["test/launch/test_causes.py"], "/dev/null"), "-k", victim, **whole)
-        result.add(f"the cause after 70 ends of one rank: {victim}", "passed" if done else "failed")
+    for fault in ("killed", "stopped", "slow_links"):
+        for victim in ("root", "leader", "other"):
+            words = pytest_words(["test/launch/test_causes.py"], "/dev/null")
+            done = call(*words, "-k", f"{fault} and {victim}", **whole)
+            result.add(
+                f"the cause after many ends of one rank: {fault}, {victim}", "passed" if done else "failed"
+            )
+    done = call(*pytest_words(["test/launch/test_hosts.py"], "/dev/null"), "-k", "outage", **whole)
+    result.add("an outage of 20 seconds", "passed" if done else "failed")
     os.environ["HOROVOD_TEST_SIZES"] = "all"
     run_sanitize(result)
     rounds = 0
@@ -299,7 +310,7 @@ def run_soak(result: Result) -> None:
         os.environ["HOROVOD_TEST_SEED"] = str(int(os.environ["HOROVOD_TEST_SEED"]) + 1)
         os.environ["FUZZ_SECONDS"] = os.environ.get("SOAK_FUZZ_SECONDS", "60")
         os.environ |= whole
-        ctest(result, BUILD, "group", "soak-group")
+        ctest(result, BUILD, "group|unit", "soak-group")
         run_fuzz(result)
     print(f"{rounds} rounds", flush=True)
 

@@ -181,13 +181,14 @@ class VirtualHosts:
         for name in self.names:
             self.run(name, f"ip link set {device} mtu 9000")  # a program takes its time for every frame
 
-    def limit(self, rate: str) -> None:
-        """Shapes both directions of every host's links: "1gbit", as tc has it; or "unshaped"."""
-        queue = "pfifo" if rate == "unshaped" else f"tbf rate {rate} burst 128k latency 100ms"
+    def limit(self, rate: str, queue: str = "100ms") -> None:
+        """Shapes both directions of every host's links: "1gbit", and how long a packet waits at most, as tc
+        has them; or "unshaped"."""
+        bucket = "pfifo" if rate == "unshaped" else f"tbf rate {rate} burst 128k latency {queue}"
         for name in self.names:
             for number in range(self.links):
                 for end, device in ((name, f"eth{number}"), ("switch", f"p{number}-{name}")):
-                    self.run(end, f"tc qdisc replace dev {device} root {queue}")
+                    self.run(end, f"tc qdisc replace dev {device} root {bucket}")
 
     def control(self, algorithm: str) -> None:
         """The congestion control of all connections: "cubic"; without, the one of this machine."""

@@ -1,5 +1,6 @@
 """A rank of a job that something happens to in the midst of 64 MiB. Arguments: the victim, what it does to
-itself (SIGKILL, SIGSTOP, nothing), after how many ms, and how a rank ends that gets an error (raise, _exit).
+itself (SIGKILL, SIGSTOP, _exit, nothing), after how many ms, how a rank ends that gets an error (raise,
+_exit), and in which allreduce, if not the third.
 
 RANK.busy appears once it is under way, RANK.fault has the moment, RANK.error that of the error, and its text.
 """
@@ -16,6 +17,7 @@ import horovod as hvd
 
 def main() -> None:
     victim, fault, after, ending = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
+    fatal = int(sys.argv[5]) if len(sys.argv) > 5 else 2
     hvd.init()
     rank = hvd.rank()
     mine = np.ones(16 << 20, np.float32)
@@ -26,10 +28,12 @@ def main() -> None:
             handle = hvd.allreduce_async(mine, op=hvd.Sum, name="x")
             if step == 1:
                 open(f"{rank}.busy", "w").close()
-            if step == 2 and rank == victim and fault != "nothing":
+            if step == fatal and rank == victim and fault != "nothing":
                 time.sleep(after * 1e-3)
                 with open(f"{rank}.fault", "w") as file:
                     file.write(repr(time.monotonic()))
+                if fault == "_exit":
+                    os._exit(7)
                 os.kill(os.getpid(), signal.Signals[fault])
             hvd.synchronize(handle)
     except hvd.HorovodInternalError as error:
