@@ -295,8 +295,8 @@ def run_soak(result: Result) -> None:
     result.add("the model, long scenarios, too", "passed" if done else "failed")
     for fault in ("killed", "stopped", "slow_links"):
         for victim in ("root", "leader", "other"):
-            words = pytest_words(["test/launch/test_causes.py"], "/dev/null")
-            done = call(*words, "-k", f"{fault} and {victim}", **whole)
+            named = pytest_words(["test/launch/test_causes.py"], "/dev/null")
+            done = call(*named, "-k", f"{fault} and {victim}", **whole)
             result.add(
                 f"the cause after many ends of one rank: {fault}, {victim}", "passed" if done else "failed"
             )
