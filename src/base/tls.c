@@ -41,6 +41,8 @@ typedef unsigned (*psk_server_fn)(SSL *, const char *, unsigned char *, unsigned
     _(SSL_get_ex_data, void *, (const SSL *, int))                                                           \
     _(SSL_set_connect_state, void, (SSL *))                                                                  \
     _(SSL_set_accept_state, void, (SSL *))                                                                   \
+    _(SSL_set_verify, void, (SSL *, int, int (*)(int, void *)))                                              \
+    _(SSL_session_reused, int, (const SSL *))                                                                \
     _(SSL_read, int, (SSL *, void *, int))                                                                   \
     _(SSL_write, int, (SSL *, const void *, int))                                                            \
     _(SSL_get_error, int, (const SSL *, int))                                                                \
@@ -69,6 +71,7 @@ enum {
     CTRL_MIN_VERSION = 123,
     VERSION_1_3 = 0x0304,
     MODE_MOVING_BUFFER = 2,
+    VERIFY_PEER = 1,
     OPTION_END_IS_NO_ERROR = 1 << 7,
     ERROR_WANT_READ = 2,
     ERROR_WANT_WRITE = 3,
@@ -229,10 +232,13 @@ struct tls *tls_create(int fd, bool client, const uint8_t key[CRYPTO_MAC_BYTES])
     openssl.BIO_set_data(bio, tls);
     openssl.BIO_set_init(bio, 1);
     openssl.SSL_set_bio(tls->ssl, bio, bio); /* takes it over */
-    if (client)
-        openssl.SSL_set_connect_state(tls->ssl);
-    else
+    if (!client) {
         openssl.SSL_set_accept_state(tls->ssl);
+        return tls;
+    }
+    openssl.SSL_set_connect_state(tls->ssl);
+    /* A server may pass over the key that is offered and show a certificate: there are none to trust. */
+    openssl.SSL_set_verify(tls->ssl, VERIFY_PEER, NULL);
     return tls;
 }
 
@@ -279,9 +285,11 @@ hvd_code tls_handshake(struct tls *tls)
 {
     clear_errors();
     int n = openssl.SSL_do_handshake(tls->ssl);
-    if (n == 1)
+    if (n == 1 && openssl.SSL_session_reused(tls->ssl) == 1) /* so OpenSSL calls a pre-shared key, too */
         return HVD_OK;
-    return outcome_of(tls, n) < 0 && errno == EAGAIN ? HVD_IN_PROGRESS : HVD_PEER_LOST;
+    if (n == 1)
+        errno = EPROTO;
+    return n != 1 && outcome_of(tls, n) < 0 && errno == EAGAIN ? HVD_IN_PROGRESS : HVD_PEER_LOST;
 }
 
 short tls_events(const struct tls *tls)

@@ -1,6 +1,7 @@
 /* tls.h - TLS 1.3 (RFC 8446) over a connected socket, from OpenSSL 1.1.1 or later, which is loaded when it is
  * first needed. Both ends hold a pre-shared key, which authenticates them, and exchange ephemeral keys, so
- * that a pre-shared key that becomes known later opens no recorded connection. Nothing blocks. A connection
+ * that a pre-shared key that becomes known later opens no recorded connection. A certificate is never
+ * accepted in its place. Nothing blocks. A connection
  * is one thread's at a time; tls_load: any thread. */
 #ifndef HVD_BASE_TLS_H
 #define HVD_BASE_TLS_H

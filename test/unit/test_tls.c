@@ -1,9 +1,10 @@
 /* test_tls.c - encrypted connections over a socket pair: bytes through full and empty sockets and in parts,
- * other keys, changed bytes, the end of a connection, and what an observer of the wire sees. */
+ * other keys, certificates, changed bytes, the end of a connection, and what an observer of the wire sees. */
 #include "base/tls.h"
 #include "random.h"
 #include "test.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -158,6 +159,96 @@ TEST(test_another_key)
     open_connection(&connection, key, other_key);
     assert_int_not_equal(shake_hands(&connection, &server), HVD_OK);
     assert_int_equal(server, HVD_PEER_LOST);
+    close_connection(&connection);
+}
+
+/* name, what it returns, parameters: what an ordinary server needs of OpenSSL */
+#define FUNCTIONS(_)                                                                                         \
+    _(EVP_PKEY_CTX_new_id, void *, (int, void *))                                                            \
+    _(EVP_PKEY_CTX_free, void, (void *))                                                                     \
+    _(EVP_PKEY_keygen_init, int, (void *))                                                                   \
+    _(EVP_PKEY_keygen, int, (void *, void **))                                                               \
+    _(EVP_PKEY_free, void, (void *))                                                                         \
+    _(X509_new, void *, (void))                                                                              \
+    _(X509_free, void, (void *))                                                                             \
+    _(X509_getm_notBefore, void *, (void *))                                                                 \
+    _(X509_getm_notAfter, void *, (void *))                                                                  \
+    _(X509_gmtime_adj, void *, (void *, long))                                                               \
+    _(X509_set_pubkey, int, (void *, void *))                                                                \
+    _(X509_sign, int, (void *, void *, void *))                                                              \
+    _(TLS_method, void *, (void))                                                                            \
+    _(SSL_CTX_new, void *, (void *))                                                                         \
+    _(SSL_CTX_free, void, (void *))                                                                          \
+    _(SSL_CTX_use_certificate, int, (void *, void *))                                                        \
+    _(SSL_CTX_use_PrivateKey, int, (void *, void *))                                                         \
+    _(SSL_new, void *, (void *))                                                                             \
+    _(SSL_free, void, (void *))                                                                              \
+    _(SSL_set_fd, int, (void *, int))                                                                        \
+    _(SSL_accept, int, (void *))
+
+static struct {
+#define MEMBER(name, type, parameters) type(*name) parameters;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+} openssl;
+
+static void find_openssl(void)
+{
+    void *library = dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        library = dlopen("libssl.so.1.1", RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+#define FIND(name, type, parameters)                                                                         \
+    {                                                                                                        \
+        void *symbol = dlsym(library, #name);                                                                \
+        assert_non_null(symbol);                                                                             \
+        memcpy(&openssl.name, &symbol, sizeof symbol);                                                       \
+    }
+    FUNCTIONS(FIND)
+#undef FIND
+}
+
+/* A context of a server with a certificate that it has signed itself. */
+static void *certified(void)
+{
+    enum { ED25519 = 1087 };
+    void *generator = openssl.EVP_PKEY_CTX_new_id(ED25519, NULL), *own = NULL;
+    void *certificate = openssl.X509_new(), *context = openssl.SSL_CTX_new(openssl.TLS_method());
+    assert_true(generator && certificate && context);
+    assert_int_equal(openssl.EVP_PKEY_keygen_init(generator), 1);
+    assert_int_equal(openssl.EVP_PKEY_keygen(generator, &own), 1);
+    openssl.X509_gmtime_adj(openssl.X509_getm_notBefore(certificate), -60);
+    openssl.X509_gmtime_adj(openssl.X509_getm_notAfter(certificate), 3600);
+    assert_int_equal(openssl.X509_set_pubkey(certificate, own), 1);
+    assert_true(openssl.X509_sign(certificate, own, NULL) > 0);
+    assert_int_equal(openssl.SSL_CTX_use_certificate(context, certificate), 1);
+    assert_int_equal(openssl.SSL_CTX_use_PrivateKey(context, own), 1);
+    openssl.EVP_PKEY_CTX_free(generator);
+    openssl.EVP_PKEY_free(own);
+    openssl.X509_free(certificate);
+    return context;
+}
+
+/* Who is on the path can relay what comes before TLS, and then answer with a server of its own. */
+TEST(test_a_server_with_a_certificate)
+{
+    struct connection connection;
+    hvd_code client = HVD_IN_PROGRESS;
+    find_openssl();
+    open_connection(&connection, key, key);
+    void *context = certified(), *server = openssl.SSL_new(context);
+    assert_int_equal(openssl.SSL_set_fd(server, connection.ends[1]), 1);
+    for (int i = 0; i < 1000 && client == HVD_IN_PROGRESS; i++) {
+        client = tls_handshake(connection.client);
+        int error = errno;
+        openssl.SSL_accept(server);
+        carry(&connection);
+        errno = error;
+    }
+    assert_int_equal(client, HVD_PEER_LOST);
+    assert_int_equal(errno, EPROTO);
+    openssl.SSL_free(server);
+    openssl.SSL_CTX_free(context);
     close_connection(&connection);
 }
 
