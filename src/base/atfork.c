@@ -22,8 +22,10 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-    for (struct atfork_handler *handler = handlers; handler; handler = handler->next)
+    for (struct atfork_handler *handler = handlers, *next; handler; handler = next) {
+        next = handler->next; /* the owner may clear what the handler lies in */
         handler->in_child(handler->owner);
+    }
     handlers = NULL;
     pthread_mutex_unlock(&lock);
 }

@@ -354,13 +354,15 @@ static void leave(void)
         pmi_finalize(arranged.pmi);
 }
 
-/* In a child of fork() the server and the file are the parent's. */
+/* In a child of fork() the server and the file are the parent's, and the handler is no longer installed. */
 static void forget(void *owner)
 {
     (void)owner;
     socket_close(&arranged.pmi);
+    struct atfork_handler *next = arranged.watch.next; /* the list is being walked */
     memset(&arranged, 0, sizeof arranged);
     pthread_mutex_init(&arranged.lock, NULL);
+    arranged.watch.next = next;
     arranged.pmi = -1;
 }
 

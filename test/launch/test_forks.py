@@ -22,6 +22,19 @@ def test_every_way_to_fork(launcher: Launcher, transport: str) -> None:
     assert not launcher.alive()
 
 
+def test_every_way_to_fork_by_variables(launcher: Launcher) -> None:
+    """Rank 0 serves the rendezvous itself; whatever started the job, a child knows that it is none of it."""
+    given = {"SIZE": "2", "RENDEZVOUS": "127.0.0.1:29610", "SECRET": "secret", "TRANSPORT": "tcp"}
+    processes = []
+    for rank in range(2):
+        variables = {f"HOROVOD_{name}": text for name, text in (given | {"RANK": str(rank)}).items()}
+        environment = launcher.environment(**variables)
+        processes.append(launcher.start(str(WORKER), program=sys.executable, env=environment))
+    for process in processes:
+        out, err = process.communicate(timeout=110)
+        assert (process.returncode, out) == (0, "OK\n"), err
+
+
 def zombies_of(parents: list[int]) -> int:
     """Children of these that have ended and were not waited for."""
     count = 0
