@@ -1,5 +1,5 @@
 /* meeting.c - see meeting.h. What this process has arranged is process-wide: process sets and later lives of
- * the job use it again, after any context. */
+ * the job use it again, after any context, until they are given another rendezvous, secret or job. */
 #include "rendezvous/meeting.h"
 
 #include "base/addresses.h"
@@ -22,10 +22,12 @@
 #define LOOK_INTERVAL  (CLOCK_SECOND / 20)
 #define ATTEMPT_TIME   (3 * CLOCK_SECOND) /* to reach what may be an earlier job's */
 #define EVERYBODY_ELSE (S_IRWXG | S_IRWXO)
+#define GIVEN_LIMIT    8192
 
 static struct {
     pthread_mutex_t lock;
     bool done;
+    char given[GIVEN_LIMIT]; /* what it is arranged for */
     char address[PMI_VALUE_LIMIT], secret[PMI_VALUE_LIMIT];
     hvd_rendezvous *server; /* rank 0 */
     char file[PATH_MAX];    /* rank 0's, removed at the end of the process; or "" */
@@ -392,18 +394,46 @@ static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
         (long long)starter->rank, (long long)starter->size, starter->name);
 }
 
+/* So that neither a next attempt nor another rank finds what did not come about, or is over. */
+static void withdraw(void)
+{
+    hvd_rendezvous_stop(arranged.server);
+    munge_stop();
+    if (*arranged.file)
+        unlink(arranged.file);
+    arranged.server = NULL;
+    *arranged.file = '\0';
+    arranged.done = false;
+}
+
+/* Not the rank: who was rank 0 goes on serving when the ranks are numbered anew. */
+static void describe_given(const struct starter *starter, const struct settings *settings,
+                           char given[GIVEN_LIMIT])
+{
+    snprintf(given, GIVEN_LIMIT, "%s %s %s:%d %s %s", starter->name, starter->job, starter->host,
+             starter->port, settings->rendezvous, settings->secret);
+}
+
 hvd_code meeting_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
                          const struct interrupt *interrupt, hvd_status *status)
 {
     struct meeting meeting = {starter, settings, deadline, interrupt};
     bool given = *settings->secret || *settings->secret_file;
     hvd_code code = given ? meeting_take_secret(settings, status) : HVD_OK;
+    char wanted[GIVEN_LIMIT];
     if (code)
         return code;
     pthread_mutex_lock(&arranged.lock);
-    if (!arranged.done)
+    describe_given(starter, settings, wanted);
+    if (arranged.done && strcmp(arranged.given, wanted) != 0)
+        withdraw();
+    if (!arranged.done) {
+        memcpy(arranged.given, wanted, sizeof wanted);
         code = arrange(&meeting, status);
-    arranged.done = arranged.done || !code;
+        arranged.done = !code;
+        if (code)
+            withdraw();
+    }
     if (!code)
         code = settings_set(settings, setting_by_key("rendezvous"), arranged.address, starter->name, status);
     if (!code)

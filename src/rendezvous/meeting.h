@@ -17,7 +17,8 @@
 hvd_code meeting_take_secret(struct settings *settings, hvd_status *status);
 
 /* Puts rendezvous and secret into the settings of a job of several ranks. What has been published stays so
- * for the life of the process. Any thread. */
+ * for the life of the process, or until a later call is given another rendezvous, secret or job. Any thread.
+ */
 hvd_code meeting_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
                          const struct interrupt *interrupt, hvd_status *status);
 
@@ -37,9 +38,9 @@ void pmi_finalize(int fd);
  * Its credentials are encrypted with a key that all hosts have and no user can read. These can be decoded
  * by this user only. HVD_UNSUPPORTED: there is no libmunge, or no munged. */
 
-/* Serves `text` at this port of these addresses (none: all) for the life of the process; again: nothing
- * happens. */
+/* Serves `text` at this port of these addresses (none: all) until munge_stop. One thread at a time. */
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status);
+void munge_stop(void); /* fine when nothing is served */
 /* What is served at "host:port" by a process of this user. */
 hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline, hvd_status *status);
 

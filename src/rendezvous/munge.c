@@ -1,6 +1,7 @@
 /* munge.c - see meeting.h. libmunge is opened at run time, so what is used of its stable interface is
  * declared here. One credential serves all ranks for a while: a replay hands its reader what it was made for,
  * and the text names the job. */
+#include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -44,7 +45,9 @@ static struct {
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
 static struct {
-    int listeners[ADDRESSES_LIMIT], count;
+    int listeners[ADDRESSES_LIMIT], count; /* 0: nothing is served */
+    int stop;
+    pthread_t thread;
     char text[PMI_VALUE_LIMIT], credential[CREDENTIAL_LIMIT];
     int64_t made;
     struct atfork_handler watch;
@@ -109,12 +112,12 @@ static void answer(int fd)
 /* Reads nothing, and keeps no connection open: clients cost it no memory. */
 static void *serve(void *argument)
 {
-    struct pollfd polled[ADDRESSES_LIMIT];
+    struct pollfd polled[ADDRESSES_LIMIT + 1] = {{.fd = served.stop, .events = POLLIN}};
     (void)argument;
     for (int i = 0; i < served.count; i++)
-        polled[i] = (struct pollfd){.fd = served.listeners[i], .events = POLLIN};
-    for (;;) {
-        poll(polled, (nfds_t)served.count, -1);
+        polled[1 + i] = (struct pollfd){.fd = served.listeners[i], .events = POLLIN};
+    while (!polled[0].revents) {
+        poll(polled, (nfds_t)served.count + 1, -1);
         for (int i = 0; i < served.count; i++) {
             int fd = socket_accept(served.listeners[i]);
             if (fd >= 0)
@@ -130,6 +133,7 @@ static void close_listeners(void)
 {
     while (served.count > 0)
         socket_close(&served.listeners[--served.count]);
+    socket_close(&served.stop);
 }
 
 static void close_in_child(void *owner)
@@ -141,9 +145,8 @@ static void close_in_child(void *owner)
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status)
 {
     char ports[16];
-    pthread_t thread;
     hvd_code code = find(status);
-    if (code || served.count)
+    if (code)
         return code;
     snprintf(served.text, sizeof served.text, "%s", text);
     snprintf(ports, sizeof ports, "%d", port);
@@ -153,15 +156,25 @@ hvd_code munge_serve(const struct addresses *own, int port, const char *text, hv
     if (code)
         return code;
     served.count = own->count ? own->count : 1;
-    int error = thread_start(&thread, serve, NULL);
+    served.stop = platform_event_create();
+    int error = served.stop < 0 ? errno : thread_start(&served.thread, serve, NULL);
     if (error) {
         close_listeners();
         return status_set_errno(status, error, "can't start the thread that serves the credential");
     }
-    pthread_detach(thread);
     served.watch = (struct atfork_handler){.in_child = close_in_child};
     atfork_add(&served.watch);
     return HVD_OK;
+}
+
+void munge_stop(void)
+{
+    if (!served.count)
+        return;
+    platform_event_set(served.stop);
+    pthread_join(served.thread, NULL);
+    atfork_remove(&served.watch);
+    close_listeners();
 }
 
 /* ---- the other ranks ---------------------------------------------------------------------------------- */

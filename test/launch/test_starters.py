@@ -297,6 +297,57 @@ def test_horovodrun_below_a_starter(starter: Starter) -> None:
     assert sorted(lines) == on_one_host(2), result.stderr
 
 
+FAILS_FIRST = """
+import os
+home = os.environ["HOME"]
+if os.environ["JSM_NAMESPACE_RANK"] == "0":
+    import horovod as hvd
+    os.environ["HOME"] = "/proc"  # where no folder can be made
+    try:
+        hvd.init()
+    except Exception as error:
+        assert "can't make the folder" in str(error), error
+    else:
+        raise AssertionError("init without a home folder")
+    os.environ["HOME"] = home
+"""
+
+
+def test_init_again_after_it_has_failed(starter: Starter) -> None:
+    """The ranks meet by the secret of the attempt that succeeds."""
+    program = starter.launcher.python(FAILS_FIRST + MEET)
+    given = {"JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_JOBID": "18"}
+    ranks = [starter.start([], *program, JSM_NAMESPACE_RANK=str(rank), **given) for rank in range(2)]
+    assert sorted(finish(ranks)) == on_one_host(2)
+
+
+MOVES = """
+import os, pathlib
+import horovod as hvd
+def listened():
+    lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return {int(line.split()[1][-4:], 16) for line in lines if line.split()[3] == "0A"}
+for port, secret in ((29611, "one"), (29612, "two")):
+    os.environ["HOROVOD_RENDEZVOUS"] = f"127.0.0.1:{port}"
+    os.environ["HOROVOD_SECRET"] = secret
+    hvd.init()
+    assert listened() & {29611, 29612} == {port}, listened()
+    hvd.barrier()
+    hvd.shutdown()
+print("OK")
+"""
+
+
+def test_a_later_life_elsewhere(starter: Starter) -> None:
+    """Each is where its own variables say, and nothing stays where the earlier one was."""
+    program = starter.launcher.python(MOVES)
+    ranks = [
+        starter.start([], *program, HOROVOD_RANK=str(rank), HOROVOD_SIZE="2", HOROVOD_START_TIMEOUT="20")
+        for rank in range(2)
+    ]
+    assert finish(ranks) == ["OK", "OK"]
+
+
 FAULTS = [
     (
         {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
