@@ -187,7 +187,7 @@ static hvd_code try_credential(const struct meeting *meeting, hvd_status *status
     char address[STARTER_TEXT + 16], text[PMI_VALUE_LIMIT], job[STARTER_TEXT];
     int64_t end = clock_earlier(meeting->deadline, clock_now() + ATTEMPT_TIME);
     known_address(meeting->starter, address, sizeof address);
-    hvd_code code = munge_fetch(address, text, end, status);
+    hvd_code code = munge_fetch(address, text, end, meeting->interrupt, status);
     int length = snprintf(job, sizeof job, "%.200s ", meeting->starter->job);
     if (!code && strncmp(text, job, (size_t)length) != 0)
         code = status_set(status, HVD_REFUSED, "%s serves another job", address);

@@ -20,6 +20,7 @@
 #define LIBRARY          "libmunge.so.2"
 #define CREDENTIAL_LIMIT 8192                /* with the NUL */
 #define CREDENTIAL_TIME  (60 * CLOCK_SECOND) /* below the 300 s after which MUNGE takes it for expired */
+#define SOURCES          8                   /* addresses that are tried */
 #define PAUSE_MS         50                  /* when there are no descriptors to accept with */
 
 /* name, what it returns, parameters */
@@ -201,40 +202,80 @@ static hvd_code decode(const char *credential, char text[PMI_VALUE_LIMIT], hvd_s
     return code;
 }
 
-/* All that the other end sends before it closes the connection. */
-static bool receive_all(int fd, char *text, size_t capacity, int64_t deadline)
+/* One address of rank 0's host. */
+struct source {
+    int fd; /* -1: over */
+    size_t length;
+    char credential[CREDENTIAL_LIMIT];
+};
+
+/* True when all has come that the other end sends before it closes the connection. */
+static bool receive(struct source *source)
 {
-    size_t length = 0;
-    while (length < capacity - 1 && socket_wait(fd, POLLIN, deadline)) {
-        ssize_t got = recv(fd, text + length, capacity - 1 - length, MSG_DONTWAIT);
-        if (got < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-        if (got == 0) {
-            text[length] = '\0';
-            return length > 0;
-        }
-        length += got > 0 ? (size_t)got : 0;
-    }
-    return false;
+    size_t room = sizeof source->credential - 1 - source->length;
+    ssize_t got = room ? recv(source->fd, source->credential + source->length, room, MSG_DONTWAIT) : 0;
+    if (got > 0)
+        source->length += (size_t)got;
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))
+        return false;
+    socket_close(&source->fd);
+    source->credential[source->length] = '\0';
+    return got == 0 && room && source->length;
 }
 
-hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline, hvd_status *status)
+/* Side by side: an address may swallow packets, or lead to something else. */
+static bool receive_from_any(struct source *sources, int count, char text[PMI_VALUE_LIMIT], int64_t deadline,
+                             const struct interrupt *interrupt, hvd_status *status)
 {
-    char credential[CREDENTIAL_LIMIT];
+    struct pollfd polled[SOURCES];
+    for (;;) {
+        int open = 0;
+        for (int i = 0; i < count; i++) {
+            polled[i] = (struct pollfd){.fd = sources[i].fd, .events = POLLIN};
+            open += sources[i].fd >= 0;
+        }
+        if (!open || clock_now() >= deadline || interrupt_is_set(interrupt))
+            return false;
+        poll(polled, (nfds_t)count, socket_poll_timeout(interrupt_slice(interrupt, deadline)));
+        for (int i = 0; i < count; i++)
+            if (polled[i].fd >= 0 && polled[i].revents && receive(&sources[i]) &&
+                decode(sources[i].credential, text, status) == HVD_OK)
+                return true;
+    }
+}
+
+static int connect_to_all(const struct addrinfo *found, struct source *sources)
+{
+    int count = 0;
+    for (const struct addrinfo *at = found; at && count < SOURCES; at = at->ai_next) {
+        sources[count].length = 0;
+        sources[count++].fd = socket_connect(at);
+    }
+    return count;
+}
+
+hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline,
+                     const struct interrupt *interrupt, hvd_status *status)
+{
     struct addrinfo *found = NULL;
-    bool received = false;
     hvd_code code = find(status);
     if (!code)
         code = socket_resolve(address, &found, status);
     if (code)
         return code;
-    for (const struct addrinfo *at = found; at && !received; at = at->ai_next) {
-        int fd = socket_connect(at);
-        received = fd >= 0 && receive_all(fd, credential, sizeof credential, deadline);
-        socket_close(&fd);
-    }
+    struct source *sources = malloc(SOURCES * sizeof *sources);
+    int count = sources ? connect_to_all(found, sources) : 0;
     freeaddrinfo(found);
-    return received ? decode(credential, text, status)
-                    : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
-                                 "%s serves no credential", address);
+    if (!sources)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    hvd_status problem = {.code = HVD_OK};
+    bool received = receive_from_any(sources, count, text, deadline, interrupt, &problem);
+    for (int i = 0; i < count; i++)
+        socket_close(&sources[i].fd);
+    free(sources);
+    if (received)
+        return HVD_OK;
+    return problem.code ? status_copy(status, &problem)
+                        : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
+                                     "%s serves no credential", address);
 }

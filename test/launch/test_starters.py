@@ -16,7 +16,7 @@ import pytest
 import virtual_hosts
 from conftest import DEADLINE, Launcher, wait_until
 from slurm import Slurm
-from virtual_hosts import VirtualHosts
+from virtual_hosts import SUBNET, VirtualHosts
 
 # Two lives of a job: rank, size, local and cross rank and size, and the sum of 1 ... size.
 MEET = """
@@ -198,6 +198,28 @@ def test_only_this_user_reads_the_credential(starter: Starter, slurm: Slurm, hos
     assert "Unauthorized credential" in refused.stdout + refused.stderr
     one = starter.start(hosts.enter("b"), RANK="1", **given)
     assert sorted(finish([zero, one])) == ["0 2 0 1 0 2 3", "1 2 0 1 1 2 3"]
+
+
+def test_a_credential_beside_an_address_that_swallows_packets(
+    starter: Starter, slurm: Slurm, hosts: VirtualHosts
+) -> None:
+    """Of rank 0's addresses the first, as host b sorts them, leads nowhere."""
+    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "head", "MASTER_PORT": "29600", "HOME": "/proc"}
+    for name, first in (("a", 1), ("b", 3)):
+        hosts.write(f"hosts.{name}", f"{SUBNET}.{first} head\n{SUBNET}.1 head\n")
+        assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
+    neighbour = ["ip", "neigh", "{}", f"{SUBNET}.3", "lladdr", "02:00:00:00:00:99", "dev", "eth0"]
+    assert hosts.inside("b", *(word.format("replace") for word in neighbour)) == 0
+    try:
+        zero = starter.start(hosts.enter("a"), RANK="0", **given)
+        up = f"</dev/tcp/{SUBNET}.1/29601"
+        assert wait_until(lambda: hosts.inside("b", "bash", "-c", up) == 0)
+        one = starter.start(hosts.enter("b"), RANK="1", HOROVOD_START_TIMEOUT="3", **given)
+        assert sorted(finish([zero, one])) == ["0 2 0 1 0 2 3", "1 2 0 1 1 2 3"]
+    finally:
+        assert hosts.inside("b", *(word.format("del") for word in neighbour)) == 0
+        for name in "ab":
+            assert hosts.inside(name, "umount", "/etc/hosts") == 0
 
 
 SERVE = """
