@@ -208,7 +208,7 @@ static const struct reader readers[] = {
      .needed = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_JOB_ID"},
      .read = read_slurm},
     {.name = "a Kubernetes Job",
-     .needed = {"JOB_COMPLETION_INDEX", "HOROVOD_SIZE", "HOROVOD_RENDEZVOUS"},
+     .needed = {"JOB_COMPLETION_INDEX", "HOROVOD_SIZE"},
      .by_hand = true},
 };
 

@@ -24,6 +24,10 @@
 #define EVERYBODY_ELSE (S_IRWXG | S_IRWXO)
 #define GIVEN_LIMIT    8192
 
+#define WITHOUT_HOME                                                                                         \
+    "If the hosts have no home folder in common, set on all ranks HOROVOD_SECRET_FILE and "                  \
+    "HOROVOD_RENDEZVOUS=host:port, with rank 0's host"
+
 static struct {
     pthread_mutex_t lock;
     bool done;
@@ -274,17 +278,15 @@ static hvd_code look_for_offer(const struct meeting *meeting, const char *folder
             return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %.1000s/%s",
                               folder_path, name);
         if (!has_folder && of_credential.code == HVD_UNSUPPORTED)
-            return status_copy(status, &of_file);
+            return status_set(status, of_file.code, "%.700s. " WITHOUT_HOME, of_file.text);
         if (clock_now() >= meeting->deadline)
             return status_set(
                 status, HVD_TIMED_OUT,
                 "rank %lld of %lld (%s) has not met rank 0 within the time to start "
-                "(HOROVOD_START_TIMEOUT) by %.1000s/%s, which rank 0 writes: %.200s; nor by MUNGE: %.200s. "
-                "If "
-                "the hosts have no home folder in common, set on all ranks HOROVOD_SECRET_FILE and "
-                "HOROVOD_RENDEZVOUS=host:port, with rank 0's host",
-                (long long)starter->rank, (long long)starter->size, starter->name, folder_path, name,
-                of_file.text, of_credential.text);
+                              "(HOROVOD_START_TIMEOUT) by %.1000s/%s, which rank 0 writes: %.200s; nor by "
+                              "MUNGE: %.200s. " WITHOUT_HOME,
+                              (long long)starter->rank, (long long)starter->size, starter->name, folder_path,
+                              name, of_file.text, of_credential.text);
         nanosleep(&(struct timespec){0, LOOK_INTERVAL}, NULL);
     }
 }
@@ -301,8 +303,10 @@ static hvd_code make_offer(const struct meeting *meeting, const char *folder_pat
     bool served = is_known(meeting->starter) && serve_credential(meeting, text, &problem) == HVD_OK;
     if (is_known(meeting->starter) && !served)
         log_debug(0, "ranks without this home folder get no credential: %s", problem.text);
-    code = publish(folder_path, name, text, status);
-    return code && !served ? code : try_offer(meeting, text, status);
+    code = publish(folder_path, name, text, &problem);
+    if (code && !served)
+        return status_set(status, code, "%.700s. " WITHOUT_HOME, problem.text);
+    return try_offer(meeting, text, status);
 }
 
 static hvd_code meet_by_file(const struct meeting *meeting, hvd_status *status)

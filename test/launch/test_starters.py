@@ -399,6 +399,17 @@ FAULTS = [
         },
         "rank 1 of 2 (torchrun) has not met rank 0 within the time to start",
     ),
+    (
+        {"JOB_COMPLETION_INDEX": "1", "HOROVOD_SIZE": "2"},
+        "rank 1 of 2 (a Kubernetes Job) has no rendezvous; ",
+    ),
+    *(
+        (
+            {"JSM_NAMESPACE_RANK": rank, "JSM_NAMESPACE_SIZE": "2", "LSB_JOBID": "19", "HOME": "/proc"},
+            "set on all ranks HOROVOD_SECRET_FILE and HOROVOD_RENDEZVOUS=host:port, with rank 0's host",
+        )
+        for rank in "01"
+    ),
     ({"PMI_RANK": "2", "PMI_SIZE": "2", "PMI_FD": "9"}, "rank 2 is outside a job of size 2 (PMI_RANK"),
 ]
 

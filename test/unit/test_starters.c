@@ -152,6 +152,8 @@ TEST(kubernetes)
     READ(&starter, "JOB_COMPLETION_INDEX=1", "HOROVOD_SIZE=2", "HOROVOD_RENDEZVOUS=train-0.train:29600");
     check(&starter, "a Kubernetes Job", 1, 2, false);
     assert_true(starter.by_hand);
+    READ(&starter, "JOB_COMPLETION_INDEX=1", "HOROVOD_SIZE=2"); /* to be named by its rank */
+    check(&starter, "a Kubernetes Job", 1, 2, false);
 }
 
 static bool append(void *owner, const char *name)
