@@ -60,6 +60,10 @@ static hvd_code read_private(int folder, const char *name, const char *what, cha
     socket_close(&file);
     if (length < 0)
         return status_set_errno(status, error, "can't read %s", what);
+    if (info.st_uid != geteuid() && info.st_uid != 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s belongs to user %u; it must belong to you or to root", what,
+                          (unsigned)info.st_uid);
     if (info.st_mode & EVERYBODY_ELSE)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s can be read by others; run: chmod 600 %s", what,
                           name);

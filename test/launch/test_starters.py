@@ -429,6 +429,15 @@ def test_an_empty_file_of_the_secret(starter: Starter) -> None:
     assert "secret: its first line is empty; it must hold the secret" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_secret_of_another_user(starter: Starter) -> None:
+    given = starter.secret_file()
+    os.chown(given["HOROVOD_SECRET_FILE"], 65534, -1)
+    result = starter.run(*starter.program, **VARIABLES["by hand"] | given | {"HOROVOD_RANK": "0"})
+    assert result.returncode == 1
+    assert "secret belongs to user 65534; it must belong to you or to root" in result.stderr
+
+
 def test_a_port_that_is_taken(starter: Starter, hosts: VirtualHosts) -> None:
     given = VARIABLES["by hand"] | starter.secret_file() | {"HOROVOD_RANK": "0"}
     take = "import socket; s = socket.create_server(('', 29600)); print('up', flush=True); input()"
