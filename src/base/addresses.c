@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define ENTRY_LIMIT    128
+#define NAME_LIMIT     256 /* of a host, with the NUL */
 #define PORT_LIMIT     65535
 #define ANY_PORT_TRIES 64 /* the system's choice for one address may be taken at another */
 
@@ -218,21 +219,64 @@ bool addresses_route(const char *address, struct route *route)
 
 const struct addresses addresses_of_loopback = {.count = 1, .list = {"127.0.0.1"}};
 
+static bool is_loopback(const char *numeric)
+{
+    struct in_addr four;
+    return strcmp(numeric, "::1") == 0 ||
+           (inet_pton(AF_INET, numeric, &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
+}
+
+/* The host of the first element of "host:port,[::1]:port", "" if it is malformed; the next element. */
+static const char *next_host(const char *list, char host[NAME_LIMIT])
+{
+    char one[NAME_LIMIT + 16];
+    const char *port;
+    size_t length = strcspn(list, ",");
+    snprintf(one, sizeof one, "%.*s", (int)length, list);
+    if (!socket_split(one, host, NAME_LIMIT, &port))
+        *host = '\0';
+    return list + length + (list[length] == ',');
+}
+
 bool addresses_are_loopback(const char *list)
 {
+    char host[NAME_LIMIT];
     bool loopback = true;
     while (loopback && *list) {
-        char one[ENTRY_LIMIT], host[ENTRY_LIMIT] = "";
-        const char *port;
-        struct in_addr numeric;
-        size_t length = strcspn(list, ",");
-        snprintf(one, sizeof one, "%.*s", (int)length, list);
-        socket_split(one, host, sizeof host, &port);
-        loopback = strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-                   (inet_pton(AF_INET, host, &numeric) == 1 && ntohl(numeric.s_addr) >> 24 == 127);
-        list += length + (list[length] == ',');
+        list = next_host(list, host);
+        loopback = strcmp(host, "localhost") == 0 || is_loopback(host);
     }
     return loopback;
+}
+
+/* Unless it is there, or this host hasn't got it, as one without IPv6. */
+static void add_loopback(struct addresses *addresses, const char *numeric)
+{
+    int port = 0;
+    for (int i = 0; i < addresses->count; i++)
+        if (strcmp(addresses->list[i], numeric) == 0)
+            return;
+    int fd = addresses->count < ADDRESSES_LIMIT ? socket_listen(numeric, &port) : -1;
+    if (fd >= 0)
+        snprintf(addresses->list[addresses->count++], SOCKET_TEXT, "%s", numeric);
+    socket_close(&fd);
+}
+
+void addresses_add_loopback(struct addresses *addresses, const char *list)
+{
+    char host[NAME_LIMIT], numeric[SOCKET_TEXT];
+    while (*list) {
+        struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+        list = next_host(list, host);
+        if (strcmp(host, "localhost") == 0)
+            add_loopback(addresses, addresses_of_loopback.list[0]);
+        if (!*host || getaddrinfo(host, NULL, &hints, &found))
+            continue;
+        for (const struct addrinfo *each = found; each; each = each->ai_next)
+            if (socket_host_text(each->ai_addr, numeric) && is_loopback(numeric))
+                add_loopback(addresses, numeric);
+        freeaddrinfo(found);
+    }
 }
 
 void addresses_text(const struct addresses *addresses, int port, char text[ADDRESSES_TEXT])
@@ -257,7 +301,7 @@ void addresses_to_listen(const struct addresses *addresses, const char *ports, c
 void addresses_to_connect(const struct addresses *addresses, const char *advertised, int port, char *text,
                           size_t capacity)
 {
-    char host[SOCKET_TEXT], own[ADDRESSES_TEXT];
+    char host[NAME_LIMIT], own[ADDRESSES_TEXT];
     const char *unused;
     *text = '\0';
     if (*advertised && socket_split(advertised, host, sizeof host, &unused))
@@ -284,6 +328,15 @@ hvd_code ports_parse(const char *ports, int *first, int *last, hvd_status *statu
     *first = (int)from;
     *last = (int)to;
     return HVD_OK;
+}
+
+int ports_pick(const char *ports, int64_t number, int otherwise)
+{
+    int first = 0, last = 0;
+    if (!*ports || ports_parse(ports, &first, &last, NULL))
+        return otherwise;
+    int64_t count = last - first + 1, offset = (number - first) % count;
+    return first + (int)(offset < 0 ? offset + count : offset);
 }
 
 /* At one port (0: the system's choice) of all addresses. 0, or an errno value, and the address at fault. */

@@ -6,7 +6,7 @@
 #include "base/socket.h"
 
 #define ADDRESSES_LIMIT 8
-#define ADDRESSES_TEXT  704 /* bytes of so many, each with a port, as text */
+#define ADDRESSES_TEXT  968 /* bytes of so many, and of a host's name, each with a port, as text */
 
 struct ifaddrs;
 
@@ -41,6 +41,10 @@ extern const struct addresses addresses_of_loopback;
 /* Whether all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
 bool addresses_are_loopback(const char *list);
 
+/* Adds what those names mean on this host as far as it is loopback, as the host's own name does by Debian's
+ * default (127.0.1.1); for localhost at least 127.0.0.1. */
+void addresses_add_loopback(struct addresses *addresses, const char *list);
+
 /* What to listen at, for hvd_rendezvous_start: "[10.0.0.7],[fd00::7]:20000-20099"; ports may be "". */
 void addresses_to_listen(const struct addresses *addresses, const char *ports, char text[ADDRESSES_TEXT]);
 
@@ -53,6 +57,9 @@ void addresses_text(const struct addresses *addresses, int port, char text[ADDRE
 
 /* A range "20000-20099", or one number; "": any, 0 to 0. */
 hvd_code ports_parse(const char *ports, int *first, int *last, hvd_status *status);
+/* The port of that range which belongs to a number, itself if it is one of them; without a range `otherwise`.
+ */
+int ports_pick(const char *ports, int64_t number, int otherwise);
 
 /* Listens at one port of all addresses (none: all interfaces): the first that is free in `ports`. fds[] gets
  * as many descriptors as there are addresses, at least 1. */

@@ -122,6 +122,7 @@ static hvd_code read_torchrun(struct starter *starter, const struct variables *v
     int64_t port;
     hvd_code code = number(variables, "MASTER_PORT", PORT_MAXIMUM - 1, &port, status);
     starter->port = (int)port + 1;
+    starter->number = starter->port;
     snprintf(starter->host, sizeof starter->host, "%s", look_up(variables, "MASTER_ADDR"));
     snprintf(starter->job, sizeof starter->job, "torchrun-%.200s-%lld-%s", starter->host, (long long)port,
              look_up(variables, "TORCHELASTIC_RESTART_COUNT"));
@@ -169,7 +170,8 @@ static hvd_code read_slurm(struct starter *starter, const struct variables *vari
     if (code)
         return code;
     starter->one_host = strcmp(look_up(variables, "SLURM_STEP_NUM_NODES"), "1") == 0;
-    starter->port = PORTS_FIRST + (int)((job * 16 + step) % PORTS_COUNT);
+    starter->number = job * 16 + step;
+    starter->port = PORTS_FIRST + (int)(starter->number % PORTS_COUNT);
     snprintf(starter->job, sizeof starter->job, "srun-%s-%lld.%lld", look_up(variables, "SLURM_CLUSTER_NAME"),
              (long long)job, (long long)step);
     const char *nodes = look_up(variables, "SLURM_STEP_NODELIST");
@@ -207,9 +209,7 @@ static const struct reader readers[] = {
     {.name = "Slurm",
      .needed = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_JOB_ID"},
      .read = read_slurm},
-    {.name = "a Kubernetes Job",
-     .needed = {"JOB_COMPLETION_INDEX", "HOROVOD_SIZE"},
-     .by_hand = true},
+    {.name = "a Kubernetes Job", .needed = {"JOB_COMPLETION_INDEX", "HOROVOD_SIZE"}, .by_hand = true},
 };
 
 static bool fits(const struct reader *reader, const struct variables *variables)

@@ -25,6 +25,7 @@ struct starter {
     bool one_host;           /* all ranks are on this host */
     char host[STARTER_TEXT]; /* a name of rank 0's host; "": not known */
     int port;                /* that all ranks know, for a server on that host */
+    int64_t number;          /* from which they derive another one, of the ports that are allowed */
     char job[STARTER_TEXT];  /* equal on all ranks, that of no other running job; "": not known */
     int pmi;                 /* descriptor of the connection to a process manager, or -1 */
 };

@@ -90,41 +90,86 @@ hvd_code meeting_take_secret(struct settings *settings, hvd_status *status)
                 : settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
 }
 
+/* ---- at the port of rank 0's host that all ranks know ------------------------------------------------- */
+
+static bool is_known(const struct starter *starter)
+{
+    return *starter->host && !starter->one_host;
+}
+
+/* The same on all ranks: one of HOROVOD_PORTS, if there are any. */
+static int known_port(const struct meeting *meeting)
+{
+    return ports_pick(meeting->settings->ports, meeting->starter->number, meeting->starter->port);
+}
+
+static void known_address(const struct meeting *meeting, char *text, size_t capacity)
+{
+    const char *host = meeting->starter->host;
+    snprintf(text, capacity, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, known_port(meeting));
+}
+
+/* Where to listen so that "name:port" leads here, on this host, too, where the name may mean loopback: at all
+ * interfaces (none), or at those that are allowed. *own: these, as other hosts reach them. */
+static hvd_code find_places(const struct meeting *meeting, const char *name, struct addresses *own,
+                            struct addresses *at, hvd_status *status)
+{
+    const char *interfaces = meeting->settings->network_interface;
+    hvd_code code = addresses_find(interfaces, "", own, status);
+    *at = *interfaces ? *own : (struct addresses){0};
+    if (!code && *interfaces)
+        addresses_add_loopback(at, name);
+    return code;
+}
+
 /* ---- rank 0 serves ------------------------------------------------------------------------------------- */
 
-/* At the port that all ranks know: at all interfaces, since its name may mean any, loopback too. port: "" is
- * any allowed one. `where`: as rendezvous_connect takes it. */
-static hvd_code serve(const struct meeting *meeting, const char *secret, const char *port, bool loopback,
-                      char *where, size_t capacity, hvd_status *status)
+static hvd_code start_server(const struct addresses *at, const char *ports, const char *secret,
+                             hvd_status *status)
 {
-    const struct settings *settings = meeting->settings;
-    struct addresses own = addresses_of_loopback;
     char text[ADDRESSES_TEXT];
-    hvd_code code = loopback ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
+    addresses_to_listen(at, ports, text);
+    return arranged.server ? HVD_OK : hvd_rendezvous_start(text, secret, &arranged.server, status);
+}
+
+/* At any allowed port but `kept`, as far as there is a choice: those above it, those below, all. */
+static hvd_code start_beside(const struct addresses *at, const char *ports, int kept, const char *secret,
+                             hvd_status *status)
+{
+    char part[32];
+    int first, last;
+    hvd_code code = ports_parse(ports, &first, &last, status);
     if (code)
         return code;
-    addresses_to_listen(&own, *port ? port : settings->ports, text);
-    if (*port && !loopback && !*settings->network_interface)
-        snprintf(text, sizeof text, ":%s", port);
-    if (!arranged.server)
-        code = hvd_rendezvous_start(text, secret, &arranged.server, status);
-    if (!code)
-        addresses_to_connect(&own, loopback ? "" : settings->advertised_address,
-                             hvd_rendezvous_port(arranged.server), where, capacity);
-    return code;
+    const int parts[][2] = {{kept + 1, last}, {first, kept - 1}};
+    for (int i = 0; i < 2; i++) {
+        if (kept < first || kept > last || parts[i][0] > parts[i][1])
+            continue;
+        snprintf(part, sizeof part, "%d-%d", parts[i][0], parts[i][1]);
+        if (start_server(at, part, secret, status) == HVD_OK)
+            return HVD_OK;
+    }
+    return start_server(at, ports, secret, status);
 }
 
 /* "secret,address,address..." */
 static hvd_code offer(const struct meeting *meeting, char text[PMI_VALUE_LIMIT], hvd_status *status)
 {
-    hvd_code code = crypto_random_hex(text, SECRET_DIGITS, status);
+    const struct settings *settings = meeting->settings;
+    bool loopback = meeting->starter->one_host;
+    struct addresses own = addresses_of_loopback;
+    hvd_code code = loopback ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
+    if (!code)
+        code = crypto_random_hex(text, SECRET_DIGITS, status);
+    if (!code)
+        code = start_beside(&own, settings->ports, known_port(meeting), text, status);
     if (code)
         return code;
-    char secret[SECRET_DIGITS + 1];
-    memcpy(secret, text, sizeof secret);
     text[SECRET_DIGITS] = ',';
-    return serve(meeting, secret, "", meeting->starter->one_host, text + SECRET_DIGITS + 1,
-                 PMI_VALUE_LIMIT - SECRET_DIGITS - 1, status);
+    addresses_to_connect(&own, loopback ? "" : settings->advertised_address,
+                         hvd_rendezvous_port(arranged.server), text + SECRET_DIGITS + 1,
+                         PMI_VALUE_LIMIT - SECRET_DIGITS - 1);
+    return HVD_OK;
 }
 
 /* ---- the others look ----------------------------------------------------------------------------------- */
@@ -161,40 +206,29 @@ static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
     return code ? code : try_offer(meeting, text, status);
 }
 
-/* ---- at the port of rank 0's host that all ranks know ------------------------------------------------- */
-
-static bool is_known(const struct starter *starter)
-{
-    return *starter->host && !starter->one_host;
-}
-
-static void known_address(const struct starter *starter, char *text, size_t capacity)
-{
-    snprintf(text, capacity, strchr(starter->host, ':') ? "[%s]:%d" : "%s:%d", starter->host, starter->port);
-}
+/* ---- by a credential ----------------------------------------------------------------------------------- */
 
 /* "job secret,address,...": the port may be another job's, of the same user. */
 static hvd_code serve_credential(const struct meeting *meeting, const char *text, hvd_status *status)
 {
-    char whole[PMI_VALUE_LIMIT];
-    const struct settings *settings = meeting->settings;
-    struct addresses own = {0};
-    hvd_code code =
-        *settings->network_interface ? addresses_find(settings->network_interface, "", &own, status) : HVD_OK;
+    char whole[PMI_VALUE_LIMIT], address[STARTER_TEXT + 16];
+    struct addresses own, at;
+    known_address(meeting, address, sizeof address);
+    hvd_code code = find_places(meeting, address, &own, &at, status);
     if (code)
         return code;
     int length = snprintf(whole, sizeof whole, "%.200s %s", meeting->starter->job, text);
     if ((size_t)length >= sizeof whole)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "too many addresses for a credential: set HOROVOD_NETWORK_INTERFACE");
-    return munge_serve(&own, meeting->starter->port, whole, status);
+    return munge_serve(&at, known_port(meeting), whole, status);
 }
 
 static hvd_code try_credential(const struct meeting *meeting, hvd_status *status)
 {
     char address[STARTER_TEXT + 16], text[PMI_VALUE_LIMIT], job[STARTER_TEXT];
     int64_t end = clock_earlier(meeting->deadline, clock_now() + ATTEMPT_TIME);
-    known_address(meeting->starter, address, sizeof address);
+    known_address(meeting, address, sizeof address);
     hvd_code code = munge_fetch(address, text, end, meeting->interrupt, status);
     int length = snprintf(job, sizeof job, "%.200s ", meeting->starter->job);
     if (!code && strncmp(text, job, (size_t)length) != 0)
@@ -284,9 +318,8 @@ static hvd_code look_for_offer(const struct meeting *meeting, const char *folder
         if (!has_folder && of_credential.code == HVD_UNSUPPORTED)
             return status_set(status, of_file.code, "%.700s. " WITHOUT_HOME, of_file.text);
         if (clock_now() >= meeting->deadline)
-            return status_set(
-                status, HVD_TIMED_OUT,
-                "rank %lld of %lld (%s) has not met rank 0 within the time to start "
+            return status_set(status, HVD_TIMED_OUT,
+                              "rank %lld of %lld (%s) has not met rank 0 within the time to start "
                               "(HOROVOD_START_TIMEOUT) by %.1000s/%s, which rank 0 writes: %.200s; nor by "
                               "MUNGE: %.200s. " WITHOUT_HOME,
                               (long long)starter->rank, (long long)starter->size, starter->name, folder_path,
@@ -328,11 +361,32 @@ static hvd_code meet_by_file(const struct meeting *meeting, hvd_status *status)
 
 /* ---- at an address that all know ----------------------------------------------------------------------- */
 
+/* Rank 0 tries the address that it was given first, then its own ones: the name may mean something else here.
+ */
+static hvd_code serve_at(const struct meeting *meeting, const char *address, const char *port,
+                         hvd_status *status)
+{
+    struct addresses own = {0}, at = {0};
+    char text[PMI_VALUE_LIMIT];
+    bool loopback = addresses_are_loopback(address);
+    hvd_code code = loopback ? HVD_OK : find_places(meeting, address, &own, &at, status);
+    if (loopback)
+        addresses_add_loopback(&at, address);
+    if (loopback && !at.count)
+        code = status_set(status, HVD_INVALID_ARGUMENT, "this host has no such address");
+    if (!code)
+        code = start_server(&at, port, arranged.secret, status);
+    if (code || loopback)
+        return code;
+    addresses_text(&own, hvd_rendezvous_port(arranged.server), text);
+    if (strlen(address) + strlen(text) + 1 < sizeof arranged.address)
+        append_text(arranged.address, sizeof arranged.address, ",%s", text);
+    return HVD_OK;
+}
+
 static hvd_code meet_at(const struct meeting *meeting, const char *address, hvd_status *status)
 {
-    const struct starter *starter = meeting->starter;
     const char *colon = strrchr(address, ':');
-    char own[ADDRESSES_TEXT];
     hvd_status problem;
     hvd_code code = meeting_take_secret(meeting->settings, status);
     if (code)
@@ -344,9 +398,7 @@ static hvd_code meet_at(const struct meeting *meeting, const char *address, hvd_
                           address, colon + 1);
     snprintf(arranged.secret, sizeof arranged.secret, "%s", meeting->settings->secret);
     snprintf(arranged.address, sizeof arranged.address, "%s", address);
-    if (starter->rank > 0 || !colon ||
-        !serve(meeting, arranged.secret, colon + 1, starter->one_host || addresses_are_loopback(address), own,
-               sizeof own, &problem))
+    if (meeting->starter->rank > 0 || !colon || !serve_at(meeting, address, colon + 1, &problem))
         return HVD_OK;
     return status_set(status, problem.code,
                       "rank 0 serves the rendezvous at %s, but %.300s; set HOROVOD_RENDEZVOUS=host:port to a "
@@ -390,7 +442,7 @@ static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
     if (starter->pmi >= 0)
         return meet_by_pmi(meeting, status);
     if (*meeting->settings->secret && is_known(starter)) {
-        known_address(starter, address, sizeof address);
+        known_address(meeting, address, sizeof address);
         return meet_at(meeting, address, status);
     }
     if (*starter->job)

@@ -216,20 +216,23 @@ def ends_well(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_names(launcher: Launcher, hosts: VirtualHosts) -> None:
+@pytest.mark.parametrize("interfaces", ["", "10.83.0.0/24"])
+def test_names(launcher: Launcher, hosts: VirtualHosts, interfaces: str) -> None:
     """On its own host the name means loopback, as Debian has it; on the other it is unknown at first, and
     then has two addresses, of which the first swallows all packets."""
+    only = {"NETWORK_INTERFACE": interfaces, "SIZE": "3"}
     names = {"a": "127.0.1.1 head\n", "b": "127.0.0.1 localhost\n"}
     for name, text in names.items():
         hosts.write(f"hosts.{name}", text)
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
     try:
         job = Job(launcher, hosts, "head:23000")
-        late = job.start_rank("b", 1)
-        first = job.start_rank("a", 0)
+        late = job.start_rank("b", 1, **only)
+        first = job.start_rank("a", 0, **only)
+        second = job.start_rank("a", 2, **only)
         time.sleep(1)
         hosts.write("hosts.b", f"{SUBNET}.66 head\n{SUBNET}.1 head\n")
-        found = [ends_well(process).split()[1::2] for process in (first, late)]
+        found = [ends_well(process).split()[1::2] for process in (first, late, second)]
     finally:
         for name in names:
             assert hosts.inside(name, "umount", "/etc/hosts") == 0

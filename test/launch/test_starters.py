@@ -203,10 +203,12 @@ def test_only_this_user_reads_the_credential(starter: Starter, slurm: Slurm, hos
 def test_a_credential_beside_an_address_that_swallows_packets(
     starter: Starter, slurm: Slurm, hosts: VirtualHosts
 ) -> None:
-    """Of rank 0's addresses the first, as host b sorts them, leads nowhere."""
-    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "head", "MASTER_PORT": "29600", "HOME": "/proc"}
-    for name, first in (("a", 1), ("b", 3)):
-        hosts.write(f"hosts.{name}", f"{SUBNET}.{first} head\n{SUBNET}.1 head\n")
+    """Of rank 0's addresses the first, as host b sorts them, leads nowhere. On its own host its name means
+    loopback, as Debian has it, which is none of the interfaces that are allowed."""
+    given = {"WORLD_SIZE": "3", "MASTER_ADDR": "head", "MASTER_PORT": "29600", "HOME": "/proc"}
+    given["HOROVOD_NETWORK_INTERFACE"] = f"{SUBNET}.0/24"
+    for name, text in {"a": "127.0.1.1 head\n", "b": f"{SUBNET}.3 head\n{SUBNET}.1 head\n"}.items():
+        hosts.write(f"hosts.{name}", text)
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
     neighbour = ["ip", "neigh", "{}", f"{SUBNET}.3", "lladdr", "02:00:00:00:00:99", "dev", "eth0"]
     assert hosts.inside("b", *(word.format("replace") for word in neighbour)) == 0
@@ -214,8 +216,11 @@ def test_a_credential_beside_an_address_that_swallows_packets(
         zero = starter.start(hosts.enter("a"), RANK="0", **given)
         up = f"</dev/tcp/{SUBNET}.1/29601"
         assert wait_until(lambda: hosts.inside("b", "bash", "-c", up) == 0)
-        one = starter.start(hosts.enter("b"), RANK="1", HOROVOD_START_TIMEOUT="3", **given)
-        assert sorted(finish([zero, one])) == ["0 2 0 1 0 2 3", "1 2 0 1 1 2 3"]
+        one, two = (
+            starter.start(hosts.enter(name), RANK=rank, HOROVOD_START_TIMEOUT="3", **given)
+            for name, rank in (("b", "1"), ("a", "2"))
+        )
+        assert sorted(finish([zero, one, two])) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
     finally:
         assert hosts.inside("b", *(word.format("del") for word in neighbour)) == 0
         for name in "ab":
@@ -368,6 +373,39 @@ def test_a_later_life_elsewhere(starter: Starter) -> None:
         for rank in range(2)
     ]
     assert finish(ranks) == ["OK", "OK"]
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1:29613", "[::1]:29614", "localhost:29615"])
+def test_a_loopback_address(starter: Starter, address: str) -> None:
+    given = {"SIZE": "2", "RENDEZVOUS": address, "SECRET": "secret", "START_TIMEOUT": "20"}
+    variables = {f"HOROVOD_{name}": text for name, text in given.items()}
+    ranks = [starter.start([], HOROVOD_RANK=str(rank), **variables) for rank in range(2)]
+    assert sorted(finish(ranks)) == on_one_host(2)
+
+
+PORTS = """
+import pathlib, sys
+import horovod as hvd
+def listened():
+    lines = [line for name in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", name).open()]
+    return {int(line.split()[1].split(":")[1], 16) for line in lines if " 0A " in line}
+before = listened()
+hvd.init()
+ports = sorted(listened() - before)
+hvd.barrier()
+sys.stdout.write(f"{hvd.rank()} {ports}\\n")
+"""
+
+
+def test_ports(starter: Starter, hosts: VirtualHosts) -> None:
+    """What all ranks derive from MASTER_PORT is among them, too."""
+    given = VARIABLES["torch"] | starter.secret_file() | {"HOROVOD_PORTS": "21500-21502"}
+    program = starter.launcher.python(PORTS)
+    processes = [
+        starter.start(hosts.enter(name), *program, **{key: text.format(rank) for key, text in given.items()})
+        for rank, name in ((1, "b"), (0, "a"))
+    ]
+    assert sorted(finish(processes)) == ["0 [21500, 21501]", "1 [21500]"]
 
 
 FAULTS = [

@@ -115,6 +115,37 @@ TEST(test_loopback_lists)
     assert_false(addresses_are_loopback("head:80"));
 }
 
+static void check_loopback(const char *list, const char *expected)
+{
+    char text[ADDRESSES_TEXT];
+    struct addresses found = {1, {"10.1.0.7"}};
+    addresses_add_loopback(&found, list);
+    addresses_text(&found, 80, text);
+    assert_string_equal(text, expected);
+}
+
+TEST(test_what_names_mean_here)
+{
+    check_loopback("127.0.1.1:29600", "10.1.0.7:80,127.0.1.1:80");
+    check_loopback("127.0.1.1:29600,127.0.1.1:29601", "10.1.0.7:80,127.0.1.1:80");
+    check_loopback("10.0.0.1:29600,[fd00::1]:29600", "10.1.0.7:80");
+    struct addresses none = {0};
+    addresses_add_loopback(&none, "localhost:29600");
+    assert_true(none.count > 0);
+    assert_string_equal(none.list[0], "127.0.0.1");
+}
+
+TEST(test_a_long_advertised_name)
+{
+    char name[201], expected[300], text[1024];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    struct addresses own = {1, {"10.1.0.7"}};
+    addresses_to_connect(&own, name, 80, text, sizeof text);
+    snprintf(expected, sizeof expected, "%s:80,10.1.0.7:80", name);
+    assert_string_equal(text, expected);
+}
+
 /* ---- ports -------------------------------------------------------------------------------------------- */
 
 static void close_all(int *fds, int count)
@@ -172,6 +203,15 @@ TEST(test_range_of_ports)
     ASSERT_OK(addresses_listen(&one, ports, third, &port, &check_status));
     close_all(first, 1);
     close_all(third, 1);
+}
+
+TEST(test_a_port_by_a_number)
+{
+    assert_int_equal(ports_pick("", 29601, 29601), 29601);
+    assert_int_equal(ports_pick("29600-29609", 29601, 1), 29601);
+    assert_int_equal(ports_pick("29600-29609", 29610, 1), 29600); /* all but the one before it */
+    assert_int_equal(ports_pick("21000-21009", 17 * 16 + 2, 1), 21004);
+    assert_int_equal(ports_pick("21000", 5, 1), 21000);
 }
 
 TEST(test_malformed_ports)
