@@ -532,7 +532,7 @@ static void mpi_abort(void *state, const hvd_status *cause)
     struct mpi *mpi = state;
     mpi->failed = cause->code != HVD_SHUT_DOWN;
     if (mpi->failed)
-        mpi_skip_finalize();
+        mpi_skip_finalize(true);
 }
 
 static void mpi_kill(void *state)

@@ -8,6 +8,7 @@
 #ifndef HVD_BACKEND_MPI_H
 #define HVD_BACKEND_MPI_H
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "horovod.h"
 
@@ -15,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef intptr_t mpi_handle; /* an MPI_Comm or MPI_Op: a pointer or an int */
+typedef intptr_t mpi_handle; /* an MPI_Comm, MPI_Op or MPI_Request: a pointer or an int */
 
 /* inout[i] = in[i] op inout[i]; `type`: an MPI_Datatype *, not needed */
 typedef void (*mpi_op_fn)(void *in, void *inout, int *count, void *type);
@@ -61,6 +62,9 @@ struct mpi_abi {
     int (*alltoall_rows)(mpi_handle comm, const void *in, const int *in_counts, const int *in_offsets,
                          void *out, const int *counts, const int *offsets, int row_bytes);
     int (*barrier)(mpi_handle comm);
+    /* Returns at once; it is over when `test`, called again and again, says so. */
+    int (*barrier_begin)(mpi_handle comm, mpi_handle *request);
+    int (*test)(mpi_handle *request, bool *done);
 };
 
 extern const struct mpi_abi mpi_openmpi, mpi_mpich, mpi_standard;
@@ -77,12 +81,14 @@ hvd_code mpi_open(const struct settings *settings, const struct mpi_abi **mpi, h
 mpi_handle mpi_base(const struct mpi_abi *mpi);
 hvd_code mpi_set_base(const struct mpi_abi *mpi, mpi_handle of, mpi_handle *base, hvd_status *status);
 
-/* Gives the settings rank, size, rendezvous and secret, which the ranks of the communicator exchange; all of
- * them call it. comm: the address of an MPI_Comm; NULL: MPI_COMM_WORLD. *served: on rank 0. */
-hvd_code mpi_meet(struct settings *settings, const void *comm, hvd_rendezvous **served, hvd_status *status);
+/* Gives the settings rank, size, rendezvous, secret and a job of its own, which the ranks of the communicator
+ * exchange; all of them call it. comm: the address of an MPI_Comm; NULL: MPI_COMM_WORLD. It waits for all of
+ * them until the deadline or the interrupt; before, MPI_Init_thread waits for as long as MPI likes. */
+hvd_code mpi_meet(struct settings *settings, const void *comm, int64_t deadline,
+                  const struct interrupt *interrupt, hvd_status *status);
 
-/* The job has failed: MPI_Finalize would wait for what never comes. */
-void mpi_skip_finalize(void);
+/* Whether the job has failed: MPI_Finalize would wait for what never comes. */
+void mpi_skip_finalize(bool skips);
 
 /* HVD_OK, or its error with what MPI says about it. */
 hvd_code mpi_check(const struct mpi_abi *mpi, int error, int rank, const char *call, hvd_status *status);

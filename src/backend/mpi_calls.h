@@ -1,6 +1,6 @@
 /* mpi_calls.h - the functions of struct mpi_abi, compiled once for each binary interface. The including file
- * has declared the types MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group and MPI_Errhandler, THREAD_MULTIPLE and
- * IN_PLACE; it defines find_constants() and the table, MPI_ABI(name). */
+ * has declared the types MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler and MPI_Request,
+ * THREAD_MULTIPLE and IN_PLACE; it defines find_constants() and the table, MPI_ABI(name). */
 #include "backend/mpi.h"
 
 #include <dlfcn.h>
@@ -41,7 +41,9 @@
     FUNCTION(Alltoallv,                                                                                      \
              (const void *in, const int *in_counts, const int *in_offsets, MPI_Datatype in_type, void *out,  \
               const int *counts, const int *offsets, MPI_Datatype type, MPI_Comm comm))                      \
-    FUNCTION(Barrier, (MPI_Comm comm))
+    FUNCTION(Barrier, (MPI_Comm comm))                                                                       \
+    FUNCTION(Ibarrier, (MPI_Comm comm, MPI_Request * request))                                               \
+    FUNCTION(Test, (MPI_Request * request, int *done, void *status))
 
 static struct {
 #define FUNCTION(name, parameters) int(*name) parameters;
@@ -234,6 +236,26 @@ static int barrier(mpi_handle comm)
     return calls.Barrier((MPI_Comm)comm);
 }
 
+static int barrier_begin(mpi_handle comm, mpi_handle *request)
+{
+    MPI_Request begun;
+    int error = calls.Ibarrier((MPI_Comm)comm, &begun);
+    if (!error)
+        *request = (mpi_handle)begun;
+    return error;
+}
+
+static int test(mpi_handle *request, bool *done)
+{
+    MPI_Request tested = (MPI_Request)*request;
+    max_align_t status[8]; /* an MPI_Status of any of them, which is 32 bytes at most */
+    int completed = 0;
+    int error = calls.Test(&tested, &completed, status);
+    *request = (mpi_handle)tested;
+    *done = completed;
+    return error;
+}
+
 #define MPI_ABI(text)                                                                                        \
     {                                                                                                        \
         .name = text, .load = load, .state = state, .init = init, .finalize = finalize, .abort = abort_job,  \
@@ -241,5 +263,5 @@ static int barrier(mpi_handle comm)
         .comm_create = comm_create, .comm_free = comm_free, .op_create = op_create, .op_sum = op_sum,        \
         .allreduce = allreduce, .reducescatter = reducescatter, .broadcast = broadcast,                      \
         .allgather = allgather, .alltoall = alltoall, .allgather_rows = allgather_rows,                      \
-        .alltoall_rows = alltoall_rows, .barrier = barrier,                                                  \
+        .alltoall_rows = alltoall_rows, .barrier = barrier, .barrier_begin = barrier_begin, .test = test,    \
     }

@@ -203,9 +203,9 @@ static hvd_code find_abi(const struct settings *settings, const struct mpi_abi *
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-void mpi_skip_finalize(void)
+void mpi_skip_finalize(bool skips)
 {
-    atomic_store(&process.skips_finalize, true);
+    atomic_store(&process.skips_finalize, skips);
 }
 
 static void finalize_at_exit(void)

@@ -1,5 +1,9 @@
 /* mpi_meet.c - ranks that an MPI has started find each other through it: rank 0 serves the rendezvous, and
- * its address and the job's secret come by a broadcast. In the thread that calls hvd_init. */
+ * its address and the job's secret come by a broadcast. In the thread that calls hvd_init.
+ *
+ * All begin with a barrier that does not block, since a collective that has begun can't be cancelled: behind
+ * it all ranks are there, and blocking calls end. The server stays for the life of the process: others may
+ * still be on their way when rank 0 has left. */
 #include "backend/mpi.h"
 
 #include "base/addresses.h"
@@ -7,25 +11,147 @@
 #include "base/status.h"
 #include "base/topology.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SECRET_DIGITS 32
+#define JOB_LIMIT     256
+#define YIELDS        1000
+#define PAUSE         (CLOCK_SECOND / 5000) /* between two looks, after so many */
+
+/* What each rank says first, in this layout for ever: what follows may change with the release. */
+#define MAGIC "horovod"
+struct header {
+    char magic[8], release[48];
+    uint8_t length[8]; /* of what rank 0 broadcasts */
+};
 
 /* What rank 0 broadcasts. */
 struct meeting {
     char host[TOPOLOGY_HOST_LIMIT]; /* of rank 0 */
     char address[ADDRESSES_TEXT];   /* "": there is none, see `text` */
     char secret[SECRET_DIGITS + 1];
+    char job[JOB_LIMIT]; /* another one each time: a server knows ranks by their numbers in a job */
     char text[sizeof((hvd_status){0}).text];
 };
+
+/* At loopback, and at all interfaces. */
+static struct {
+    pthread_mutex_t lock;
+    hvd_rendezvous *servers[2];
+    char addresses[2][ADDRESSES_TEXT], secrets[2][SECRET_DIGITS + 1];
+    unsigned meetings;
+} served = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Of a call that has given up: a barrier that some rank has not come to. The next call goes on with it. */
+static struct {
+    pthread_mutex_t lock;
+    bool open;
+    mpi_handle comm, request;
+} unfinished = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct party {
     const struct mpi_abi *mpi;
     mpi_handle comm;
     int rank, size;
 };
+
+/* ---- all ranks are there, and run the same release ------------------------------------------------------
+ */
+
+static bool take_unfinished(mpi_handle comm, mpi_handle *request)
+{
+    pthread_mutex_lock(&unfinished.lock);
+    bool taken = unfinished.open && unfinished.comm == comm;
+    if (taken)
+        *request = unfinished.request;
+    unfinished.open = unfinished.open && !taken;
+    pthread_mutex_unlock(&unfinished.lock);
+    return taken;
+}
+
+static hvd_code give_up(const struct party *party, mpi_handle comm, mpi_handle request, bool interrupted,
+                        hvd_status *status)
+{
+    pthread_mutex_lock(&unfinished.lock);
+    unfinished.open = true;
+    unfinished.comm = comm;
+    unfinished.request = request;
+    pthread_mutex_unlock(&unfinished.lock);
+    mpi_skip_finalize(true);
+    if (interrupted)
+        return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for the other ranks of MPI");
+    return status_set(status, HVD_TIMED_OUT,
+                      "rank %d waits in MPI for the other ranks: not all %d of the communicator have called "
+                      "hvd.init() within the time to start (HOROVOD_START_TIMEOUT)",
+                      party->rank, party->size);
+}
+
+static hvd_code wait_for_all(const struct party *party, mpi_handle comm, int64_t deadline,
+                             const struct interrupt *interrupt, hvd_status *status)
+{
+    mpi_handle request;
+    bool again = take_unfinished(comm, &request), done = false;
+    int error = again ? 0 : party->mpi->barrier_begin(comm, &request);
+    int64_t next_ask = 0;
+    for (int looks = 0; !error && !done; looks++) {
+        int64_t now = clock_now();
+        bool interrupted = now >= next_ask && interrupt_is_set(interrupt);
+        next_ask = now >= next_ask ? now + INTERRUPT_INTERVAL : next_ask;
+        error = party->mpi->test(&request, &done);
+        if (error || done)
+            break;
+        if (interrupted || now >= deadline)
+            return give_up(party, comm, request, interrupted, status);
+        if (looks < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){0, PAUSE}, NULL);
+    }
+    if (again)
+        mpi_skip_finalize(false);
+    return mpi_check(party->mpi, error, party->rank, "MPI_Ibarrier", status);
+}
+
+static hvd_code compare(const struct header *headers, int size, hvd_status *status)
+{
+    for (int rank = 0; rank < size; rank++) {
+        const struct header *each = &headers[rank];
+        if (memcmp(each->magic, MAGIC, sizeof each->magic) != 0)
+            return status_set(status, HVD_INVALID_ARGUMENT, "rank %d runs something else than horovod", rank);
+        if (memcmp(each->release, headers->release, sizeof each->release) != 0 ||
+            memcmp(each->length, headers->length, sizeof each->length) != 0)
+            return status_set(
+                status, HVD_MISMATCH,
+                "rank %d runs release %.47s of horovod, but rank 0 runs %.47s; install the same "
+                "release on every host",
+                rank, each->release, headers->release);
+    }
+    return HVD_OK;
+}
+
+static hvd_code compare_releases(const struct party *party, hvd_status *status)
+{
+    struct header own = {.magic = MAGIC};
+    struct header *all = calloc((size_t)party->size, sizeof *all);
+    if (!all)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    snprintf(own.release, sizeof own.release, "%s", hvd_version());
+    for (size_t i = 0; i < sizeof own.length; i++)
+        own.length[i] = (uint8_t)(sizeof(struct meeting) >> 8 * i);
+    int error = party->mpi->allgather(party->comm, &own, all, (int)sizeof own);
+    hvd_code code = mpi_check(party->mpi, error, party->rank, "MPI_Allgather", status);
+    if (!code)
+        code = compare(all, party->size, status);
+    free(all);
+    return code;
+}
+
+/* ---- rank 0 serves --------------------------------------------------------------------------------------
+ */
 
 static hvd_code broadcast(const struct party *party, struct meeting *meeting, hvd_status *status)
 {
@@ -50,31 +176,37 @@ static hvd_code compare_hosts(const struct party *party, const struct settings *
     return code;
 }
 
-static hvd_code start_server(const struct settings *settings, struct meeting *meeting, bool together,
-                             hvd_rendezvous **served, hvd_status *status)
+static hvd_code start_server(const struct settings *settings, bool together, hvd_status *status)
 {
     struct addresses own = addresses_of_loopback;
     char text[ADDRESSES_TEXT];
+    hvd_rendezvous **server = &served.servers[together];
     hvd_code code = together ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
     if (!code)
-        code = crypto_random_hex(meeting->secret, SECRET_DIGITS, status);
+        code = crypto_random_hex(served.secrets[together], SECRET_DIGITS, status);
     if (code)
         return code;
     addresses_to_listen(&own, settings->ports, text);
-    code = hvd_rendezvous_start(text, meeting->secret, served, status);
+    code = hvd_rendezvous_start(text, served.secrets[together], server, status);
     if (!code)
-        addresses_to_connect(&own, together ? "" : settings->advertised_address, hvd_rendezvous_port(*served),
-                             meeting->address, sizeof meeting->address);
+        addresses_to_connect(&own, together ? "" : settings->advertised_address, hvd_rendezvous_port(*server),
+                             served.addresses[together], sizeof served.addresses[together]);
     return code;
 }
 
 /* Fine on failure, too: the others read why. */
-static void serve(const struct settings *settings, struct meeting *meeting, bool together,
-                  hvd_rendezvous **served)
+static void serve(const struct settings *settings, struct meeting *meeting, bool together)
 {
     hvd_status status;
-    if (start_server(settings, meeting, together, served, &status))
+    pthread_mutex_lock(&served.lock);
+    if (!served.servers[together] && start_server(settings, together, &status)) {
         snprintf(meeting->text, sizeof meeting->text, "%s", status.text);
+    } else {
+        memcpy(meeting->address, served.addresses[together], sizeof meeting->address);
+        memcpy(meeting->secret, served.secrets[together], sizeof meeting->secret);
+        snprintf(meeting->job, sizeof meeting->job, "%.200s-%u", settings->job, ++served.meetings);
+    }
+    pthread_mutex_unlock(&served.lock);
 }
 
 static hvd_code take(struct settings *settings, const struct party *party, const struct meeting *meeting,
@@ -83,29 +215,35 @@ static hvd_code take(struct settings *settings, const struct party *party, const
     if (!*meeting->address)
         return status_set(status, HVD_SYSTEM, "rank 0 can't serve the rendezvous: %s", meeting->text);
     settings_place(settings, party->rank, party->size);
-    hvd_code code = settings_set(settings, setting_by_key("rendezvous"), meeting->address,
-                                 "the broadcast of rank 0", status);
-    return code ? code
-                : settings_set(settings, setting_by_key("secret"), meeting->secret, "the broadcast of rank 0",
-                               status);
+    static const char by[] = "the broadcast of rank 0";
+    hvd_code code = settings_set(settings, setting_by_key("rendezvous"), meeting->address, by, status);
+    if (!code)
+        code = settings_set(settings, setting_by_key("secret"), meeting->secret, by, status);
+    return code ? code : settings_set(settings, setting_by_key("job"), meeting->job, by, status);
 }
 
-hvd_code mpi_meet(struct settings *settings, const void *comm, hvd_rendezvous **served, hvd_status *status)
+hvd_code mpi_meet(struct settings *settings, const void *given, int64_t deadline,
+                  const struct interrupt *interrupt, hvd_status *status)
 {
     struct party party = {0};
     struct meeting meeting = {0};
     bool together;
     hvd_code code = mpi_open(settings, &party.mpi, status);
+    if (code)
+        return code;
+    mpi_handle comm = given ? party.mpi->comm_at(given) : party.mpi->world();
+    code = mpi_check(party.mpi, party.mpi->comm_place(comm, &party.rank, &party.size), 0, "MPI_Comm_rank",
+                     status);
     if (!code)
-        code = mpi_set_base(party.mpi, comm ? party.mpi->comm_at(comm) : party.mpi->world(), &party.comm,
-                            status);
+        code = wait_for_all(&party, comm, deadline, interrupt, status);
     if (!code)
-        code = mpi_check(party.mpi, party.mpi->comm_place(party.comm, &party.rank, &party.size), 0,
-                         "MPI_Comm_rank", status);
+        code = mpi_set_base(party.mpi, comm, &party.comm, status);
+    if (!code)
+        code = compare_releases(&party, status);
     if (!code)
         code = compare_hosts(&party, settings, &meeting, &together, status);
     if (!code && party.rank == 0)
-        serve(settings, &meeting, together, served);
+        serve(settings, &meeting, together);
     if (!code)
         code = broadcast(&party, &meeting, status);
     return code ? code : take(settings, &party, &meeting, status);

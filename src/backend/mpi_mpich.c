@@ -2,7 +2,7 @@
  * numbers. */
 #include "backend/mpi.h"
 
-typedef int MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler;
+typedef int MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler, MPI_Request;
 
 enum { THREAD_MULTIPLE = 3 };
 #define IN_PLACE ((void *)-1)

@@ -9,6 +9,7 @@ typedef struct ompi_datatype_t *MPI_Datatype;
 typedef struct ompi_op_t *MPI_Op;
 typedef struct ompi_group_t *MPI_Group;
 typedef struct ompi_errhandler_t *MPI_Errhandler;
+typedef struct ompi_request_t *MPI_Request;
 
 enum { THREAD_MULTIPLE = 3 };
 #define IN_PLACE ((void *)1)

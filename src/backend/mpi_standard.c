@@ -7,6 +7,7 @@ typedef struct MPI_ABI_Datatype *MPI_Datatype;
 typedef struct MPI_ABI_Op *MPI_Op;
 typedef struct MPI_ABI_Group *MPI_Group;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
+typedef struct MPI_ABI_Request *MPI_Request;
 
 enum { THREAD_MULTIPLE = 4096 };
 #define IN_PLACE ((void *)1)

@@ -71,7 +71,6 @@ struct hvd_context {
     struct tuning *tuning; /* NULL: not enabled, over, or another rank's; under the lock */
 
     struct rendezvous_client *rendezvous; /* open as long as this rank is in the epoch; NULL: alone */
-    hvd_rendezvous *served;               /* by this rank 0, where no starter does; else NULL */
     uint32_t generation;                  /* see rendezvous_enter */
 
     struct comm *world;           /* all ranks; the first in the list of communicators */

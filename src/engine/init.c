@@ -178,7 +178,7 @@ static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, in
     struct settings *settings = &context->settings;
     bool placed = *settings->rendezvous || *settings->slot;
     if (mpi_comm || (mpi_is_chosen(settings) && !placed))
-        return mpi_meet(settings, mpi_comm, &context->served, status);
+        return mpi_meet(settings, mpi_comm, deadline, &context->interrupt, status);
     return *settings->slot ? look_up_assignment(context, deadline, status)
                            : ask_starter(context, deadline, status);
 }
@@ -269,7 +269,6 @@ static void close_context(struct hvd_context *context)
     drive_stop_thread(context);
     membership_close(context);
     rendezvous_close(context->rendezvous);
-    hvd_rendezvous_stop(context->served);
     observe_close(context);
     tuning_close(context);
     int spare = atomic_exchange(&context->spare, -1);

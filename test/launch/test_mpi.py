@@ -49,8 +49,16 @@ class Mpi:
     def variables(self) -> dict[str, str]:
         """Others have their library beside the mpirun, where no loader looks; MPICH has two of them."""
         path = {} if self.is_debians else {"PATH": f"{self.folder}:{os.environ['PATH']}"}
-        library = str(self.folder.parent / "lib" / LIBRARIES[self.kind])
-        return path | ({"HOROVOD_MPI_LIBRARY": library} if self.kind == "standard" else {})
+        return path | ({"HOROVOD_MPI_LIBRARY": self.library} if self.kind == "standard" else {})
+
+    @property
+    def library(self) -> str:
+        name = LIBRARIES[self.kind]
+        return name if self.is_debians else str(self.folder.parent / "lib" / name)
+
+    def find_compiler(self) -> str:
+        program = self.program("mpicc_abi" if self.kind == "standard" else "mpicc")
+        return shutil.which(program) or pytest.skip(f"there is no {program}")
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return run(self.mpirun, *command, **(self.variables | variables))
@@ -111,8 +119,11 @@ world = MPI.COMM_WORLD
 if os.environ["HOROVOD_CPU_OPERATIONS"] == "mpi":
     hvd.init(comm=[2, 0] if world.rank != 1 else [1])
     assert hvd.allreduce(np.array([10.0 ** world.rank]), op=hvd.Sum)[0] == (10 if world.rank == 1 else 101)
-    world.Barrier()  # rank 0 serves all of them
     hvd.shutdown()
+    for life in range(3):  # rank 0, which serves the others, leaves at once
+        hvd.init(comm=[0] if world.rank == 0 else [1, 2])
+        assert hvd.size() == (1 if world.rank == 0 else 2)
+        hvd.shutdown()
 half = world.Split(world.rank % 2, -world.rank)
 hvd.init(comm=half)
 half_size, half_rank = half.size, half.rank
@@ -145,6 +156,80 @@ def test_communicators_of_mpi4py(mpi: Mpi, operations: str, tmp_path: Path) -> N
     result = mpi.run("-np", "3", sys.executable, "-c", COMMUNICATORS, **variables)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == ["0 101 3", "1 10 3", "2 101 3"]
+
+
+ABSENT = """
+import ctypes, os, signal, sys, time
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+mpi = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+mpi.MPI_Init_thread(None, None, 3, ctypes.byref(ctypes.c_int()))
+if rank:
+    time.sleep(60)
+import horovod as hvd
+{wait}
+"""
+
+TIMES_OUT = """
+for attempt in range(2):
+    try:
+        hvd.init()
+    except Exception as error:
+        os.write(1, f"{error}\\n".encode())
+os._exit(1)
+"""
+
+INTERRUPTED = """
+import threading
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    hvd.init()
+except KeyboardInterrupt:
+    os.write(1, b"interrupted\\n")
+os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("wait", [TIMES_OUT, INTERRUPTED])
+def test_a_rank_that_does_not_come(mpi: Mpi, wait: str) -> None:
+    """It is in MPI, but never calls hvd.init(): the others say so in time, and answer Ctrl-C."""
+    program = ABSENT.replace("{wait}", wait)
+    words = ["-np", "2", sys.executable, "-c", program, mpi.library]
+    result = mpi.run(*words, HOROVOD_START_TIMEOUT="2" if wait == TIMES_OUT else "50")
+    said = "not all 2 of the communicator have called hvd.init() within the time to start"
+    expected, count = (said, 2) if wait == TIMES_OUT else ("interrupted", 1)
+    assert result.stdout.count(expected) == count, result.stdout + result.stderr
+
+
+OTHER = """
+#include <mpi.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    int threads;
+    MPI_Request arrived;
+    MPI_Group group;
+    MPI_Comm job;
+    char own[64] = "horovod\\0" "0.28.1", all[128];
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
+    MPI_Ibarrier(MPI_COMM_WORLD, &arrived);
+    MPI_Wait(&arrived, MPI_STATUS_IGNORE);
+    MPI_Comm_group(MPI_COMM_WORLD, &group);
+    MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &job);
+    MPI_Allgather(own, 64, MPI_BYTE, all, 64, MPI_BYTE, job);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_another_release(mpi: Mpi, tmp_path: Path) -> None:
+    """A stand-in for its first words: the first thing that is said is which release it is."""
+    compiler = mpi.find_compiler()
+    (tmp_path / "other.c").write_text(OTHER)
+    subprocess.run([compiler, "other.c", "-o", "other"], cwd=tmp_path, check=True)
+    program = "import horovod as hvd; hvd.init()"
+    words = ["-np", "1", sys.executable, "-c", program, ":", "-np", "1", str(tmp_path / "other")]
+    result = mpi.run(*words)
+    assert "rank 1 runs release 0.28.1 of horovod, but rank 0 runs 1." in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["intel", "standard"])
@@ -184,10 +269,7 @@ int main(int argc, char **argv)
 
 def test_a_program_that_is_linked_with_mpi(mpi: Mpi, tmp_path: Path) -> None:
     """It holds copies of the library's objects."""
-    program = mpi.program("mpicc_abi" if mpi.kind == "standard" else "mpicc")
-    compiler = shutil.which(program)
-    if not compiler:
-        pytest.skip(f"there is no {program}")
+    compiler = mpi.find_compiler()
     (tmp_path / "linked.c").write_text(LINKED)
     build = ROOT / "build"
     options = [f"-I{ROOT / 'include'}", f"-L{build}", f"-Wl,-rpath,{build}", "-lhorovod"]
