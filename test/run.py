@@ -283,12 +283,12 @@ def run_soak(result: Result) -> None:
     done = call(
         *launched,
         "-k",
-        "torch_distributed or programs_of_jax or test_frameworks or training_on_hosts",
+        "torch_distributed or programs_of_jax or test_frameworks or training_on_hosts or test_running",
         HVD_BUILD=str(BUILD.absolute()),
         **whole,
     )
     result.add(
-        "torch.distributed, JAX, 300 lives, training on hosts, long cases, too",
+        "torch.distributed, JAX, 300 lives, training on hosts, docs/running.md, long cases, too",
         "passed" if done else "failed",
     )
     done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)

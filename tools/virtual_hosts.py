@@ -31,7 +31,7 @@ HostKey {folder}/host_key
 PidFile none
 AuthorizedKeysFile {folder}/key.pub
 StrictModes no
-AllowUsers root
+AllowUsers root me
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
