@@ -162,7 +162,7 @@ ABSENT = """
 import ctypes, os, signal, sys, time
 rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
 mpi = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
-mpi.MPI_Init_thread(None, None, 3, ctypes.byref(ctypes.c_int()))
+mpi.MPI_Init_thread(None, None, int(sys.argv[2]), ctypes.byref(ctypes.c_int()))
 if rank:
     time.sleep(60)
 import horovod as hvd
@@ -193,7 +193,8 @@ os._exit(1)
 def test_a_rank_that_does_not_come(mpi: Mpi, wait: str) -> None:
     """It is in MPI, but never calls hvd.init(): the others say so in time, and answer Ctrl-C."""
     program = ABSENT.replace("{wait}", wait)
-    words = ["-np", "2", sys.executable, "-c", program, mpi.library]
+    multiple = "4096" if mpi.kind == "standard" else "3"  # MPI_THREAD_MULTIPLE
+    words = ["-np", "2", sys.executable, "-c", program, mpi.library, multiple]
     result = mpi.run(*words, HOROVOD_START_TIMEOUT="2" if wait == TIMES_OUT else "50")
     said = "not all 2 of the communicator have called hvd.init() within the time to start"
     expected, count = (said, 2) if wait == TIMES_OUT else ("interrupted", 1)
