@@ -54,11 +54,17 @@ static void add_tensor(struct tensors *tensors, size_t elements)
     tensors->packed_elements += elements;
 }
 
-static struct tensors one_tensor(size_t bytes, const char *dtype)
+/* Whether work puts its result into `output`, which for many ranks is large. */
+static bool needs_output(const char *what)
+{
+    return strstr(what, "gather") || strstr(what, "alltoall") || strstr(what, "scatter");
+}
+
+static struct tensors one_tensor(size_t bytes, const char *dtype, bool with_output)
 {
     struct tensors tensors = {.dtype = dtype, .element_size = peer_element_size(dtype)};
     add_tensor(&tensors, bytes / tensors.element_size);
-    tensors.output = zeros(bytes * (size_t)peer_size());
+    tensors.output = with_output ? zeros(bytes * (size_t)peer_size()) : NULL;
     return tensors;
 }
 
@@ -138,7 +144,7 @@ enum { STEADY = 20, SHORT_ONES = 128, SHORT_BYTES = 64 << 10 };
 
 static double memory_beyond(work_fn work, struct tensors *tensors)
 {
-    struct tensors one = one_tensor(SHORT_BYTES, tensors->dtype);
+    struct tensors one = one_tensor(SHORT_BYTES, tensors->dtype, false);
     work_fn work_on_one = find_work("allreduce");
     peer_barrier();
     long before = memory_held();
@@ -246,7 +252,8 @@ static void run_case(const char *name, double seconds, FILE *results)
     work_fn work = find_work(memory ? "async" : cpu ? "allreduce" : carried ? what + strlen(CARRIED) : what);
     if (!work || !peer_element_size(dtype))
         return;
-    struct tensors tensors = one ? one_tensor(strtoul(argument, NULL, 10), dtype) : listed_tensors(argument);
+    struct tensors tensors =
+        one ? one_tensor(strtoul(argument, NULL, 10), dtype, needs_output(what)) : listed_tensors(argument);
     double value = memory    ? memory_beyond(work, &tensors)
                    : cpu     ? cpu_time(work, &tensors)
                    : carried ? bytes_carried(work, &tensors)

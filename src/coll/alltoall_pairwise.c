@@ -8,7 +8,8 @@
  *   cost: WINDOW distances at once, so up to 2 (n - 1) / WINDOW rounds; n - 1 blocks, 8 bytes more for each
  *
  * The window bounds how many links are opened and in use at a time, and lets all ranks go through them in one
- * order. The lengths are numbers of rows. */
+ * order. Each rank may have its own: who is at the smallest distance finds its peers there or beyond. The
+ * lengths are numbers of rows. */
 #include "base/status.h"
 #include "coll/collective.h"
 #include "coll/pattern.h"
@@ -16,6 +17,12 @@
 #include <stdlib.h>
 
 #define WINDOW 32
+
+/* Of long blocks between hosts. More connections that start together overflow a switch's queue (incast):
+ * Phanishayee and others, "Measurement and analysis of TCP throughput collapse in cluster-based storage
+ * systems", 2008. */
+#define LONG_WINDOW 4
+#define LONG_BYTES  ((size_t)64 << 10) /* of all blocks of a rank */
 
 /* The collective's scratch. */
 struct exchange {
@@ -25,6 +32,7 @@ struct exchange {
     struct range *sources; /* [size]: in the input, by the rank they go to */
     struct range *places;  /* [size]: in the output, by the rank they come from */
     uint64_t *rows;        /* [size]: likewise */
+    int window;            /* of the blocks */
 };
 
 static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
@@ -69,6 +77,8 @@ static hvd_code blocks_begin(struct collective *collective, hvd_status *status)
     struct exchange *exchange = collective->scratch;
     collective->input = exchange->input;
     collective->output = exchange->output;
+    bool is_long = collective->topology->hosts > 1 && collective->input.length > LONG_BYTES;
+    exchange->window = is_long ? LONG_WINDOW : WINDOW;
     hvd_code code = lay_out(collective, collective->own_rows, exchange->sources, status);
     if (!code)
         code = lay_out(collective, exchange->rows, exchange->places, status);
@@ -87,34 +97,40 @@ static void plan_step(enum step_kind kind, enum step_buffer buffer, int peer, st
                                          .from = from});
 }
 
-static void plan_window(const struct collective *collective, int first, struct schedule *schedule)
+static void plan_window(const struct collective *collective, int first, int window, struct schedule *schedule)
 {
     const struct exchange *exchange = collective->scratch;
     int rank = collective->rank, size = collective->size;
     if (first == 1)
         plan_step(STEP_COPY, BUFFER_OUTPUT, 0, exchange->places[rank], exchange->sources[rank].offset,
                   schedule);
-    for (int distance = first; distance < size && distance < first + WINDOW; distance++) {
+    for (int distance = first; distance < size && distance < first + window; distance++) {
         int to = pattern_shift(rank, distance, size), from = pattern_shift(rank, -distance, size);
         plan_step(STEP_SEND, BUFFER_INPUT, to, exchange->sources[to], 0, schedule);
         plan_step(STEP_RECEIVE, BUFFER_OUTPUT, from, exchange->places[from], 0, schedule);
     }
 }
 
+static int count_windows(const struct collective *collective, int window)
+{
+    return collective->size > 1 ? (collective->size - 2) / window + 1 : 1;
+}
+
 /* All windows of the lengths, then all of the blocks. */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {
-    int windows = collective->size > 1 ? (collective->size - 2) / WINDOW + 1 : 1;
-    hvd_code code = HVD_OK;
-    *more = phase + 1 < 2 * windows;
-    if (phase == 0)
-        code = lengths_begin(collective, status);
-    else if (phase == windows)
-        code = blocks_begin(collective, status);
-    if (!code)
-        plan_window(collective, 1 + phase % windows * WINDOW, schedule);
-    return code;
+    int windows = count_windows(collective, WINDOW), of_blocks = phase - windows;
+    hvd_code code = phase == 0       ? lengths_begin(collective, status)
+                    : of_blocks == 0 ? blocks_begin(collective, status)
+                                     : HVD_OK;
+    if (code)
+        return code;
+    const struct exchange *exchange = collective->scratch;
+    int window = of_blocks < 0 ? WINDOW : exchange->window;
+    *more = of_blocks < 0 || of_blocks + 1 < count_windows(collective, window);
+    plan_window(collective, 1 + (of_blocks < 0 ? phase : of_blocks) * window, window, schedule);
+    return HVD_OK;
 }
 
 const struct algorithm alltoall_pairwise = {.name = "pairwise", .operation = HVD_ALLTOALL, .plan = plan};

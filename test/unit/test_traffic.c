@@ -92,7 +92,8 @@ static struct collective collective_of(hvd_operation operation, hvd_reduction re
 /* While the lengths go around the output is their table. */
 static void fill_lengths(struct collective *collective)
 {
-    bool exchanges = collective->operation == HVD_ALLGATHER || collective->operation == HVD_ALLTOALL;
+    bool exchanges = (collective->operation == HVD_ALLGATHER || collective->operation == HVD_ALLTOALL) &&
+                     collective->output.length > 0;
     uint64_t *lengths = exchanges ? (uint64_t *)(void *)collective->output.spans[0].data : NULL;
     for (size_t i = 0; exchanges && i < collective->output.length / sizeof *lengths; i++)
         lengths[i] = share_of(collective->topology);
