@@ -59,9 +59,9 @@ static int64_t grace_of(int listener)
 }
 
 /* More may come to wait meanwhile, hence the longest pause; and the shortest, so that each drops several. */
-int64_t handshake_wait_for_room(int listener, int64_t since)
+int64_t handshake_wait_for_room(int listener, int64_t since, bool is_silent)
 {
-    int64_t now = clock_now(), due = since + grace_of(listener);
+    int64_t now = clock_now(), due = since + (is_silent ? grace_of(listener) : UNAUTHENTICATED_GRACE);
     if (now >= due)
         return 0;
     due = clock_earlier(due, now + LONGEST_PAUSE);

@@ -21,16 +21,17 @@
 #include <stdbool.h>
 
 /* Limits of an acceptor for unauthenticated connections: so many at once, for so long; one that is younger
- * than the grace is not dropped in favour of a newer one. The more wait for that, the shorter the grace, down
- * to the shortest one, so that the newest waits half a second, however many came before it. */
+ * than the grace is not dropped in favour of a newer one. Who has sent no hello yet goes first, and the more
+ * wait for that, the shorter its grace, down to the shortest one, so that the newest waits half a second,
+ * however many came before it. An initiator that is dropped then tries again. */
 #define UNAUTHENTICATED_LIMIT          256
 #define UNAUTHENTICATED_TIME           (10 * CLOCK_SECOND)
 #define UNAUTHENTICATED_GRACE          (CLOCK_SECOND / 2)
 #define UNAUTHENTICATED_SHORTEST_GRACE (CLOCK_SECOND / 50)
 
-/* What an acceptor at this limit does with the next connection of the listener. 0: takes it, and drops its
- * oldest, accepted at `since`; else lets it wait until then. */
-int64_t handshake_wait_for_room(int listener, int64_t since);
+/* What an acceptor at this limit does with the next connection of the listener. 0: takes it, and drops the
+ * oldest silent one, or else the oldest, accepted at `since`; else lets it wait until then. */
+int64_t handshake_wait_for_room(int listener, int64_t since, bool is_silent);
 
 #define HANDSHAKE_MESSAGE_LIMIT 512
 #define HANDSHAKE_JOB_LIMIT     192
@@ -77,6 +78,12 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
  * after handshake_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
  * HVD_PEER_LOST: the connection ended. The caller takes `tls` of an encrypted connection. */
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
+
+/* Of an acceptor: whether the hello has not come yet. */
+static inline bool handshake_is_silent(const struct handshake *handshake)
+{
+    return handshake->stage == HANDSHAKE_HELLO;
+}
 
 /* What to poll for. */
 short handshake_events(const struct handshake *handshake);

@@ -91,15 +91,27 @@ static bool make_room(struct hvd_rendezvous *server)
     return connections;
 }
 
+static struct connection *find_dispensable(const struct hvd_rendezvous *server)
+{
+    struct connection *each = server->oldest;
+    do
+        if (handshake_is_silent(&each->handshake))
+            return each;
+    while ((each = each->next) != server->oldest);
+    return each;
+}
+
 /* 0: for the next connection there is room; else until when it has to wait. */
 static int64_t wait_for_room(struct hvd_rendezvous *server, int listener)
 {
     if (server->unauthenticated >= UNAUTHENTICATED_LIMIT) {
-        int64_t until = handshake_wait_for_room(listener, server->oldest->since);
+        struct connection *connection = find_dispensable(server);
+        bool is_silent = handshake_is_silent(&connection->handshake);
+        int64_t until = handshake_wait_for_room(listener, connection->since, is_silent);
         if (until)
             return until;
         log_fault(server, "too many connections without a handshake; dropping the oldest");
-        drop(server, server->oldest);
+        drop(server, connection);
     }
     return server->count < CONNECTION_LIMIT && make_room(server) ? 0 : clock_now() + PAUSE;
 }

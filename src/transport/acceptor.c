@@ -100,12 +100,22 @@ static struct attempt *find_oldest(const struct acceptor *acceptor)
     return oldest;
 }
 
+/* The newest comes first in the list. */
+static struct attempt *find_dispensable(const struct acceptor *acceptor)
+{
+    struct attempt *silent = NULL;
+    for (struct attempt *each = acceptor->attempts; each; each = each->next)
+        silent = handshake_is_silent(&each->handshake) ? each : silent;
+    return silent ? silent : find_oldest(acceptor);
+}
+
 /* 0: the next connection may be accepted; else until when it has to wait. */
 static int64_t wait_for_room(const struct acceptor *acceptor, int listener)
 {
-    return acceptor->count < UNAUTHENTICATED_LIMIT
-               ? 0
-               : handshake_wait_for_room(listener, find_oldest(acceptor)->since);
+    if (acceptor->count < UNAUTHENTICATED_LIMIT)
+        return 0;
+    const struct attempt *attempt = find_dispensable(acceptor);
+    return handshake_wait_for_room(listener, attempt->since, handshake_is_silent(&attempt->handshake));
 }
 
 /* In a flood the oldest are dropped, so that a rank's own connection gets its turn. */
@@ -114,7 +124,7 @@ static void make_room(struct acceptor *acceptor)
     if (acceptor->count < UNAUTHENTICATED_LIMIT)
         return;
     acceptor_log(acceptor, "too many connections without a handshake; dropping the oldest");
-    attempt_free(unlist(acceptor, find_oldest(acceptor)));
+    attempt_free(unlist(acceptor, find_dispensable(acceptor)));
 }
 
 static void add(struct acceptor *acceptor, int row, int fd, const char *who)

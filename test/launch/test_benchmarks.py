@@ -39,6 +39,14 @@ def run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("clients", ["600", "4096"])
+def test_all_clients_of_the_rendezvous_at_once(clients: str) -> None:
+    """More than may be without a handshake: none that has sent its hello is dropped for another."""
+    program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "bench" / "bench_rendezvous"
+    result = subprocess.run([program, clients], capture_output=True, text=True, timeout=DEADLINE)
+    assert result.returncode == 0, result.stderr
+
+
 def without_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PATH with what the benchmarks need and no MPI."""
     folder = tmp_path / "bin"
