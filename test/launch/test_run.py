@@ -112,6 +112,12 @@ def test_a_rank_that_leaves_without_a_result() -> None:
         horovod.run(fail, ("exit", 0), np=1)
 
 
+@pytest.mark.parametrize(("ranks", "missing"), [(1, "0 of 1"), (3, "1, 2 of 3")])
+def test_ranks_that_leave_in_silence(ranks: int, missing: str) -> None:
+    with pytest.raises(RuntimeError, match=f"no result came from rank {missing}"):
+        horovod.run(lambda: (ranks > 1 and os.environ["HOROVOD_RANK"] == "0") or os._exit(0), np=ranks)
+
+
 def test_results_that_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="rank 0 returned a generator, which can't be pickled"):
         horovod.run(lambda: (each for each in range(3)), np=1)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.arguments import options_of
+from horovod.runner.output import Output, pass_on, warn_of_loss
 from horovod.runner.program import horovodrun
 from horovod.runner.task import REPORT, Report, read_report, send_function
-from horovod.runner.util.threads import in_thread
 
 T = TypeVar("T")
 
-LAST_LINES = 40
 TASK = "from horovod.runner.task import main; main()"
 
 
@@ -51,45 +50,25 @@ def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     return data
 
 
-def _pass_on(source: IO[str], target: TextIO, last: deque[str]) -> None:
-    for line in source:
-        last.append(line)
-        target.write(line)
-        target.flush()
+def _launch(words: Sequence[str]) -> tuple[int, list[Output]]:
+    """Runs horovodrun; returns its exit code, and what became of its output.
 
-
-def _launch(words: Sequence[str]) -> tuple[int, str]:
-    """Runs horovodrun; its exit code, and the end of what it wrote to stderr.
-
-    Its output goes through sys.stdout and sys.stderr, which in a notebook are not the process's own.
+    The output goes through sys.stdout and sys.stderr, which in a notebook are not the process's own.
     """
-    last: deque[str] = deque(maxlen=LAST_LINES)
-    process = subprocess.Popen(
+    outputs = [Output(f"sys.{name}", functools.partial(getattr, sys, name)) for name in ("stdout", "stderr")]
+    with subprocess.Popen(
         [horovodrun(), "--end-with-parent", str(os.getpid()), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout and process.stderr
-    streams: list[tuple[IO[str], TextIO, deque[str]]] = [
-        (process.stdout, sys.stdout, deque(maxlen=0)),
-        (process.stderr, sys.stderr, last),
-    ]
-    readers = [in_thread(_pass_on, each) for each in streams]
-    try:
-        code = process.wait()
-        for reader in readers:
-            reader.join()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    finally:
-        process.stdout.close()
-        process.stderr.close()
-    return code, "".join(last)
+    ) as process:
+        try:
+            pass_on(process, outputs)
+        except BaseException:
+            process.terminate()
+            pass_on(process, outputs)
+            raise
+    return process.returncode, outputs
 
 
 def _reports(folder: Path) -> list[Report]:
@@ -111,6 +90,18 @@ def _raise_first(reports: Sequence[Report]) -> None:
     errors = [(report.when, _error_of(report)) for report in reports if report.traceback]
     if errors:
         raise min(errors, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0]))[1]
+
+
+def _results(reports: Sequence[Report]) -> list[Any]:
+    """Those of all ranks: one of them may have ended without a result, as by ``os._exit(0)``."""
+    results = {report.rank: report.result for report in reports}
+    size = reports[0].size if reports else 1
+    if missing := [str(rank) for rank in range(size) if rank not in results]:
+        raise RuntimeError(
+            f"no result came from rank {', '.join(missing)} of {size}: did the function call os._exit, or "
+            "replace the process by another program?"
+        )
+    return [results[rank] for rank in range(size)]
 
 
 def run(
@@ -146,7 +137,9 @@ def run(
 
     The function, also one of a notebook or of ``__main__``, goes to the ranks by cloudpickle, and the results
     come back likewise: through pipes, to other hosts over ssh, and through files of this host that only this
-    user can read. Its stdin is empty; what the ranks print comes out here.
+    user can read. Its stdin is empty; what the ranks print is written to sys.stdout and sys.stderr, where
+    characters that their encoding lacks become escapes. A stream that refuses output ends nothing: once the
+    ranks have ended, a RuntimeWarning says that some of it is lost.
     ``num_proc`` is 1 unless the hosts say more; ``np`` is its old name, as ``min_np``, ``max_np`` and
     ``network_interface`` are old names, too. ``executable`` is the Python to use. The rest are the options of
     ``horovodrun`` of that name, but ``use_mpi`` only warns: mpirun has no channel for functions and results.
@@ -174,11 +167,13 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
     with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
         send_function(Path(folder), function)
         command = [executable or sys.executable, "-c", TASK]
-        code, last_lines = _launch(["--task", folder, *options, "--", *command])
+        code, outputs = _launch(["--task", folder, *options, "--", *command])
+        last_lines = "".join(outputs[1].last)
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
         reports = _reports(Path(folder))
+    warn_of_loss(outputs)
     _raise_first(reports)
     if code:
         raise RuntimeError(f"horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
-    return [report.result for report in reports]
+    return _results(reports)

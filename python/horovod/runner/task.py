@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horovod.runner.common.util.env import get_env_rank_and_size
+
 try:
     import cloudpickle as pickler
 except ImportError:  # then the function came by its name, and so does the result
@@ -32,6 +34,7 @@ class Report:
     """How the function ended on one rank."""
 
     rank: int
+    size: int
     result: Any = None
     error: bytes | None = None  # the exception, if it can be pickled
     traceback: str = ""  # "" when there was no exception
@@ -81,22 +84,22 @@ def _pickled(error: BaseException) -> bytes | None:
         return None
 
 
-def _run(rank: int) -> None:
+def _run(rank: int, size: int) -> None:
     function, args, kwargs = _receive_function()
     result = function(*args, **kwargs)
     try:
-        _write(Report(rank, result))
+        _write(Report(rank, size, result))
     except Exception as error:
         raise TypeError(f"rank {rank} returned a {type(result).__name__}, which can't be pickled") from error
 
 
 def main() -> None:
     """Runs the function and reports."""
-    rank = int(os.environ["HOROVOD_RANK"])
+    rank, size = get_env_rank_and_size()
     os.set_inheritable(REPORT_FILE, False)
     try:
-        _run(rank)
+        _run(rank, size)
     except BaseException as error:
         summary = "".join(traceback.format_exception_only(error)).strip()
-        _write(Report(rank, None, _pickled(error), traceback.format_exc(), summary))
+        _write(Report(rank, size, None, _pickled(error), traceback.format_exc(), summary))
         raise

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
-from horovod.runner.util.threads import in_thread, on_event
+from horovod.runner.output import Output, pass_on, warn_of_loss
+from horovod.runner.util.threads import on_event
 
 GRACEFUL_TERMINATION_TIME_S = 5
 
 
-def _copy(source: IO[str], target: Any, prefix: str) -> None:
-    for line in source:
-        target.write(f"{prefix}{line}")
-    with contextlib.suppress(AttributeError):
-        target.flush()
-
-
-def _signal_group(process: subprocess.Popen[str], number: int) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM for the process group; what is left after the grace gets SIGKILL."""
     _signal_group(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACEFUL_TERMINATION_TIME_S)
     _signal_group(process, signal.SIGKILL)
+
+
+def _output(name: str, stream: Any, index: int | None) -> Output:
+    prefix = "" if index is None else f"[{index}]<{name}>:"
+    if stream is None:
+        return Output(f"sys.{name}", functools.partial(getattr, sys, name), prefix)
+    return Output(name, lambda: stream, prefix)
 
 
 def execute(
@@ -49,40 +51,31 @@ def execute(
     Args:
         command: for ``/bin/sh``.
         env: its environment; None: this process's.
-        stdout: has ``write``, which gets every line; None: sys.stdout.
-        stderr: likewise.
+        stdout: has ``write``, which gets every line; None: sys.stdout. If it refuses one, the command
+            continues, and a RuntimeWarning follows.
+        stderr: the same for stderr.
         index: a number that is put before each line, as ``[1]<stdout>:``.
         events: the command is ended when one of them is set.
     """
-    process = subprocess.Popen(
+    outputs = [_output("stdout", stdout, index), _output("stderr", stderr, index)]
+    over = threading.Event()
+    with subprocess.Popen(
         command,
         shell=True,
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
         start_new_session=True,
-    )
-    assert process.stdout
-    assert process.stderr
-    over = threading.Event()
-    streams = [("stdout", process.stdout, stdout or sys.stdout)]
-    streams.append(("stderr", process.stderr, stderr or sys.stderr))
-    readers = [
-        in_thread(_copy, (source, target, "" if index is None else f"[{index}]<{name}>:"))
-        for name, source, target in streams
-    ]
-    for event in events or ():
-        on_event(event, _end, (process,), stop=over, check_stop_interval_s=0.1)
-    try:
-        code = process.wait()
-    finally:
-        over.set()
-        _end(process)
-        for reader in readers:
-            reader.join()
-        process.stdout.close()
-        process.stderr.close()
-    return code
+    ) as process:
+        for event in events or ():
+            on_event(event, _end, (process,), stop=over, check_stop_interval_s=0.1)
+        try:
+            pass_on(process, outputs)
+            process.wait()
+        finally:
+            over.set()
+            _end(process)
+            pass_on(process, outputs)  # the last lines of processes that outlived the shell
+    warn_of_loss(outputs)
+    return process.returncode

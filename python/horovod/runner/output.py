@@ -1,0 +1,135 @@
+"""The output of a started process, written to the streams of the caller."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import locale
+import os
+import re
+import select
+import selectors
+import subprocess
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod.common.caller import warn_caller
+
+LAST_LINES = 40
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+HELD_CHARACTERS = 1 << 16  # of a line without an end; a longer one is passed on in parts
+PIECE = 2048  # characters: encoded, they fit into an empty buffer of a file
+PIPE_BYTES = 1 << 20  # one read empties a pipe
+CHECK_SECONDS = 0.5  # how soon the end of the process is noticed while another one has its pipes open
+FLUSHES = 100  # of a stream that says again and again that it is ready, but takes nothing
+
+
+def _encoding() -> str:
+    """Returns the encoding in which Python programs write to a pipe in this environment."""
+    with contextlib.suppress(LookupError):
+        return codecs.lookup(os.environ.get("PYTHONIOENCODING", "").partition(":")[0]).name
+    return locale.getpreferredencoding(False)
+
+
+def _write(stream: Any, text: str) -> None:
+    """Writes a text; characters that the stream's encoding lacks become escapes, such as ``\\xf6``."""
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        name = "ascii"
+        with contextlib.suppress(AttributeError, LookupError, TypeError):
+            name = codecs.lookup(stream.encoding).name
+        stream.write(text.encode(name, "backslashreplace").decode(name))
+
+
+def _flush_when_ready(stream: Any) -> None:
+    """Empties the buffer of a pipe that does not block, as fast as its reader reads."""
+    for _ in range(FLUSHES):
+        select.select([], [stream], [])
+        with contextlib.suppress(BlockingIOError):
+            stream.flush()
+            return
+    raise BlockingIOError("the stream says that it is ready, but takes nothing")
+
+
+class Output:
+    """One pipe of a process: bytes arrive, and lines go to a stream of the caller.
+
+    Args:
+        name: of the stream, for the warning when it refuses.
+        target: returns the stream, which may become another one while the process runs.
+        prefix: of every line.
+    """
+
+    def __init__(self, name: str, target: Callable[[], Any], prefix: str = "") -> None:
+        self.name = name
+        self.refusal = ""  # why the first line that is lost could not be written
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self._target, self._prefix = target, prefix
+        self._decoder = codecs.getincrementaldecoder(_encoding())("backslashreplace")
+        self._held, self._line_starts = "", True
+
+    def receive(self, data: bytes) -> None:
+        """Writes the lines that are complete, and at the end, when ``data`` is empty, the rest."""
+        text = self._held + self._decoder.decode(data, final=not data)
+        complete = max(text.rfind("\n"), text.rfind("\r")) + 1
+        if not data or len(text) - complete > HELD_CHARACTERS:
+            complete = len(text)
+        self._held = text[complete:]
+        for line in LINE.findall(text[:complete]):
+            self.last.append(line)
+            whole = self._prefix + line if self._line_starts else line
+            self._line_starts = line.endswith("\n")
+            for at in range(0, len(whole), PIECE):
+                self._offer(whole[at : at + PIECE])
+
+    def _offer(self, piece: str) -> None:
+        """Writes a piece at once. Whatever the stream raises loses this piece, never the job."""
+        try:
+            stream = self._target()
+            if stream is None:
+                raise ValueError("it is None")
+            try:
+                _write(stream, piece)
+                if hasattr(stream, "flush"):
+                    stream.flush()
+            except BlockingIOError:
+                _flush_when_ready(stream)
+        except Exception as error:
+            self.refusal = self.refusal or "".join(traceback.format_exception_only(error)).strip()
+
+
+def pass_on(process: subprocess.Popen[bytes], outputs: Sequence[Output]) -> None:
+    """Passes on what a process writes until it has ended, in the thread of the caller.
+
+    A stream that blocks makes the process wait. Processes that have inherited the pipes may outlive it.
+    """
+    with selectors.DefaultSelector() as selector:
+        for pipe, output in zip((process.stdout, process.stderr), outputs, strict=True):
+            assert pipe
+            selector.register(pipe, selectors.EVENT_READ, output)
+        ended = False
+        while selector.get_map() and not ended:
+            ended = process.poll() is not None  # all that it has written is in the pipes
+            for key, _ in selector.select(0 if ended else CHECK_SECONDS):
+                if data := os.read(key.fd, PIPE_BYTES):
+                    key.data.receive(data)
+                else:
+                    selector.unregister(key.fileobj)
+    for output in outputs:
+        output.receive(b"")
+
+
+def warn_of_loss(outputs: Sequence[Output]) -> None:
+    """Warns the caller if a stream has refused any output."""
+    refusals = [f"{output.name} refused it ({output.refusal})" for output in outputs if output.refusal]
+    if not refusals:
+        return
+    try:
+        warn_caller(f"some output of the processes is lost: {'; '.join(refusals)}", RuntimeWarning)
+    except RuntimeWarning:
+        raise  # the caller wants warnings to be errors
+    except Exception:  # sys.stderr refuses the warning, too
+        pass
