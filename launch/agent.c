@@ -226,14 +226,13 @@ static void send_gone(struct agent *agent, struct rank *rank)
     rank->pid = 0;
 }
 
-static void on_end(uv_process_t *process, int64_t exit_code, int signal)
+static void on_end_of_rank(struct rank *rank, int exit_code, int signal)
 {
-    struct rank *rank = process->data;
     struct agent *agent = rank->job->loop.data;
     rank->running = false;
     size_t begin = frame_begin(&agent->frames, FRAME_ENDED);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->rank);
-    wire_put_u32(&agent->frames.stream.out, signal ? 128U + (uint32_t)signal : (uint32_t)exit_code);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)exit_code);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
     frame_end(&agent->frames, begin);
     stop_rest(rank);
@@ -285,7 +284,7 @@ static void start(struct agent *agent, struct wire_reader *body)
             rank->outputs[j].owner = agent;
             rank->outputs[j].credit = FRAME_WINDOW;
         }
-        hvd_code code = rank_start(rank, on_end, &status);
+        hvd_code code = rank_start(rank, &status);
         send_started(agent, rank, code ? status.text : "");
         if (code) {
             job_close_outputs(rank);
@@ -357,6 +356,11 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     default:
         agent->lost = true;
     }
+}
+
+static void on_signal(struct job *job, int signal)
+{
+    stop_by_signal(job, "", signal);
 }
 
 static void on_end_of_frames(struct frames *frames)
@@ -443,7 +447,6 @@ static void agent_loop(struct agent *agent)
     send_ready(agent);
     while (!agent->lost && !(agent->started && stop_finished(job))) {
         uv_run(&job->loop, UV_RUN_ONCE);
-        stop_reap(job);
         report_progress(agent);
         for (int i = 0; i < job->count; i++) {
             for (int j = 0; j < OUTPUTS; j++)
@@ -473,6 +476,8 @@ int agent_run(struct guard *guard, pid_t shell)
                         .hosts = &agent.hosts,
                         .guard = guard,
                         .input = STDIN_FILENO,
+                        .rank_ended = on_end_of_rank,
+                        .signal_came = on_signal,
                         .failed = -1};
     if (options_parse(&agent.options, no_words, &status) || settings_init(&agent.settings, &status) ||
         uv_loop_init(&job->loop) || take_stream(&agent, &status) || job_open(job, &status)) {

@@ -12,10 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define GROUP_LIMIT  16384 /* more are not recorded, and are found in /proc only */
 #define KILL_SECONDS 5
 #define END_SECONDS  3.0
 
@@ -38,18 +40,31 @@ static void become_job(struct guard *guard, pid_t parent)
     sigset_t ended;
     sigemptyset(&ended);
     sigaddset(&ended, GUARD_PARENT_ENDED);
-    signal(GUARD_PARENT_ENDED, SIG_DFL);
     sigprocmask(SIG_UNBLOCK, &ended, NULL);
     prctl(PR_SET_PDEATHSIG, GUARD_PARENT_ENDED);
-    if (getppid() != parent)
-        _exit(1);
+    guard->parent = parent;
     setsid();
     prctl(PR_SET_NAME, "hvd-job");
     memset(guard->title, 0, guard->title_bytes);
     snprintf(guard->title, guard->title_bytes, "hvd-job");
 }
 
-hvd_code guard_fork(struct guard *guard, pid_t parent, hvd_status *status)
+bool guard_parent_ended(const struct guard *guard)
+{
+    return getppid() != guard->parent;
+}
+
+hvd_code guard_end_with_parent(pid_t parent, hvd_status *status)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    /* One that has ended by now gives no signal. */
+    return getppid() == parent
+               ? HVD_OK
+               : status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
+                            (int)parent);
+}
+
+hvd_code guard_fork(struct guard *guard, hvd_status *status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
     pid_t own = getpid();
@@ -63,13 +78,10 @@ hvd_code guard_fork(struct guard *guard, pid_t parent, hvd_status *status)
     sigaddset(&guard->signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &guard->signals, NULL);
     signal(SIGCHLD, SIG_DFL); /* ignored, it would hide how children ended */
-    if (parent) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        /* One that has ended by now gives no signal. */
-        if (getppid() != parent)
-            return status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
-                              (int)parent);
-    }
+    guard->groups = mmap(NULL, GROUP_LIMIT * sizeof *guard->groups, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guard->groups == MAP_FAILED)
+        return status_set_errno(status, errno, "can't map memory for the list of ranks");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     guard->job = fork();
     if (guard->job < 0)
@@ -86,8 +98,10 @@ int guard_watch(struct guard *guard)
     int status = 0, signal;
     pid_t ended;
     while ((ended = waitpid(-1, &status, WNOHANG)) >= 0 && ended != guard->job) {
-        if (ended == 0 && sigwait(&guard->signals, &signal) == 0 && signal != SIGCHLD)
+        if (ended == 0 && sigwait(&guard->signals, &signal) == 0 && signal != SIGCHLD) {
             kill(guard->job, signal);
+            kill(guard->job, SIGCONT); /* it may be stopped */
+        }
     }
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
@@ -95,6 +109,41 @@ int guard_watch(struct guard *guard)
     fprintf(stderr, "horovodrun: its process hvd-job (pid %d) was killed by %s, so the job was ended\n",
             (int)guard->job, report_signal_name(WTERMSIG(status)));
     return 128 + WTERMSIG(status);
+}
+
+/* ---- what is killed ------------------------------------------------------------------------------------ */
+
+/* A group of 0 is a free place. */
+static pid_t *place_of(const struct guard *guard, pid_t group)
+{
+    for (int i = 0; guard->groups && i < GROUP_LIMIT; i++) {
+        if (guard->groups[i] == group)
+            return &guard->groups[i];
+    }
+    return NULL;
+}
+
+void guard_add(struct guard *guard, pid_t group)
+{
+    pid_t *place = place_of(guard, 0);
+    if (place)
+        *place = group;
+}
+
+void guard_remove(struct guard *guard, pid_t group)
+{
+    pid_t *place = place_of(guard, group);
+    if (place)
+        *place = 0;
+}
+
+/* Returns false if there is none. */
+static bool kill_groups(const struct guard *guard)
+{
+    bool killed = false;
+    for (int i = 0; guard->groups && i < GROUP_LIMIT; i++)
+        killed = (guard->groups[i] && kill(-guard->groups[i], SIGKILL) == 0) || killed;
+    return killed;
 }
 
 static pid_t parent_of(pid_t pid)
@@ -113,10 +162,12 @@ static pid_t parent_of(pid_t pid)
     return parent;
 }
 
-/* False when there is none, or none that this user may kill. */
+/* Returns false if there is none, none that this user may kill, or no /proc to find them in. */
 static bool kill_children(DIR *processes)
 {
     bool killed = false;
+    if (!processes)
+        return false;
     rewinddir(processes);
     for (const struct dirent *entry; (entry = readdir(processes));) {
         pid_t pid = (pid_t)atoi(entry->d_name); /* 0: /proc has other names, too */
@@ -139,9 +190,10 @@ void guard_kill_descendants(const struct guard *guard)
             ;
         if (ended < 0 || clock_now() > deadline) /* there is no child, or the kernel can't end it */
             break;
-        if (!processes && !(processes = opendir("/proc")))
-            break;
-        if (clock_now() >= begin && !kill_children(processes))
+        if (!processes)
+            processes = opendir("/proc");
+        /* The groups first: their members may start others until they are dead. */
+        if (clock_now() >= begin && !(kill_groups(guard) | kill_children(processes)))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }

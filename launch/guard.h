@@ -1,6 +1,7 @@
 /* guard.h - two processes, so that nothing of a job outlives horovodrun, however it ends: the one that the
  * user started, and its child, which runs the job. Both are subreapers, so all that the ranks start remain
- * their descendants; each kills these when the other one is killed. */
+ * their descendants; each kills these when the other one is killed. When both are killed, the ranks get a
+ * signal from the system (child.c), but not what the ranks have started. */
 #ifndef HVD_LAUNCH_GUARD_H
 #define HVD_LAUNCH_GUARD_H
 
@@ -10,29 +11,42 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define GUARD_PARENT_ENDED SIGUSR1 /* what the child gets when its parent has ended */
+/* What the child gets when its parent has ended. It also resumes a child that was stopped. */
+#define GUARD_PARENT_ENDED SIGCONT
 
 struct guard {
     char *title; /* where the system finds the command line of this process */
     size_t title_bytes;
     sigset_t signals; /* blocked in both processes, until the child handles them */
     pid_t job;        /* the child; 0 in the child itself */
+    pid_t parent;     /* in the child: the first process */
+    pid_t *groups;    /* process groups of the child's children, in memory of both processes */
     bool has_agents;  /* children are connections to agents */
 };
 
 /* Remembers the command line's memory. The words become copies: call it before anything points to them. */
 hvd_code guard_init(struct guard *guard, char **argv, hvd_status *status);
 
-/* Forks; call it before the first thread is started. With a `parent` that is not 0, SIGTERM comes when it has
- * ended. */
-hvd_code guard_fork(struct guard *guard, pid_t parent, hvd_status *status);
+/* Forks; call it before the first thread is started. */
+hvd_code guard_fork(struct guard *guard, hvd_status *status);
+
+/* --end-with-parent: this process gets SIGTERM when its parent has ended. */
+hvd_code guard_end_with_parent(pid_t parent, hvd_status *status);
+
+/* In the child: whether the first process has ended. */
+bool guard_parent_ended(const struct guard *guard);
+
+/* In the child: the group is killed with the job, until it is removed. */
+void guard_add(struct guard *guard, pid_t group);
+void guard_remove(struct guard *guard, pid_t group);
 
 /* In the first process: passes signals on, until the child has ended; returns horovodrun's exit code. */
 int guard_watch(struct guard *guard);
 
-/* Kills all descendants, whatever group, session or environment they have. Returns when none is left, but
- * after 5 s at the latest. Connections get 3 s of them to end with their stdin, which is closed by then:
- * srun, when it is killed, may leave its tasks behind with a stdin that stays open. */
+/* Kills the groups, and all descendants, whatever group, session or environment they have; without /proc only
+ * the groups. Returns when none is left, but after 5 s at the latest. Connections get 3 s of them to end with
+ * their stdin, which is closed by then: srun, when it is killed, may leave its tasks behind with a stdin that
+ * stays open. */
 void guard_kill_descendants(const struct guard *guard);
 
 #endif

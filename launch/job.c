@@ -166,11 +166,6 @@ void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text
     stop_all(job, STEP_TERM);
 }
 
-static void on_exit_of_rank(uv_process_t *process, int64_t exit_code, int signal)
-{
-    job_rank_ended(process->data, signal ? 128 + signal : (int)exit_code, signal);
-}
-
 static hvd_code start_ranks(struct job *job, hvd_status *status)
 {
     const char *interfaces = job->settings->network_interface;
@@ -186,7 +181,7 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
     for (int i = 0; i < job->count; i++) {
         hvd_status problem;
         struct rank *rank = &job->ranks[i];
-        if (rank_start(rank, on_exit_of_rank, &problem) == HVD_OK)
+        if (rank_start(rank, &problem) == HVD_OK)
             continue;
         job_rank_failed_to_start(rank, rank->exit_code, problem.text);
         break;
@@ -233,7 +228,6 @@ static void job_loop(struct job *job)
 {
     while (!stop_finished(job)) {
         uv_run(&job->loop, UV_RUN_ONCE);
-        stop_reap(job);
         if (job->remotes)
             remotes_turn(job);
         check_sink(job, job->out);
@@ -279,6 +273,11 @@ void job_close(struct job *job)
     hvd_rendezvous_stop(job->rendezvous);
 }
 
+static void on_signal(struct job *job, int signal)
+{
+    stop_by_signal(job, "", signal);
+}
+
 int job_run(const struct options *options, const struct settings *settings, struct hosts *hosts,
             struct guard *guard)
 {
@@ -288,6 +287,8 @@ int job_run(const struct options *options, const struct settings *settings, stru
                       .size = hosts->size,
                       .guard = guard,
                       .input = STDIN_FILENO,
+                      .rank_ended = job_rank_ended,
+                      .signal_came = on_signal,
                       .failed = -1};
     hvd_status status;
     if (uv_loop_init(&job.loop)) {

@@ -16,6 +16,7 @@
 #define JOB_ID_DIGITS     32
 #define JOB_SECRET_DIGITS 64
 #define JOB_ADDRESS_LIMIT ADDRESSES_TEXT
+#define JOB_SIGNALS       5
 
 struct job;
 struct remotes;
@@ -32,8 +33,7 @@ struct rank {
     struct job *job;
     const struct slot *slot;
     int rank;
-    bool remote; /* started by an agent */
-    uv_process_t process;
+    bool remote;  /* started by an agent */
     int pid;      /* also of its process group, on its host; 0: not started */
     bool running; /* the process itself */
     bool gone;    /* its whole process group, too; pid must not be used any more */
@@ -64,7 +64,10 @@ struct job {
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a rank has a deadline */
-    uv_signal_t signals[4];
+    uv_signal_t signals[JOB_SIGNALS];
+    /* In these the launcher and an agent differ. */
+    void (*rank_ended)(struct rank *rank, int exit_code, int signal); /* a child of this process */
+    void (*signal_came)(struct job *job, int signal);                 /* SIGINT, SIGTERM or SIGHUP */
     struct sink sinks[2];
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the exit code is decided */
@@ -122,8 +125,8 @@ void remotes_close(struct job *job);         /* ends all agents, by the end of t
 void remotes_free(struct job *job);          /* after the loop has closed its handles */
 bool remotes_pending(const struct job *job); /* ranks are still to be started */
 bool remotes_connected(const struct job *job);
-bool remotes_sending(const struct job *job);        /* agents may have output on the way */
-bool remotes_own(const struct job *job, pid_t pid); /* whether it is a child that calls a host */
+bool remotes_sending(const struct job *job); /* agents may have output on the way */
+void remotes_child_ended(struct job *job, pid_t pid, int exit_code, int signal); /* if it calls a host */
 void remote_signal(const struct rank *rank, int signal);
 
 /* The words of the command that starts the agent of a host; free them and the list. NULL: out of memory. */
@@ -154,15 +157,30 @@ char **environment_merge(char *const *const *lists);
 /* Replaces this process by an mpirun that starts the command on these hosts; returns on failure only. */
 hvd_code mpirun_become(const struct options *options, const struct hosts *hosts, hvd_status *status);
 
+/* ---- child.c ------------------------------------------------------------------------------------------- */
+
+#define CHILD_FILES (1 + OUTPUTS)
+
+struct child {
+    char **words;
+    char **environment;                 /* NULL: this process's */
+    int files[CHILD_FILES], file_count; /* its descriptors from 0 on; -1: /dev/null */
+    int end_signal;                     /* what it gets when this process has ended */
+};
+
+/* Returns its number, which is also that of its group, or a negated errno when the command can't be started.
+ */
+pid_t child_start(const struct child *child, struct guard *guard);
+
 /* ---- spawn.c ------------------------------------------------------------------------------------------- */
 
 /* For --output-filename: makes FOLDER/rank.<rank>, with as many digits for every rank, and the two files in
  * it; for --task the file of the result. */
 hvd_code rank_open_copies(struct rank *rank, hvd_status *status);
 
-/* Starts the process; `ended` is called when it has ended. When the command can't be started, rank->exit_code
- * is a shell's: 127 not found, 126 not startable. */
-hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status);
+/* Starts the process. When the command can't be started, rank->exit_code is a shell's: 127 not found, 126 not
+ * startable. */
+hvd_code rank_start(struct rank *rank, hvd_status *status);
 
 /* ---- stop.c: leave ranks time, then SIGTERM, then SIGKILL; signals to the launcher --------------------- */
 
@@ -171,9 +189,8 @@ hvd_code stop_watch_signals(struct job *job, hvd_status *status);
 /* Takes every rank at least to `step`, at once; each step after it follows grace_seconds later. */
 void stop_all(struct job *job, enum rank_step step);
 
-/* Waits for what has ended and is no rank: background processes whose parents have ended. Without that they
- * would stay in the process table while the job runs. */
-void stop_reap(struct job *job);
+/* What SIGINT, SIGTERM or SIGHUP means, sent to the launcher (where is "") or to an agent ("host b: "). */
+void stop_by_signal(struct job *job, const char *where, int signal);
 
 /* The rank's process has ended: what it started gets a moment to do so, too. */
 void stop_rest(struct rank *rank);

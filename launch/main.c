@@ -56,7 +56,8 @@ static int run_job(const struct options *options, const struct settings *setting
 {
     hvd_status status;
     guard->has_agents = hosts->count > 1 || !hosts->list[0].local || options->host_setup;
-    if (guard_fork(guard, (pid_t)options->parent, &status)) {
+    if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
+        guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }
@@ -79,7 +80,8 @@ static int run_command(struct options *options, struct guard *guard)
         exit_code = usage_error(&status);
     } else if (options->mpi && !options->task) { /* horovod.run needs channels to its ranks */
         foreign_report(options);
-        mpirun_become(options, &hosts, &status);
+        if (!options->parent || guard_end_with_parent((pid_t)options->parent, &status) == HVD_OK)
+            mpirun_become(options, &hosts, &status);
         exit_code = usage_error(&status);
     } else {
         foreign_report(options);
@@ -94,7 +96,7 @@ static int run_agent(struct guard *guard)
 {
     hvd_status status;
     pid_t shell = getppid();
-    if (guard_fork(guard, 0, &status)) {
+    if (guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }

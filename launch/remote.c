@@ -67,12 +67,17 @@ static void take_errors(struct output *errors, const void *bytes, size_t length)
     remote_pass_on_errors(remote);
 }
 
-static void on_end_of_process(uv_process_t *process, int64_t exit_code, int signal)
+void remotes_child_ended(struct job *job, pid_t pid, int exit_code, int signal)
 {
-    struct remote *remote = process->data;
-    remote->running = false;
-    remote->exit_code = signal ? 128 + signal : (int)exit_code;
-    remote->signal = signal;
+    for (int i = 0; i < job->remotes->count; i++) {
+        struct remote *remote = &job->remotes->list[i];
+        if (!remote->running || remote->pid != pid)
+            continue;
+        remote->running = false;
+        remote->exit_code = exit_code;
+        remote->signal = signal;
+        guard_remove(job->guard, pid);
+    }
 }
 
 /* It is lost, but what it still does is seen by check_end. */
@@ -82,21 +87,13 @@ static void on_end_of_frames(struct frames *frames)
     frames_shut(frames);
 }
 
+/* SIGTERM lets srun end its tasks; what SIGKILL would leave behind is described in guard.h. */
 static int spawn(struct remote *remote, char **words, const int ends[3])
 {
-    uv_stdio_container_t files[3];
-    for (int i = 0; i < 3; i++)
-        files[i] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = ends[i]};
-    uv_process_options_t options = {
-        .exit_cb = on_end_of_process,
-        .file = words[0],
-        .args = words,
-        .flags = UV_PROCESS_DETACHED, /* guard_kill_descendants spares its own session */
-        .stdio_count = 3,
-        .stdio = files,
-    };
-    remote->process.data = remote;
-    return uv_spawn(&remote->job->loop, &remote->process, &options);
+    struct child child = {.words = words, .file_count = 3, .end_signal = SIGTERM};
+    memcpy(child.files, ends, 3 * sizeof *ends);
+    remote->pid = child_start(&child, remote->job->guard);
+    return remote->pid < 0 ? remote->pid : 0;
 }
 
 /* Ends of the pipes by the child's descriptors. */
@@ -291,7 +288,7 @@ static void check_end(struct remote *remote)
         return;
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, timeout)) {
         if (remote->running)
-            uv_process_kill(&remote->process, SIGKILL);
+            kill(remote->pid, SIGKILL);
         snprintf(why, sizeof why, "it has been silent for %g s%s", timeout,
                  others_are_silent(remote->job, timeout)
                      ? ", as all others: this host is cut off; is its network up?"
@@ -305,8 +302,7 @@ static void check_end(struct remote *remote)
                  "exec -i` does");
     } else if (remote->state >= REMOTE_PREPARED) {
         char outcome[64];
-        snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s",
-                 (int)remote->process.pid,
+        snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s", (int)remote->pid,
                  report_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
@@ -482,15 +478,6 @@ bool remotes_sending(const struct job *job)
         const struct remote *remote = &job->remotes->list[i];
         if (remote->state == REMOTE_STARTED && remote->running && remote->frames.open &&
             !frames_silent(&remote->frames, DRAIN_SILENCE))
-            return true;
-    }
-    return false;
-}
-
-bool remotes_own(const struct job *job, pid_t pid)
-{
-    for (int i = 0; i < job->remotes->count; i++) {
-        if (job->remotes->list[i].running && job->remotes->list[i].process.pid == pid)
             return true;
     }
     return false;

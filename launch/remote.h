@@ -18,7 +18,7 @@ struct remote {
     struct job *job;
     struct host *host; /* in job->hosts; NULL: its ranks have gone to another entry, which is the same host */
     enum remote_state state;
-    uv_process_t process;
+    pid_t pid;             /* of the process that calls it */
     bool running;          /* the process */
     int exit_code, signal; /* of it */
     struct frames frames;

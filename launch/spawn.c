@@ -1,5 +1,5 @@
-/* spawn.c - starts one rank. Every rank leads a session and process group of its own, so that one signal
- * reaches all that it has started, and the terminal's Ctrl-C reaches the launcher only. */
+/* spawn.c - starts one rank: its environment, its files, and what it means when the command can't be started.
+ */
 #include "job.h"
 
 #include "base/clock.h"
@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,15 +41,13 @@ hvd_code rank_open_copies(struct rank *rank, hvd_status *status)
     return code;
 }
 
-/* Descriptors of a rank: stdin, and what it writes to. */
-#define RANK_FILES (1 + OUTPUTS)
-
 static int output_count(const struct job *job)
 {
     return *job->function ? OUTPUTS : OUTPUT_RESULT;
 }
 
-static hvd_code open_files(struct rank *rank, int ends[RANK_FILES], hvd_status *status)
+/* Descriptors of a rank: stdin, and what it writes to. */
+static hvd_code open_files(struct rank *rank, int ends[CHILD_FILES], hvd_status *status)
 {
     struct job *job = rank->job;
     hvd_code code = rank_open_copies(rank, status);
@@ -82,44 +81,33 @@ static hvd_code explain(struct rank *rank, int error, hvd_status *status)
     return status_set_errno(status, -error, "can't start rank %d: '%s'", rank->rank, command);
 }
 
-static int spawn(struct rank *rank, char **environment, const int ends[RANK_FILES], uv_exit_cb ended)
+static pid_t spawn(const struct rank *rank, char **environment, const int ends[CHILD_FILES])
 {
-    struct job *job = rank->job;
-    uv_stdio_container_t files[RANK_FILES];
-    for (int i = 0; i < RANK_FILES; i++)
-        files[i] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = ends[i]};
+    const struct job *job = rank->job;
+    struct child child = {.words = job->options->command,
+                          .environment = environment,
+                          .file_count = 1 + output_count(job),
+                          .end_signal = SIGKILL};
+    memcpy(child.files, ends, sizeof child.files);
     /* One reader of stdin at most; the others read an empty one. */
     if (!*job->function && rank->rank == 0)
-        files[0].data.fd = job->input;
-    else if (!*job->function)
-        files[0].flags = UV_IGNORE;
-    uv_process_options_t options = {
-        .exit_cb = ended,
-        .file = job->options->command[0],
-        .args = job->options->command,
-        .env = environment,
-        .flags = UV_PROCESS_DETACHED, /* calls setsid */
-        .stdio_count = 1 + output_count(job),
-        .stdio = files,
-    };
-    return uv_spawn(&job->loop, &rank->process, &options);
+        child.files[0] = job->input;
+    return child_start(&child, job->guard);
 }
 
-hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
+hvd_code rank_start(struct rank *rank, hvd_status *status)
 {
-    int ends[RANK_FILES] = {-1, -1, -1, -1};
+    int ends[CHILD_FILES] = {-1, -1, -1, -1};
     struct environment environment = {0};
     hvd_code code = environment_of_rank(&environment, rank, status);
     if (!code)
         code = open_files(rank, ends, status);
     if (!code) {
-        int error = spawn(rank, environment.entries, ends, ended);
-        /* In time: `ended` is called by the loop, not by uv_spawn. */
-        rank->process.data = rank;
-        if (error) {
-            code = explain(rank, error, status);
+        pid_t pid = spawn(rank, environment.entries, ends);
+        if (pid < 0) {
+            code = explain(rank, pid, status);
         } else {
-            rank->pid = rank->process.pid;
+            rank->pid = pid;
             rank->running = true;
             rank->gone = false;
             rank->started = clock_now();
@@ -127,7 +115,7 @@ hvd_code rank_start(struct rank *rank, uv_exit_cb ended, hvd_status *status)
         }
     }
     /* The rank has its own by now. With ours open its output would never end. */
-    for (int i = 0; i < RANK_FILES; i++) {
+    for (int i = 0; i < CHILD_FILES; i++) {
         if (ends[i] >= 0)
             close(ends[i]);
     }

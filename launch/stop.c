@@ -50,26 +50,31 @@ void stop_all(struct job *job, enum rank_step step)
     }
 }
 
-/* Whether libuv waits for it. */
-static bool is_waited_for(const struct job *job, pid_t pid)
+static void child_ended(struct job *job, pid_t pid, int status)
 {
-    for (int i = 0; !job->remotes && i < job->count; i++) {
-        if (job->ranks[i].running && job->ranks[i].pid == pid)
-            return true;
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    int exit_code = signal ? 128 + signal : WEXITSTATUS(status);
+    if (job->remotes) {
+        remotes_child_ended(job, pid, exit_code, signal);
+        return;
     }
-    return job->remotes && remotes_own(job, pid);
+    for (int i = 0; i < job->count; i++) {
+        struct rank *rank = &job->ranks[i];
+        if (rank->running && rank->pid == pid) {
+            job->rank_ended(rank, exit_code, signal);
+            return;
+        }
+    }
 }
 
-void stop_reap(struct job *job)
+/* Some have no rank: background processes whose parents have ended. */
+static void on_end_of_child(uv_signal_t *handle, int signal)
 {
-    for (;;) {
-        siginfo_t ended = {0};
-        /* With one of libuv's in front this stops, to go on once libuv has seen it. */
-        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) || !ended.si_pid ||
-            is_waited_for(job, ended.si_pid))
-            return;
-        waitpid(ended.si_pid, NULL, WNOHANG);
-    }
+    int status;
+    pid_t pid;
+    (void)signal;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        child_ended(handle->data, pid, status);
 }
 
 /* Of a remote rank only the agent can know, which sends FRAME_GONE. */
@@ -78,10 +83,18 @@ static bool group_is_empty(const struct rank *rank)
     return !rank->remote && kill(-rank->pid, 0) != 0 && errno == ESRCH;
 }
 
+/* Its pid may mean another process from now on. */
+static void rank_is_gone(struct rank *rank)
+{
+    rank->gone = true;
+    if (!rank->remote)
+        guard_remove(rank->job->guard, rank->pid);
+}
+
 void stop_rest(struct rank *rank)
 {
-    stop_reap(rank->job);
-    rank->gone = group_is_empty(rank);
+    if (group_is_empty(rank))
+        rank_is_gone(rank);
     /* A step that is further on keeps its own deadline; agents see to what is left on their hosts. */
     if (!rank->gone && !rank->remote && rank->step <= STEP_OWN)
         rank_step_to(rank, STEP_OWN, REST_SECONDS);
@@ -93,7 +106,7 @@ static void rank_tick(struct rank *rank)
     if (rank->gone || rank->step == STEP_NONE)
         return;
     if (!rank->running && group_is_empty(rank)) {
-        rank->gone = true;
+        rank_is_gone(rank);
         return;
     }
     if (clock_now() < rank->deadline)
@@ -105,7 +118,7 @@ static void rank_tick(struct rank *rank)
     } else {
         job_say(rank->job, "rank %d (pid %d) does not end, even after SIGKILL; giving up on it", rank->rank,
                 rank->pid);
-        rank->gone = true;
+        rank_is_gone(rank);
     }
 }
 
@@ -179,12 +192,11 @@ static void on_interrupt(struct job *job)
     }
 }
 
-static void on_signal(uv_signal_t *handle, int signal)
+void stop_by_signal(struct job *job, const char *where, int signal)
 {
-    struct job *job = handle->data;
     bool first = !(signal == SIGINT && job->interrupts > 0);
     if (first) {
-        job_say(job, "got %s; ending the job", report_signal_name(signal));
+        job_say(job, "%sgot %s; ending the job", where, report_signal_name(signal));
         /* As the terminal would have done, were the ranks in its session. SIGTERM they get by their step. */
         for (int i = 0; i < job->count && signal != SIGTERM; i++)
             rank_signal(&job->ranks[i], signal);
@@ -195,11 +207,16 @@ static void on_signal(uv_signal_t *handle, int signal)
         on_interrupt(job);
 }
 
-/* The first process was killed. */
-static void on_end_of_parent(uv_signal_t *handle, int signal)
+static void on_signal(uv_signal_t *handle, int signal)
 {
     struct job *job = handle->data;
-    (void)signal;
+    job->signal_came(job, signal);
+}
+
+static void end_if_parent_has_ended(struct job *job)
+{
+    if (!guard_parent_ended(job->guard))
+        return;
     if (job->remotes)
         remotes_close(job);
     /* Reading /proc takes descriptors, and there may be none left. */
@@ -209,19 +226,33 @@ static void on_end_of_parent(uv_signal_t *handle, int signal)
     _exit(128 + SIGKILL);
 }
 
+static void on_end_of_parent(uv_signal_t *handle, int signal)
+{
+    (void)signal;
+    end_if_parent_has_ended(handle->data); /* otherwise somebody has resumed this process */
+}
+
 hvd_code stop_watch_signals(struct job *job, hvd_status *status)
 {
-    static const int watched[] = {GUARD_PARENT_ENDED, SIGINT, SIGTERM, SIGHUP};
-    for (int i = 0; i < 4; i++) {
-        bool of_guard = watched[i] == GUARD_PARENT_ENDED;
+    static const struct {
+        int signal;
+        uv_signal_cb come;
+        bool may_be_ignored;
+    } watched[JOB_SIGNALS] = {{GUARD_PARENT_ENDED, on_end_of_parent, false},
+                              {SIGCHLD, on_end_of_child, false},
+                              {SIGINT, on_signal, true},
+                              {SIGTERM, on_signal, true},
+                              {SIGHUP, on_signal, true}};
+    for (int i = 0; i < JOB_SIGNALS; i++) {
         uv_signal_init(&job->loop, &job->signals[i]);
         job->signals[i].data = job;
-        if (!of_guard && !sigismember(&job->guard->signals, watched[i])) /* it is ignored */
+        if (watched[i].may_be_ignored && !sigismember(&job->guard->signals, watched[i].signal))
             continue;
-        int error = uv_signal_start(&job->signals[i], of_guard ? on_end_of_parent : on_signal, watched[i]);
+        int error = uv_signal_start(&job->signals[i], watched[i].come, watched[i].signal);
         if (error)
             return status_set_errno(status, -error, "can't watch for signals");
     }
     sigprocmask(SIG_UNBLOCK, &job->guard->signals, NULL);
+    end_if_parent_has_ended(job); /* before the first signal was watched for */
     return HVD_OK;
 }

@@ -1,0 +1,116 @@
+"""Nothing is left where there is no /proc, nor when both of the launcher's processes are killed at once or a
+signal comes at any moment of the start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, Launcher, wait_until
+
+AGENT = """
+export HOROVOD_HOST_ID=$1; name=$1; shift
+until [ "$name" != "$WAITS" ] || [ -e go ]; do sleep 0.01; done
+eval "$@"
+"""
+
+
+def agents(launcher: Launcher) -> list[str]:
+    """Each host is an agent on this one; the one named by WAITS is called once there is a file `go`."""
+    path = launcher.folder / "rsh"
+    path.write_text("#!/bin/bash\n" + AGENT)
+    path.chmod(0o755)
+    return ["--rsh-agent", str(path), "-H", "x:1,y:1"]
+
+
+def named(launcher: Launcher, *names: str) -> list[int]:
+    """Those of the launcher's processes which have one of these names."""
+    found = []
+    for pid in launcher.alive():
+        try:
+            if (Path("/proc") / str(pid) / "comm").read_text().strip() in names:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def wait_for_ranks(launcher: Launcher, command: str, count: int) -> None:
+    assert wait_until(lambda: len(named(launcher, command)) == count), launcher.alive()
+
+
+NO_PROC = (
+    "mount -t tmpfs none /proc && exec horovodrun -np 2 --grace-seconds 0.3 bash -c 'sleep 100 & sleep 100'"
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root")
+@pytest.mark.parametrize("victim", ["horovodrun", "hvd-job", "none"])
+def test_where_there_is_no_proc(launcher: Launcher, victim: str) -> None:
+    script = NO_PROC.replace("horovodrun", launcher.program)
+    process = launcher.start("--mount", "bash", "-c", script, program="unshare")
+    wait_for_ranks(launcher, "sleep", 4)
+    for pid in named(launcher, victim):
+        os.kill(pid, signal.SIGKILL)
+    if victim == "none":
+        os.kill(named(launcher, "bash")[0], signal.SIGKILL)
+    process.wait(DEADLINE)
+    assert launcher.none_alive(5.0)
+
+
+def start_job(launcher: Launcher, where: str, command: str) -> subprocess.Popen[str]:
+    words = ["-np", "2"] if where == "here" else agents(launcher)
+    process = launcher.start(*words, *command.split())
+    wait_for_ranks(launcher, command.split()[0], 2)
+    return process
+
+
+@pytest.mark.parametrize("where", ["here", "agents"])
+def test_both_processes_are_killed_at_once(launcher: Launcher, where: str) -> None:
+    """The system itself sends the ranks a signal; stopped processes can't do anything about it."""
+    start_job(launcher, where, "sleep 100")
+    both = named(launcher, "horovodrun", "hvd-job")
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in both:
+            os.kill(pid, number)
+    assert launcher.none_alive(5.0)
+
+
+@pytest.mark.parametrize("where", ["here", "agents"])
+def test_one_is_killed_while_the_other_one_is_stopped(launcher: Launcher, where: str) -> None:
+    start_job(launcher, where, "sleep 100")
+    for name, number in (("hvd-job", signal.SIGSTOP), ("horovodrun", signal.SIGKILL)):
+        for pid in named(launcher, name):
+            os.kill(pid, number)
+    assert launcher.none_alive(5.0)
+
+
+def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
+    process = start_job(launcher, "here", "sleep 100")
+    os.kill(named(launcher, "hvd-job")[0], signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE) == 143
+    assert launcher.none_alive(5.0)
+
+
+def test_resuming_is_not_the_end(launcher: Launcher) -> None:
+    process = launcher.start("-np", "1", "bash", "-c", "until [ -e go ]; do sleep 0.01; done")
+    wait_for_ranks(launcher, "bash", 1)
+    os.kill(named(launcher, "hvd-job")[0], signal.SIGCONT)
+    (launcher.folder / "go").touch()
+    assert process.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("where", ["here", "agents"])
+def test_a_signal_at_any_moment_of_the_start(launcher: Launcher, where: str) -> None:
+    words = ["-np", "3"] if where == "here" else agents(launcher)
+    for step in range(12):
+        process = launcher.start(*words, "sleep", "100")
+        time.sleep(step * (0.001 if where == "here" else 0.006))
+        process.terminate()
+        assert process.wait(DEADLINE) in (143, -signal.SIGTERM)
+        assert launcher.none_alive(5.0)
