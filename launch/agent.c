@@ -358,9 +358,13 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     }
 }
 
+/* The launcher ends the job, here and on all other hosts. */
 static void on_signal(struct job *job, int signal)
 {
-    stop_by_signal(job, "", signal);
+    struct agent *agent = job->loop.data;
+    size_t begin = frame_begin(&agent->frames, FRAME_SIGNALLED);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
+    frame_end(&agent->frames, begin);
 }
 
 static void on_end_of_frames(struct frames *frames)

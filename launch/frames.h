@@ -19,14 +19,15 @@ enum frame_kind {
     FRAME_CREDIT, /* rank, stream, bytes that it may print in addition */
     FRAME_SIGNAL, /* rank, signal */
     /* agent -> launcher */
-    FRAME_READY,    /* release; identity of the host; address of ssh's client, of its server */
-    FRAME_PREPARED, /* exit code and text of a fault, or 0 */
-    FRAME_SERVING,  /* address of the rendezvous; text of a fault, or "" */
-    FRAME_STARTED,  /* rank, pid; exit code and text of a fault, or 0 */
-    FRAME_OUTPUT,   /* rank, stream; bytes; none: its end */
-    FRAME_ENDED,    /* rank, exit code, signal */
-    FRAME_GONE,     /* rank: all of its process group has ended, too */
-    FRAME_TAKEN,    /* bytes of FRAME_INPUT that rank 0 has taken */
+    FRAME_READY,     /* release; identity of the host; address of ssh's client, of its server */
+    FRAME_PREPARED,  /* exit code and text of a fault, or 0 */
+    FRAME_SERVING,   /* address of the rendezvous; text of a fault, or "" */
+    FRAME_STARTED,   /* rank, pid; exit code and text of a fault, or 0 */
+    FRAME_OUTPUT,    /* rank, stream; bytes; none: its end */
+    FRAME_ENDED,     /* rank, exit code, signal */
+    FRAME_GONE,      /* rank: all of its process group has ended, too */
+    FRAME_TAKEN,     /* bytes of FRAME_INPUT that rank 0 has taken */
+    FRAME_SIGNALLED, /* signal that the agent got, and that is to end the job */
     /* both ways */
     FRAME_HEARTBEAT
 };

@@ -201,6 +201,17 @@ static void take_event(struct rank *rank, enum frame_kind kind, struct wire_read
     }
 }
 
+static void take_signalled(const struct remote *remote, struct wire_reader *body)
+{
+    int signal = (int)wire_get_u32(body);
+    char where[sizeof remote->host->name + 32];
+    if (!wire_done(body) || (signal != SIGINT && signal != SIGTERM && signal != SIGHUP))
+        return;
+    snprintf(where, sizeof where, "host %s: its agent ",
+             remote->host ? remote->host->name : remote->identity);
+    stop_by_signal(remote->job, where, signal);
+}
+
 void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     struct remote *remote = frames->owner;
@@ -226,6 +237,9 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
         rank = wire_get_u32(body);
         if (!body->failed && rank < (uint32_t)job->count && remote_of(&job->ranks[rank]) == remote)
             take_event(&job->ranks[rank], kind, body);
+        break;
+    case FRAME_SIGNALLED:
+        take_signalled(remote, body);
         break;
     case FRAME_TAKEN:
         job->remotes->input_credit += wire_get_u32(body);

@@ -1,5 +1,5 @@
 """Nothing is left where there is no /proc, nor when both of the launcher's processes are killed at once or a
-signal comes at any moment of the start."""
+signal comes at any moment of the start; a signal to an agent ends the job with that signal's code."""
 
 from __future__ import annotations
 
@@ -103,6 +103,41 @@ def test_resuming_is_not_the_end(launcher: Launcher) -> None:
     os.kill(named(launcher, "hvd-job")[0], signal.SIGCONT)
     (launcher.folder / "go").touch()
     assert process.wait(DEADLINE) == 0
+
+
+def agent_of(launcher: Launcher, name: str) -> int:
+    """Its first process, the parent of the one that runs the ranks."""
+    mark = f"HOROVOD_HOST_ID={name}".encode()
+    found = [
+        pid
+        for pid in named(launcher, "horovodrun")
+        if mark in (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+    ]
+    return found[0] if found else 0
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("when", ["before the start", "while ranks run"])
+def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: str) -> None:
+    """Also where the ranks answer it by an orderly end: the others would wait for them."""
+    environment = launcher.environment(WAITS="y" if when == "before the start" else "")
+    ranks = ["bash", "-c", "trap 'exit 0' INT TERM HUP; touch $HOROVOD_RANK.ready; sleep 100 & wait"]
+    process = launcher.start(*agents(launcher), *ranks, env=environment)
+    assert wait_until(lambda: agent_of(launcher, "x") > 0)
+    if when == "before the start":
+        time.sleep(0.1)  # so that the agent is prepared, usually
+    else:
+        assert wait_until(lambda: len(list(launcher.folder.glob("*.ready"))) == 2)
+    number = getattr(signal, name)
+    os.kill(agent_of(launcher, "x"), number)
+    time.sleep(0.1)
+    (launcher.folder / "go").touch()
+    _, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (
+        128 + number,
+        f"horovodrun: host x: its agent got {name}; ending the job\n",
+    )
+    assert launcher.none_alive(5.0)
 
 
 @pytest.mark.parametrize("where", ["here", "agents"])
