@@ -159,7 +159,7 @@ def _open_set(store: Any, ranks: list[int], rank: int) -> int:
     if rank == 0:
         store.set(key, str(_FIRST_SET + _c10d._get_default_store().add("horovod/process_sets", 1)))
     number = int(store.get(key))
-    _core.process_set_open(number, ranks)
+    _core.process_set_open(number, sorted(ranks))
     return number
 
 
@@ -171,8 +171,6 @@ def _close_set(number: int) -> None:
 def _create(options: Any, _: Any) -> Any:
     """What torch.distributed calls on the members of a group."""
     store, rank, ranks = options.store, options.group_rank, list(options.global_ranks_in_group)
-    if ranks != sorted(ranks):  # the engine numbers members as the job does
-        return dist.ProcessGroupGloo(store, rank, len(ranks), options.timeout)
     try:
         if ranks:
             number = _open_set(store, ranks, rank)

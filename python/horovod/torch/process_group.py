@@ -6,14 +6,13 @@ those of the group unless said otherwise.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,123 +23,18 @@ from horovod import _core
 from horovod.common.basics import Average, Max, Min, Product, Sum
 from horovod.common.exceptions import HorovodInternalError
 from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
-
-Tensors = list[torch.Tensor]
+from horovod.torch import memory
+from horovod.torch.memory import Copies, Tensors
+from horovod.torch.work import GlooHandle, Work, leave_methods_untraced, leave_untraced, naming
 
 dist: Any = torch.distributed  # whose types lag behind
-# What the engine lacks, bit operations and sums with a factor, is not here.
+# Bit operations and sums with a factor are missing, since the engine has none.
 _REDUCTIONS = {
     dist.ReduceOp(getattr(dist.ReduceOp, name)): reduction
     for name, reduction in {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}.items()
 }
 _MOST_HELD = 64  # operations that nobody waits for
 _HOOK_CALLS = 1024  # that have names of their own
-
-
-class _Naming(threading.local):
-    """The names of what this thread starts for a communication hook."""
-
-    names: Iterator[str] | None = None
-
-    @contextlib.contextmanager
-    def by(self, names: Iterator[str] | None) -> Iterator[None]:
-        before, self.names = self.names, names
-        try:
-            yield
-        finally:
-            self.names = before
-
-
-_naming = _Naming()
-
-
-class Work(dist.Work):  # type: ignore[misc]
-    """A collective under way; `limit` is its timeout in seconds."""
-
-    def __init__(self, group: Group, handle: _core.Handle[Any], results: Any, limit: float) -> None:
-        super().__init__()
-        self._group, self._handle, self._results, self._limit = group, handle, results, limit
-        self._names = _naming.names
-        self._future: torch.futures.Future[Any] | None = None
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        self._group.unwaited.pop(self, None)
-        if self._future is not None:
-            with contextlib.suppress(RuntimeError):  # its type is lost in a Future
-                self._future.wait()
-        if error := self._failure(timeout.total_seconds() if timeout else self._limit):
-            raise error
-        return True
-
-    synchronize = wait
-
-    def _failure(self, limit: float) -> Any:
-        """Waits, but not for the future, so many seconds."""
-        try:
-            self._handle.wait(limit)
-        except TimeoutError as error:
-            return dist.DistBackendError(
-                f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
-                "not called it, or is slow; init_process_group, new_group and wait() take a longer one"
-            )
-        except HorovodInternalError as error:
-            return dist.DistBackendError(str(error))
-        except Exception as error:
-            return error
-        return None
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        self._group.unwaited.pop(self, None)
-        if self._future is None:
-            over: torch.futures.Future[Exception | None] = torch.futures.Future()
-            self._future = over.then(self._outcome)
-
-            def complete() -> None:
-                with _naming.by(self._names):
-                    over.set_result(self._failure(self._limit))
-
-            self._group.complete_later(complete)
-        return self._future
-
-    def _outcome(self, over: torch.futures.Future[Exception | None]) -> Any:
-        """An exception raised in `then` reaches C++, too; one set in a Future is a value there."""
-        if error := over.value():
-            raise error
-        return self._results
-
-    def result(self) -> Any:
-        return self._results
-
-    def is_completed(self) -> bool:
-        return self._handle.done()
-
-    def exception(self) -> Any:
-        return self._failure(0) if self.is_completed() else None
-
-    def is_success(self) -> bool:
-        return self.is_completed() and not self.exception()
-
-
-def _is_dense(tensors: Tensors) -> bool:
-    return len(tensors) == 1 and tensors[0].is_contiguous()
-
-
-def _joined(tensors: Tensors) -> torch.Tensor:
-    """What the engine reads: one dense tensor as it is, else a vector of all elements."""
-    return tensors[0].detach() if _is_dense(tensors) else torch.cat([t.detach().reshape(-1) for t in tensors])
-
-
-def _room(tensors: Tensors) -> torch.Tensor:
-    """A vector that the engine writes: the tensors' own memory if they are one dense tensor."""
-    if _is_dense(tensors):
-        return tensors[0].detach().view(-1)
-    return tensors[0].new_empty(sum(map(torch.Tensor.numel, tensors)))
-
-
-def _fill(tensors: Tensors, joined: torch.Tensor) -> None:
-    parts = torch.split(joined.view(-1), [tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.detach().copy_(part.view(tensor.shape))
 
 
 def _call_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -153,7 +47,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     Args:
         options: what torch.distributed says of it: name, store, this rank, timeout.
-        ranks: of the job, ascending.
+        ranks: of the job, by their rank in the group.
         process_set: its id.
         leave: called at the end.
     """
@@ -162,6 +56,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(options.group_rank, len(ranks))
         self._options, self._store, self._leave = options, options.store, leave
         self._ranks, self._process_set = ranks, process_set
+        # The engine numbers the members as the job does. None: so does the group.
+        self._order = None if ranks == sorted(ranks) else [ranks.index(rank) for rank in sorted(ranks)]
         self._limit: float = options.timeout.total_seconds()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._completer: threading.Thread | None = None
@@ -213,10 +109,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         @functools.wraps(hook)
         def named(state: Any, bucket: Any) -> Any:
             pattern = f"hook.{next(self._hook_calls)}.{{}}"
-            with _naming.by(map(pattern.format, itertools.count())):
+            with naming.by(map(pattern.format, itertools.count())):
                 return hook(state, bucket)
 
-        _leave_untraced(named)
+        leave_untraced(named)
         return named
 
     @functools.cached_property
@@ -233,47 +129,44 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     # -- collectives: each is one request, of one tensor or of a group of them ------------------------
 
-    def _start(
+    def _submit(
         self,
         operation: _core.Operation,
-        inputs: list[Tensors],
-        outputs: list[Tensors] | None,
+        sent: Tensors,
+        rooms: Tensors | None,
+        copies: Copies,
         results: Any,
         opts: Any,
+        *,
         splits: list[int] | None = None,
         counts: list[int] | None = None,
         **fields: Any,
     ) -> Work:
-        """Each input, and each output, is a list of tensors, one after the other; outputs None: in place.
+        """One request on dense memory, in place if rooms is None. Its results are copied as `copies` say.
 
         `splits` are of an alltoall, in elements, `counts` what its output expects of each rank.
         """
-        sent = [_joined(each) for each in inputs]
-        rooms = None if outputs is None else [_room(each) for each in outputs]
-        if rooms:
-            sent = [each.view(-1) for each in sent]
-        written = zip(outputs or inputs, rooms or sent, strict=True)
-        copied = [(tensors, joined) for tensors, joined in written if not _is_dense(tensors)]
 
         def finish(received: list[_core.Result]) -> None:
             if counts and (lengths := torch.utils.dlpack.from_dlpack(received[0]).tolist()) != counts:
                 raise ValueError(f"the ranks sent {lengths} elements, the outputs expect {counts}")
-            for tensors, joined in copied:
-                _fill(tensors, joined)
+            memory.fill(copies)
 
-        grouped = len(inputs) > 1
-        request = _core.describe(operation, process_set=self._process_set, grouped=grouped, **fields)
+        request = _core.describe(operation, process_set=self._process_set, grouped=len(sent) > 1, **fields)
         waits = not getattr(opts, "asyncOp", True)
-        after = finish if counts or copied else None
-        name = next(_naming.names) if _naming.names else None
+        outcome = list if counts else None
+        name = next(naming.names) if naming.names else None
         try:
             handle = _core.submit(
-                request, name, sent, outputs=rooms, splits=splits, finish=after, waits=waits
+                request, name, sent, outputs=rooms, splits=splits, finish=outcome, waits=waits
             )
         except HorovodInternalError as error:
             raise dist.DistBackendError(str(error)) from None
-        limit = opts.timeout.total_seconds() if opts else 0
-        return self._hold(Work(self, handle, results, limit if limit > 0 else self._limit))
+        return self._hold(Work(self, handle, finish if counts or copies else None, results, self._time(opts)))
+
+    def _time(self, opts: Any) -> float:
+        limit: float = opts.timeout.total_seconds() if opts else 0
+        return limit if limit > 0 else self._limit
 
     def _hold(self, work: Work) -> Work:
         """For earlier versions of PyTorch, whose C++ keeps no Python half and then waits for ever."""
@@ -282,22 +175,76 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             self.unwaited.popitem(last=False)
         return work
 
+    def _move(
+        self,
+        operation: _core.Operation,
+        inputs: list[Tensors],
+        outputs: list[Tensors],
+        results: Any,
+        opts: Any,
+        **fields: Any,
+    ) -> Work:
+        """From inputs into outputs, each of which is a list of tensors, one after the other."""
+        for tensors in (*inputs, *outputs):
+            memory.check(operation.name, tensors)
+        for tensors in outputs:
+            memory.check_written(operation.name, tensors)
+        sent = [memory.joined(each).view(-1) for each in inputs]
+        rooms = [memory.room(each) for each in outputs]
+        copies = [pair for pair in zip(outputs, rooms, strict=True) if not memory.is_dense(pair[0])]
+        sent = memory.apart(sent, rooms, self.rank(), self.size())
+        return self._submit(operation, sent, rooms, copies, results, opts, **fields)
+
+    def _in_place(self, what: str, tensors: Tensors, reads: bool = False) -> tuple[Tensors, Copies]:
+        """Memory for an operation in place, and what to copy back: nothing if this rank only reads."""
+        for tensor in tensors:
+            memory.check(what, [tensor])
+        if not reads:
+            memory.check_written(what, tensors)
+        dense = [memory.joined([tensor]) for tensor in tensors]
+        if len(dense) > 1 and memory.share_bytes(dense):
+            dense = [tensor.clone() for tensor in dense]
+        if reads:
+            return dense, []
+        pairs = zip(tensors, dense, strict=True)
+        return dense, [([own], each) for own, each in pairs if own.data_ptr() != each.data_ptr()]
+
+    def _order_of(self, by_rank: Tensors) -> Tensors:
+        """The tensors of all ranks, or one of equal parts, as the engine numbers the ranks."""
+        if self._order is None:
+            return by_rank
+        if len(by_rank) == 1:
+            by_rank = memory.pieces("a group of sort_ranks=False", by_rank[0], self.size())
+        return [by_rank[rank] for rank in self._order]
+
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
-        if reduction is None or tensors[0].layout is not torch.strided:
+        if tensors[0].layout is not torch.strided:
             return self._gloo.allreduce(tensors, opts)
-        return self._start(ALLREDUCE, [[t] for t in tensors], None, tensors, opts, reduction=reduction)
+        return self._reduce(*self._in_place("all_reduce", tensors), tensors, opts)
+
+    def _reduce(self, dense: Tensors, copies: Copies, results: Any, opts: Any) -> Work:
+        """In place of dense memory, whatever the options are those of."""
+        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
+        if reduction is not None:
+            return self._submit(ALLREDUCE, dense, None, copies, results, opts, reduction=reduction)
+        options = dist.AllreduceOptions() if len(dense) == 1 else dist.AllreduceCoalescedOptions()
+        options.reduceOp, options.timeout = opts.reduceOp, timedelta(seconds=self._time(opts))
+        reduce = self._gloo.allreduce if len(dense) == 1 else self._gloo.allreduce_coalesced
+        handle = GlooHandle(reduce(dense, options))
+        return self._hold(Work(self, handle, lambda _: memory.fill(copies), results, self._time(opts)))
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
-        root = self._ranks[opts.rootRank if opts else 0]
-        return self._start(BROADCAST, [[t] for t in tensors], None, tensors, opts, root=root)
+        root = opts.rootRank if opts else 0
+        dense, copies = self._in_place("broadcast", tensors, reads=root == self.rank())
+        return self._submit(BROADCAST, dense, None, copies, tensors, opts, root=self._ranks[root])
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        is_root = opts.rootRank == self.rank()
-        return self.allreduce(tensors if is_root else [tensor.detach().clone() for tensor in tensors], opts)
+        reads = opts.rootRank != self.rank()
+        dense, copies = self._in_place("reduce", tensors, reads)
+        return self._reduce([each.clone() for each in dense] if reads else dense, copies, tensors, opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        return self._start(BARRIER, [], None, [], opts)
+        return self._submit(BARRIER, [], None, [], [], opts)
 
     def _check_parts(self, what: str, whole: Tensors, parts: Tensors) -> None:
         for one, part in zip(whole, parts, strict=True):
@@ -307,49 +254,75 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
                     "one rank's"
                 )
 
+    def _check_list(self, what: str, by_rank: Tensors, own: torch.Tensor) -> None:
+        lengths = [tensor.numel() for tensor in by_rank]
+        if len(lengths) != self.size() or lengths[self.rank()] != own.numel():
+            raise ValueError(
+                f"{what} of {self.size()} ranks: the list has tensors of {lengths} elements, the tensor of "
+                f"this rank, which is {self.rank()}, has {own.numel()}"
+            )
+
+    def _gather_lists(self, outputs: list[Tensors], inputs: Tensors, results: Any, opts: Any) -> Work:
+        for each, own in zip(outputs, inputs, strict=True):
+            self._check_list("all_gather", each, own)
+        ordered = [self._order_of(each) for each in outputs]
+        return self._move(ALLGATHER, [[t] for t in inputs], ordered, results, opts)
+
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        return self._start(ALLGATHER, [[t] for t in inputs], outputs, outputs, opts)
+        return self._gather_lists(outputs, inputs, outputs, opts)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         """The outer list of the outputs has the ranks, the inner ones the tensors."""
         by_tensor = [list(each) for each in zip(*outputs, strict=True)]
-        return self._start(ALLGATHER, [[t] for t in inputs], by_tensor, outputs, opts)
+        return self._gather_lists(by_tensor, inputs, outputs, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         self._check_parts("all_gather_into_tensor: the output", outputs, inputs)
-        return self._start(ALLGATHER, [[t] for t in inputs], [[o] for o in outputs], outputs, opts)
+        ordered = [self._order_of([output]) for output in outputs]
+        return self._move(ALLGATHER, [[t] for t in inputs], ordered, outputs, opts)
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Any:
-        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
-        if reduction is None:
-            raise ValueError(f"reduce_scatter: {opts.reduceOp} is for all_reduce only")
-        lengths = [
-            [tensor.numel() for tensor in each] if len(each) > 1 else [output.numel()] * self.size()
-            for output, each in zip(outputs, inputs, strict=True)
-        ]
-        if reduction in REDUCESCATTER.reductions and all(len(set(each)) == 1 for each in lengths):
-            own = [[output] for output in outputs]
-            return self._start(REDUCESCATTER, inputs, own, outputs, opts, reduction=reduction)
-        whole = [
-            [output if i == self.rank() else output.new_empty(n) for i, n in enumerate(each)]
-            for output, each in zip(outputs, lengths, strict=True)
-        ]
-        return self._start(ALLREDUCE, inputs, whole, outputs, opts, reduction=reduction)
+        for output, each in zip(outputs, inputs, strict=True):
+            self._check_list("reduce_scatter", each, output)
+        lengths = [[tensor.numel() for tensor in each] for each in inputs]
+        return self._reduce_parts(outputs, inputs, lengths, opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         self._check_parts("reduce_scatter_tensor: the input", inputs, outputs)
-        return self.reduce_scatter(outputs, [[tensor] for tensor in inputs], opts)
+        lengths = [[output.numel()] * self.size() for output in outputs]
+        return self._reduce_parts(outputs, [[tensor] for tensor in inputs], lengths, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
+    def _reduce_parts(
+        self, outputs: Tensors, inputs: list[Tensors], lengths: list[list[int]], opts: Any
+    ) -> Work:
+        """Each input has a part of the given length for each rank. Uneven ones are reduced whole."""
+        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
+        if reduction in REDUCESCATTER.reductions and all(len(set(each)) == 1 for each in lengths):
+            ordered = [self._order_of(each) for each in inputs]
+            own = [[output] for output in outputs]
+            return self._move(REDUCESCATTER, ordered, own, outputs, opts, reduction=reduction)
+        for output, each in zip(outputs, inputs, strict=True):
+            memory.check("reduce_scatter", [*each, output])
+            memory.check_written("reduce_scatter", [output])
+        wholes = [memory.joined(each).reshape(-1).clone() for each in inputs]
+        parts = [torch.split(whole, each)[self.rank()] for whole, each in zip(wholes, lengths, strict=True)]
+        copies = [([output], part) for output, part in zip(outputs, parts, strict=True)]
+        return self._reduce(wholes, copies, outputs, opts)
+
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        splits, counts = ([tensor.numel() for tensor in each] for each in (inputs, outputs))
-        sent, received = ([t for t in each if t.numel()] or each[:1] for each in (inputs, outputs))
-        return self._start(ALLTOALL, [sent], [received], outputs, opts, splits, counts)
+        for what, each in (("inputs", inputs), ("outputs", outputs)):
+            if len(each) != self.size():
+                raise ValueError(f"all_to_all: {len(each)} {what} for {self.size()} ranks")
+        sent, received = self._order_of(inputs), self._order_of(outputs)
+        splits, counts = ([tensor.numel() for tensor in each] for each in (sent, received))
+        sent, received = ([t for t in each if t.numel()] or each[:1] for each in (sent, received))
+        return self._move(ALLTOALL, [sent], [received], outputs, opts, splits=splits, counts=counts)
 
     def all_to_all_single(
         self,
@@ -365,10 +338,16 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
                 raise ValueError(
                     f"all_to_all_single: the {what} has {len(whole)} rows, its parts have {rows}"
                 )
-            return [n * whole.shape[1:].numel() for n in rows]
+            return rows
 
         splits, counts = lengths("input", tensor, splits), lengths("output", output, counts)
-        return self._start(ALLTOALL, [[tensor]], [[output]], [output], opts, splits, counts)
+        if self._order is not None:
+            return self.alltoall([*torch.split(output, counts)], [*torch.split(tensor, splits)], opts)
+        splits, counts = (
+            [n * whole.shape[1:].numel() for n in rows]
+            for whole, rows in ((tensor, splits), (output, counts))
+        )
+        return self._move(ALLTOALL, [[tensor]], [[output]], [output], opts, splits=splits, counts=counts)
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         nothing = inputs[0].new_empty(0)
@@ -426,17 +405,4 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
 
-def _leave_untraced(function: Any) -> None:
-    """As torch.compiler.disable, which takes a second to import, and time in each call."""
-    frames: Any = torch._C._dynamo.eval_frame
-    function._torchdynamo_disable = True
-    if hasattr(frames, "set_code_exec_strategy"):
-        strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-        frames.set_code_exec_strategy(function.__code__, strategy)
-    elif hasattr(frames, "skip_code"):
-        frames.skip_code(function.__code__)
-
-
-for _method in (*vars(Group).values(), *vars(Work).values()):
-    if hasattr(_method, "__code__"):
-        _leave_untraced(_method)
+leave_methods_untraced(Group, Work)

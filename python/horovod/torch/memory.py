@@ -1,0 +1,109 @@
+"""Tensors of any layout as the dense memory that an operation reads and writes."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+Tensors = list[torch.Tensor]
+Copies = list[tuple[Tensors, torch.Tensor]]  # the caller's tensors, and the memory that is copied into them
+
+
+def is_dense(tensors: Tensors) -> bool:
+    """True if the memory of the list holds its elements in order: one contiguous tensor, not a lazy view."""
+    tensor = tensors[0]
+    lazy = len(tensors) > 1 or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()
+    return not lazy
+
+
+def check(what: str, tensors: Tensors) -> None:
+    """Raises ValueError for tensors that cannot be joined into one vector."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise ValueError(
+                f"{what}: a tensor has the layout {'nested' if tensor.is_nested else tensor.layout}; "
+                "all_reduce alone takes sparse tensors: pass x.to_dense()"
+            )
+        if tensor.dtype != tensors[0].dtype:
+            raise ValueError(f"{what}: a list holds both {tensors[0].dtype} and {tensor.dtype}")
+
+
+def check_written(what: str, tensors: Tensors) -> None:
+    """Raises ValueError if two elements of one tensor share memory, so that it cannot hold a result."""
+    for tensor in tensors:
+        if not tensor.is_contiguous() and _overlaps_itself(tensor):
+            raise ValueError(
+                f"{what}: elements of a tensor that the operation writes share memory (shape "
+                f"{list(tensor.shape)}, strides {list(tensor.stride())}); pass x.contiguous()"
+            )
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    if not tensor.numel():
+        return False
+    extents = [(stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    reach = 0
+    for stride, size in sorted(extents):
+        if stride <= reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return False
+    offsets = torch.zeros(1, dtype=torch.int64)
+    for stride, size in extents:
+        offsets = (offsets[:, None] + torch.arange(size) * stride).view(-1)
+    return bool(torch.unique(offsets).numel() < tensor.numel())
+
+
+def joined(tensors: Tensors) -> torch.Tensor:
+    """The elements of a list: one tensor keeps its shape, and its memory if that is dense."""
+    if is_dense(tensors):
+        return tensors[0].detach()
+    if len(tensors) == 1:
+        return tensors[0].detach().resolve_conj().resolve_neg().contiguous()
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def room(tensors: Tensors) -> torch.Tensor:
+    """A vector for the elements of a list: the memory of one dense tensor, otherwise new memory."""
+    if is_dense(tensors):
+        return tensors[0].detach().view(-1)
+    return tensors[0].detach().new_empty(sum(map(torch.Tensor.numel, tensors)))
+
+
+def fill(copies: Copies) -> None:
+    """Copies results into the caller's tensors."""
+    for tensors, source in copies:
+        parts = torch.split(source.view(-1), [tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.detach().copy_(part.view(tensor.shape))
+
+
+def share_bytes(tensors: Tensors) -> bool:
+    """Whether two of these dense tensors share memory."""
+    spans = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors if t.numel())
+    return any(first[1] > second[0] for first, second in itertools.pairwise(spans))
+
+
+def apart(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
+    """The inputs, copied if they share memory with an output other than in the place of this rank's part."""
+    spans: Tensors = []
+    for pair in zip(inputs, outputs, strict=True):
+        part, whole = sorted(pair, key=torch.Tensor.numel)
+        place = whole.data_ptr() + rank * part.numel() * part.element_size()
+        is_in_place = part.data_ptr() == place and part.numel() * size == whole.numel() > part.numel()
+        spans += [whole] if is_in_place else pair
+    return [tensor.clone() for tensor in inputs] if share_bytes(spans) else inputs
+
+
+def pieces(what: str, tensor: torch.Tensor, count: int) -> Tensors:
+    """Views of so many equal parts of a tensor, in the order of its elements."""
+    if tensor.is_contiguous():
+        return list(tensor.detach().view(count, tensor.numel() // count))
+    if tensor.dim() == 0 or tensor.shape[0] % count:
+        raise ValueError(
+            f"{what}: rows of a tensor of shape {list(tensor.shape)} cannot be dealt to {count} ranks whose "
+            "order is not ascending; pass x.contiguous()"
+        )
+    return list(tensor.detach().tensor_split(count))

@@ -1,0 +1,169 @@
+"""Operations of a process group under way, and the names of those that communication hooks start."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed
+
+from horovod.common.exceptions import HorovodInternalError
+
+if TYPE_CHECKING:
+    from horovod.torch.process_group import Group
+
+dist: Any = torch.distributed  # whose types lag behind
+
+
+class Naming(threading.local):
+    """The names of what this thread starts for a communication hook."""
+
+    names: Iterator[str] | None = None
+
+    @contextlib.contextmanager
+    def by(self, names: Iterator[str] | None) -> Iterator[None]:
+        before, self.names = self.names, names
+        try:
+            yield
+        finally:
+            self.names = before
+
+
+naming = Naming()
+
+
+class GlooHandle:
+    """An operation of Gloo as a handle of the engine."""
+
+    def __init__(self, work: Any) -> None:
+        self._over = threading.Event()
+        self._future = work.get_future()
+        self._future.add_done_callback(lambda _: self._over.set())
+
+    def done(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self, seconds: float) -> None:
+        if not self._over.wait(seconds):
+            raise TimeoutError(f"an operation of Gloo is in progress after {1000 * seconds:.0f} ms")
+        self._future.value()
+
+    def add_done_callback(self, function: Callable[[Any], Any]) -> None:
+        self._future.add_done_callback(lambda _: function(self))
+
+
+class Work(dist.Work):  # type: ignore[misc]
+    """A collective under way.
+
+    Args:
+        handle: of the engine, or a GlooHandle.
+        finish: what is left to do with the outcome of the handle, such as copying into the caller's tensors.
+        results: the caller's tensors.
+        limit: its timeout in seconds.
+    """
+
+    def __init__(
+        self, group: Group, handle: Any, finish: Callable[[Any], None] | None, results: Any, limit: float
+    ) -> None:
+        super().__init__()
+        self._group, self._handle, self._results, self._limit = group, handle, results, limit
+        self._names = naming.names
+        self._future: torch.futures.Future[Any] | None = None
+        self._finish, self._finishing = finish, threading.RLock()  # handlers of signals may wait, too
+        self._error: Exception | None = None
+        if finish:
+            handle.add_done_callback(self._settle)
+
+    def _settle(self, handle: Any) -> None:
+        """Finishes, once: on the thread that completes the operation, or one that finds it completed."""
+        with self._finishing:
+            if self._finish:
+                try:
+                    self._finish(handle.wait(0))
+                except Exception as error:
+                    self._error = error
+                self._finish = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self._group.unwaited.pop(self, None)
+        if error := self._failure(timeout.total_seconds() if timeout else self._limit):
+            raise error
+        if self._future is not None:
+            with contextlib.suppress(RuntimeError):  # it may have failed by an earlier timeout
+                self._future.wait()
+        return True
+
+    synchronize = wait
+
+    def _failure(self, limit: float) -> Any:
+        """Waits that many seconds, but not for the future."""
+        try:
+            self._handle.wait(limit)
+            self._settle(self._handle)
+        except TimeoutError as error:
+            return dist.DistBackendError(
+                f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
+                "not called it, or is slow; init_process_group, new_group and wait() take a longer one"
+            )
+        except HorovodInternalError as error:
+            return dist.DistBackendError(str(error))
+        except Exception as error:
+            return error
+        return self._error
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        self._group.unwaited.pop(self, None)
+        if self._future is None:
+            over: torch.futures.Future[Exception | None] = torch.futures.Future()
+            self._future = over.then(self._outcome)
+
+            def complete() -> None:
+                with naming.by(self._names):
+                    over.set_result(self._failure(self._limit))
+
+            self._group.complete_later(complete)
+        return self._future
+
+    def _outcome(self, over: torch.futures.Future[Exception | None]) -> Any:
+        """An exception raised in `then` reaches C++, too; one set in a Future is a value there."""
+        if error := over.value():
+            raise error
+        return self._results
+
+    def result(self) -> Any:
+        return self._results
+
+    def is_completed(self) -> bool:
+        if not self._handle.done():
+            return False
+        self._settle(self._handle)
+        return True
+
+    def exception(self) -> Any:
+        return self._failure(0) if self.is_completed() else None
+
+    def is_success(self) -> bool:
+        return self.is_completed() and not self.exception()
+
+
+def leave_untraced(function: Any) -> None:
+    """As torch.compiler.disable, which takes a second to import, and time in each call."""
+    frames: Any = torch._C._dynamo.eval_frame
+    function._torchdynamo_disable = True
+    if hasattr(frames, "set_code_exec_strategy"):
+        strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        frames.set_code_exec_strategy(function.__code__, strategy)
+    elif hasattr(frames, "skip_code"):
+        frames.skip_code(function.__code__)
+
+
+def leave_methods_untraced(*kinds: type) -> None:
+    """The same for every method of these classes."""
+    for kind in kinds:
+        for method in vars(kind).values():
+            if hasattr(method, "__code__"):
+                leave_untraced(method)
