@@ -18,7 +18,15 @@ typedef struct {
     uint16_t lanes;
 } DLDataType;
 
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum {
+    DL_INT = 0,
+    DL_UINT = 1,
+    DL_FLOAT = 2,
+    DL_BFLOAT = 4,
+    DL_COMPLEX = 5,
+    DL_BOOL = 6,
+    DL_SMALL_FLOATS = 7, /* the first type of 8 bits or fewer */
+};
 
 typedef struct {
     void *data;

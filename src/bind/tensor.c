@@ -59,19 +59,26 @@ static const struct element *find_element(hvd_dtype dtype)
 /* False when the engine has no such type; then `text` says which one it was. */
 static bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t size)
 {
-    static const char *const names[] = {[DL_INT] = "int",
-                                        [DL_UINT] = "uint",
-                                        [DL_FLOAT] = "float",
-                                        [DL_BFLOAT] = "bfloat",
-                                        [DL_COMPLEX] = "complex"};
+    static const char *const families[] = {[DL_INT] = "int",
+                                           [DL_UINT] = "uint",
+                                           [DL_FLOAT] = "float",
+                                           [DL_BFLOAT] = "bfloat",
+                                           [DL_COMPLEX] = "complex"};
+    static const char *const small_floats[] = {"float8_e3m4",     "float8_e4m3",     "float8_e4m3b11fnuz",
+                                               "float8_e4m3fn",   "float8_e4m3fnuz", "float8_e5m2",
+                                               "float8_e5m2fnuz", "float8_e8m0fnu",  "float6_e2m3fn",
+                                               "float6_e3m2fn",   "float4_e2m1fn"};
+    size_t small = type.code - (size_t)DL_SMALL_FLOATS; /* a huge number for the codes before them */
     for (int i = 0; i < ELEMENTS; i++) {
         if (type.lanes == 1 && elements[i].code == type.code && elements[i].bits == type.bits) {
             *dtype = elements[i].dtype;
             return true;
         }
     }
-    if (type.code < sizeof names / sizeof *names && names[type.code])
-        snprintf(text, size, "%s%d", names[type.code], type.bits);
+    if (type.code < sizeof families / sizeof *families && families[type.code])
+        snprintf(text, size, "%s%d", families[type.code], type.bits);
+    else if (small < sizeof small_floats / sizeof *small_floats)
+        snprintf(text, size, "%s", small_floats[small]);
     else
         snprintf(text, size, "number %d of DLPack, %d bits", type.code, type.bits);
     return false;
