@@ -39,13 +39,13 @@ static void work_out_of_place(const struct arrays *arrays, hvd_dtype dtype, hvd_
 static void work_average(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
 {
     (void)reduction;
-    reduce_scale(dtype)(arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 1, 3);
+    reduce_scale(dtype, arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 1, 3);
 }
 
 static void work_factor(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
 {
     (void)reduction;
-    reduce_scale(dtype)(arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 0.5, 1);
+    reduce_scale(dtype, arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 0.5, 1);
 }
 
 static void work_scaled_sum(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
@@ -155,7 +155,7 @@ static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
         print_row(arrays, dtype, text, work_in_place, work_out_of_place, HVD_##name, IN_PLACE_OF_TWO);
 #include "base/reductions.def"
 #undef REDUCTION
-    if (reduce_scale(dtype)) {
+    if (dtype != HVD_BOOL) {
         print_row(arrays, dtype, "average", work_average, NULL, HVD_SUM, IN_PLACE_OF_ONE);
         print_row(arrays, dtype, "factor", work_factor, NULL, HVD_SUM, IN_PLACE_OF_ONE);
     }

@@ -13,7 +13,7 @@
  *             all ranks. If they are of several process sets, it must be the same on all
  *             ranks. The tensors of one group run one after the other likewise.
  * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
- *             done; names, shapes and request structs are copied and may go once the call returns.
+ *             done; names, shapes, factors and request structs are copied and may go once the call returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
  *             from every call and must not use the parent's handles.
  */
@@ -161,9 +161,13 @@ typedef struct hvd_request {
                                   hvd_output. Output and input may be the same memory where both have this
                                   rank's rows, and there only */
     hvd_reduction reduction;   /* allreduce, reducescatter */
-    double prescale;           /* where it reduces: inputs are multiplied by it first; 0 means 1; not bool */
-    double postscale;          /* where it reduces: the result is multiplied by it; 0 means 1; not bool */
-    int32_t root;              /* broadcast: the rank, of the job, that gives the data */
+    const double *prescale; /* where it reduces: inputs are multiplied by it first, and rounded to their type;
+                               NULL: they are not. The same on all ranks; not for bool */
+    const double *postscale; /* where it reduces: the result is multiplied by it; NULL: it is not. Any value
+                                of a factor counts, as IEEE 754 has it: 0 makes zeros, and NaN of infinities.
+                                Integers are multiplied in float64, truncated towards zero, and limited to
+                                their type; their factors must be finite */
+    int32_t root;            /* broadcast: the rank, of the job, that gives the data */
     const int64_t *splits; /* alltoall, [size]: so many rows, one after the other, go to rank 0, 1, ...; rows
                               beyond them go nowhere. NULL: the same number to all */
     int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,8 +17,8 @@ def split_factor(factor: float, op: int) -> tuple[float, float]:
     """The factors before and after the sum that a gradient_predivide_factor means."""
     if factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
-    if factor <= 0:
-        raise ValueError(f"gradient_predivide_factor must be positive, not {factor}")
+    if not (0 < factor < math.inf and 1.0 / factor < math.inf):
+        raise ValueError(f"gradient_predivide_factor must be positive and finite, not {factor}")
     return 1.0 / factor, factor
 
 

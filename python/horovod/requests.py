@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import struct
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
@@ -25,6 +26,18 @@ JOIN = _core.operations["join"]
 ALLTOALL = _core.operations["alltoall"]
 BARRIER = _core.operations["barrier"]
 REDUCESCATTER = _core.operations["reducescatter"]
+
+
+def factor_bits(factor: float) -> int:
+    """A float64 as an integer: equal exactly where the factors are the same, unlike 0.0 and -0.0, or NaNs."""
+    bits: int = struct.unpack("=q", struct.pack("=d", factor))[0]
+    return bits
+
+
+def factor_of(bits: int) -> float:
+    """The float64 again."""
+    factor: float = struct.unpack("=d", struct.pack("=q", bits))[0]
+    return factor
 
 
 class Call(Generic[A, T]):

@@ -149,7 +149,7 @@ static void finish(const struct collective *collective, void *data, size_t eleme
 {
     int64_t divisor = collective->reduction == HVD_AVERAGE ? collective->size : 1;
     if (collective->postscale != 1 || divisor != 1)
-        reduce_scale(collective->dtype)(data, data, elements, collective->postscale, divisor);
+        reduce_scale(collective->dtype, data, data, elements, collective->postscale, divisor);
 }
 
 static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hvd_status *status)
@@ -169,7 +169,7 @@ static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hv
             copy_piece(&collective->input, offset, length, to, true);
         }
         if (collective->prescale != 1)
-            reduce_scale(collective->dtype)(to, from, length / width, collective->prescale, 1);
+            reduce_scale(collective->dtype, to, from, length / width, collective->prescale, 1);
         bool in_place = from == to || collective->prescale != 1;
         code = check(mpi,
                      mpi->abi->allreduce(mpi->comm, in_place ? NULL : from, to, (int)(length / width),
@@ -388,7 +388,7 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
         if (!copy)
             return HVD_OUT_OF_MEMORY;
         if (scales)
-            reduce_scale(collective->dtype)(copy, data, elements, collective->prescale, 1);
+            reduce_scale(collective->dtype, copy, data, elements, collective->prescale, 1);
         else
             memcpy(copy, data, elements * width);
     }

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- names ------------------------------------------------------------------------------------------- */
@@ -101,8 +102,25 @@ static const char *reductions_of(hvd_operation operation, hvd_dtype dtype, char 
     return text;
 }
 
-hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction, bool scaled,
-                               hvd_status *status)
+static hvd_code check_factors(hvd_operation operation, hvd_dtype dtype, const double factors[2],
+                              hvd_status *status)
+{
+    enum family family = dtype_table[dtype].family;
+    if (family == FAMILY_logical && (factors[0] != 1 || factors[1] != 1))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
+                          "after the reduction at 1",
+                          hvd_operation_name(operation), hvd_dtype_name(dtype));
+    if (family == FAMILY_integer && !(isfinite(factors[0]) && isfinite(factors[1])))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: a tensor of %s can't be multiplied by %g before and %g after the reduction; "
+                          "use finite factors, or convert it to floats first",
+                          hvd_operation_name(operation), hvd_dtype_name(dtype), factors[0], factors[1]);
+    return HVD_OK;
+}
+
+hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction,
+                               const double factors[2], hvd_status *status)
 {
     char text[128];
     if (!operation_does(operation, reduction))
@@ -115,12 +133,7 @@ hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_red
             "%s: there is no %s of %s; what it has: %s. Convert the tensor to another type first",
             hvd_operation_name(operation), reduction_name(reduction), hvd_dtype_name(dtype),
             reductions_of(operation, dtype, text, sizeof text));
-    if (scaled && dtype_table[dtype].family == FAMILY_logical)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s: a tensor of %s can't be multiplied by a factor; leave the factors before and "
-                          "after the reduction at 1",
-                          hvd_operation_name(operation), hvd_dtype_name(dtype));
-    return HVD_OK;
+    return check_factors(operation, dtype, factors, status);
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------ */

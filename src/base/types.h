@@ -93,10 +93,10 @@ static inline bool operation_changes_sets(hvd_operation operation)
 /* Whether the reduction makes sense for this type, as reductions.def says. */
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype);
 
-/* HVD_INVALID_ARGUMENT when the type can't be reduced so, or can't be scaled though `scaled`; the text says
- * what it can. Both are known. */
-hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction, bool scaled,
-                               hvd_status *status);
+/* HVD_INVALID_ARGUMENT when the type can't be reduced so, or can't be multiplied by the factors before and
+ * after; the text says what it can. Both are known. */
+hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction,
+                               const double factors[2], hvd_status *status);
 
 /* Product of the extents, or -1 when one is negative or the product of bytes overflows. */
 int64_t shape_elements(const int64_t *shape, int ndim, size_t element_size);

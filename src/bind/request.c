@@ -158,8 +158,9 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, bool
 
 typedef struct {
     PyObject_HEAD hvd_request request;
-    int results;         /* that the engine makes for a tensor of the caller */
-    PyObject *operation; /* of the module's table */
+    double prescale, postscale; /* that the request points to */
+    int results;                /* that the engine makes for a tensor of the caller */
+    PyObject *operation;        /* of the module's table */
 } Request;
 
 static PyTypeObject *request_type;
@@ -216,12 +217,13 @@ static PyObject *make_request(PyObject *const *values)
 {
     int results;
     int32_t reduction = HVD_SUM;
-    hvd_request request = {.struct_size = sizeof request, .prescale = 1, .postscale = 1};
+    hvd_request request = {.struct_size = sizeof request};
+    double prescale = 1, postscale = 1;
     assert(values[OPERATION]); /* arguments_sort refuses a call without it */
     if (tables_read_operation(values[OPERATION], &request.operation, &results) ||
         (values[REDUCTION] && read_int32(values[REDUCTION], &reduction)) ||
-        (values[PRESCALE] && read_factor(values[PRESCALE], "prescale_factor", &request.prescale)) ||
-        (values[POSTSCALE] && read_factor(values[POSTSCALE], "postscale_factor", &request.postscale)) ||
+        (values[PRESCALE] && read_factor(values[PRESCALE], "prescale_factor", &prescale)) ||
+        (values[POSTSCALE] && read_factor(values[POSTSCALE], "postscale_factor", &postscale)) ||
         (values[ROOT] && read_int32(values[ROOT], &request.root)) ||
         (values[PROCESS_SET] && read_int32(values[PROCESS_SET], &request.process_set)) ||
         (values[PRIORITY] && read_int32(values[PRIORITY], &request.priority)))
@@ -231,6 +233,10 @@ static PyObject *make_request(PyObject *const *values)
     Request *self = request.grouped < 0 ? NULL : (Request *)PyType_GenericAlloc(request_type, 0);
     if (self) {
         self->request = request;
+        self->prescale = prescale;
+        self->postscale = postscale;
+        self->request.prescale = &self->prescale;
+        self->request.postscale = &self->postscale;
         self->results = results;
         Py_INCREF(self->operation = values[OPERATION]);
     }
@@ -293,8 +299,8 @@ int request_init_module(PyObject *module)
     static PyMemberDef members[] = {
         {"operation", T_OBJECT_EX, offsetof(Request, operation), READONLY, NULL},
         {"reduction", T_INT, offsetof(Request, request.reduction), READONLY, NULL},
-        {"prescale", T_DOUBLE, offsetof(Request, request.prescale), READONLY, NULL},
-        {"postscale", T_DOUBLE, offsetof(Request, request.postscale), READONLY, NULL},
+        {"prescale", T_DOUBLE, offsetof(Request, prescale), READONLY, NULL},
+        {"postscale", T_DOUBLE, offsetof(Request, postscale), READONLY, NULL},
         {"root", T_INT, offsetof(Request, request.root), READONLY, NULL},
         {"process_set", T_INT, offsetof(Request, request.process_set), READONLY, NULL},
         {"priority", T_INT, offsetof(Request, request.priority), READONLY, NULL},

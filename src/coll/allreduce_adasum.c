@@ -99,6 +99,7 @@ struct adasum {
     char *room;        /* what the partner has there */
     int folded;        /* children that have been folded in */
     int distance;      /* to the partner in the halving */
+    bool finishes;     /* the last merge: its result is multiplied by the factor after the reduction */
     bool upper;        /* whether this rank's operand comes second */
     int round;         /* distance of the next exchange of products; 0: the operands come first */
     struct products *own, *theirs;
@@ -180,8 +181,10 @@ static hvd_code begin(struct collective *collective, const struct tree *tree, hv
 
 /* ---- computing, a chunk at a time ------------------------------------------------------------------- */
 
-static void compute_piece(struct adasum *a, bool multiplies, int tensor, size_t offset, size_t elements)
+static void compute_piece(const struct collective *collective, bool multiplies, int tensor, size_t offset,
+                          size_t elements)
 {
+    struct adasum *a = collective->scratch;
     char *own = a->tensors.spans[tensor].data + (offset - a->tensors.starts[tensor]);
     const char *theirs = a->room + (offset - a->kept.offset);
     const char *lower = a->upper ? theirs : own, *upper = a->upper ? own : theirs;
@@ -189,6 +192,8 @@ static void compute_piece(struct adasum *a, bool multiplies, int tensor, size_t 
         adasum_multiply(a->dtype, lower, upper, elements, &a->own[tensor]);
     else
         adasum_add(a->dtype, own, lower, upper, elements, a->factors[tensor].lower, a->factors[tensor].upper);
+    if (!multiplies && a->finishes)
+        reduce_scale(a->dtype, own, own, elements, collective->postscale, 1);
 }
 
 /* A step in the room multiplies, one among the tensors adds. */
@@ -201,7 +206,7 @@ static void compute(struct collective *collective, const struct step *step, size
         size_t after = a->tensors.starts[tensor] + a->tensors.spans[tensor].length;
         size_t piece = (after < end ? after : end) - offset;
         if (piece)
-            compute_piece(a, multiplies, tensor, offset, piece / hvd_dtype_size(collective->dtype));
+            compute_piece(collective, multiplies, tensor, offset, piece / hvd_dtype_size(collective->dtype));
         offset += piece;
     }
 }
@@ -282,12 +287,12 @@ static double factor_of(double square, double product)
     return square < DBL_MIN ? 1 : 1 - product / (2 * square);
 }
 
-static void weigh(struct adasum *a, double postscale)
+static void weigh(struct adasum *a)
 {
     for (int i = 0; i < a->tensors.count; i++) {
         const struct products *sum = &a->own[i];
-        a->factors[i].lower = factor_of(sum->lower, sum->mixed) * postscale;
-        a->factors[i].upper = factor_of(sum->upper, sum->mixed) * postscale;
+        a->factors[i].lower = factor_of(sum->lower, sum->mixed);
+        a->factors[i].upper = factor_of(sum->upper, sum->mixed);
     }
 }
 
@@ -340,7 +345,8 @@ static bool plan_result(struct collective *collective, struct schedule *schedule
 {
     struct adasum *a = collective->scratch;
     bool folding = is_folding(a), last = !folding && 2 * a->distance == a->tree.power;
-    weigh(a, last ? collective->postscale : 1);
+    weigh(a);
+    a->finishes = last && collective->postscale != 1;
     int add = add_step(schedule, STEP_COMPUTE, 0, a->kept, STEP_NO_GATE);
     if (last) {
         plan_gather(collective, add, schedule);

@@ -27,7 +27,6 @@ void run_begin(struct run *run, struct collective *collective)
     run->more = true;
     run->element = hvd_dtype_size(collective->dtype);
     run->combine = reduces ? reduce_combine(collective->dtype, collective->reduction) : NULL;
-    run->scale = reduces ? reduce_scale(collective->dtype) : NULL;
     run->divisor = reduces && collective->reduction == HVD_AVERAGE ? collective->size : 1;
     run->bytes = collective->output.length > collective->input.length ? collective->output.length
                                                                       : collective->input.length;
@@ -109,7 +108,8 @@ static struct piece piece_at(const struct vector *output, size_t offset, const s
 
 static void finish(const struct run *run, char *data, size_t length)
 {
-    run->scale(data, data, length / run->element, run->collective->postscale, run->divisor);
+    reduce_scale(run->collective->dtype, data, data, length / run->element, run->collective->postscale,
+                 run->divisor);
 }
 
 /* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
@@ -182,7 +182,8 @@ static void copy_piece(const struct task *task, const struct piece *piece)
 {
     const struct run *run = task->run;
     if (run->prescales)
-        run->scale(piece->to, piece->from, piece->length / run->element, run->collective->prescale, 1);
+        reduce_scale(run->collective->dtype, piece->to, piece->from, piece->length / run->element,
+                     run->collective->prescale, 1);
     else if (piece->to != piece->from && streams(run->collective))
         nontemporal_copy(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)

@@ -53,7 +53,6 @@ struct run {
     bool more;                /* whether there is a next one */
     size_t element;           /* bytes */
     combine_fn combine;
-    scale_fn scale;
     size_t bytes;             /* of the collective's input or output, whichever is longer */
     scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */

@@ -63,9 +63,6 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
     if (!reduction_known((int)request->reduction))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: there is no reduction number %d", text,
                           (int)request->reduction);
-    if (!isfinite(request->prescale) || !isfinite(request->postscale))
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s: prescale %g and postscale %g must be finite",
-                          text, request->prescale, request->postscale);
     return HVD_OK;
 }
 
@@ -135,20 +132,15 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
                              first ? " but for the first dimension" : "");
 }
 
-static bool is_factor(double factor)
-{
-    return factor != 0 && factor != 1;
-}
-
 static hvd_code check_reduction(const hvd_request *request, hvd_status *status)
 {
     if (!operation_reduces(request->operation))
         return HVD_OK;
-    bool scaled = is_factor(request->prescale) || is_factor(request->postscale);
+    double factors[] = {factor_of(request->prescale), factor_of(request->postscale)};
     const hvd_tensor *tensor = request->inputs, *last = tensor + request->count - 1;
     hvd_code code;
     do
-        code = types_check_reduction(request->operation, tensor->dtype, request->reduction, scaled, status);
+        code = types_check_reduction(request->operation, tensor->dtype, request->reduction, factors, status);
     while (!code && tensor++ < last);
     return code;
 }
@@ -174,18 +166,23 @@ static bool has_root(hvd_operation operation)
     return operation_takes(operation, ARGUMENT_root) || operation_takes(operation, ARGUMENT_set);
 }
 
+/* Every NaN is the same factor, whatever its bits. */
+static void put_factor(struct wire_writer *writer, const double *given)
+{
+    double factor = factor_of(given);
+    wire_put_f64(writer, isnan(factor) ? (double)NAN : factor);
+}
+
 static void put_head(struct wire_writer *writer, const hvd_request *request)
 {
     bool reduces = operation_reduces(request->operation);
-    bool prescaled = reduces && request->prescale != 0; /* 0 means 1 */
-    bool postscaled = reduces && request->postscale != 0;
     wire_put_u8(writer, (uint8_t)request->operation);
     wire_put_u8(writer, reduces ? (uint8_t)request->reduction : 0);
     wire_put_u8(writer, reduces ? (uint8_t)request->inputs[0].dtype : 0);
     wire_put_u8(writer, request->count ? (uint8_t)request->inputs[0].device_type : HVD_CPU);
     wire_put_u32(writer, has_root(request->operation) ? (uint32_t)request->root : 0);
-    wire_put_f64(writer, prescaled ? request->prescale : 1);
-    wire_put_f64(writer, postscaled ? request->postscale : 1);
+    put_factor(writer, reduces ? request->prescale : NULL);
+    put_factor(writer, reduces ? request->postscale : NULL);
     wire_put_u32(writer, (uint32_t)request->priority);
     wire_put_u8(writer, request->grouped != 0);
     wire_put_u32(writer, (uint32_t)request->count);

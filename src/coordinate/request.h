@@ -39,6 +39,12 @@ struct signature_summary {
 
 #define FUSION_KEY_LENGTH 24
 
+/* A factor of a request. */
+static inline double factor_of(const double *given)
+{
+    return given ? *given : 1;
+}
+
 /* Checks the request (ranges, shapes, NULLs; text for the user); `length`: of its signature. */
 hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status);
 

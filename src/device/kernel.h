@@ -31,6 +31,9 @@
 /* Between a half type and float32. */
 typedef void (*convert_fn)(void *result, const void *source, size_t elements);
 
+/* As reduce_scale. */
+typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
+
 /* NULL: the type has no such thing, see types_check_reduction. */
 struct kernels {
     combine_fn sum, min, max, product;

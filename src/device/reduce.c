@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -43,9 +44,49 @@ scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction)
     return reduction == HVD_SUM || reduction == HVD_AVERAGE ? kernels_of(dtype)->scaled_sum : NULL;
 }
 
-scale_fn reduce_scale(hvd_dtype dtype)
+/* ---- factors ------------------------------------------------------------------------------------------ */
+
+#define CHUNK 256 /* elements */
+
+/* Whether float32, in which the kernels of smaller types multiply, would make another one of it: 0, infinity,
+ * or a subnormal number with few digits. */
+static bool is_out_of_float(double factor)
 {
-    return kernels_of(dtype)->scale;
+    return factor != 0 && isfinite(factor) && !isnormal((float)factor);
+}
+
+static void scale_floats(float *result, const float *a, size_t elements, double factor)
+{
+    for (size_t i = 0; i < elements; i++) {
+        float product = (float)(a[i] * factor);
+        result[i] = ONE_NAN(product);
+    }
+}
+
+static void scale_halves(const struct kernels *kernels, uint16_t *result, const uint16_t *a, size_t elements,
+                         double factor)
+{
+    float wide[CHUNK];
+    for (size_t at = 0; at < elements; at += CHUNK) {
+        size_t count = elements - at < CHUNK ? elements - at : CHUNK;
+        kernels->widen(wide, a + at, count);
+        scale_floats(wide, wide, count, factor);
+        kernels->narrow(result + at, wide, count);
+    }
+}
+
+void reduce_scale(hvd_dtype dtype, void *result, const void *a, size_t elements, double factor,
+                  int64_t divisor)
+{
+    const struct kernels *kernels = kernels_of(dtype);
+    double by = factor / (double)divisor;
+    bool is_half = kernels->widen, is_single = dtype == HVD_FLOAT32 || dtype == HVD_COMPLEX64;
+    if (!(is_half || is_single) || !is_out_of_float(by))
+        kernels->scale(result, a, elements, factor, divisor);
+    else if (is_half)
+        scale_halves(kernels, result, a, elements, by);
+    else
+        scale_floats(result, a, elements * hvd_dtype_size(dtype) / sizeof(float), by);
 }
 
 /* ---- identities --------------------------------------------------------------------------------------- */

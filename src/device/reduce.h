@@ -14,10 +14,6 @@
 
 /* result[i] = a[i] op b[i] */
 typedef void (*combine_fn)(void *result, const void *a, const void *b, size_t elements);
-/* result[i] = a[i] * factor / divisor: floats in one multiplication by factor / divisor, in float64 for
- * 64-bit types; complex numbers as their two parts; integers divide exactly when factor is 1 (towards zero,
- * divisor below 2^24), else compute in float64 and truncate towards zero, saturating at the type's limits. */
-typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
 
 /* result[i] = (a[i] + b[i]) * factor / divisor, rounded once. */
 typedef void (*scaled_sum_fn)(void *result, const void *a, const void *b, size_t elements, double factor,
@@ -25,7 +21,13 @@ typedef void (*scaled_sum_fn)(void *result, const void *a, const void *b, size_t
 
 /* NULL where the type knows no such thing (types_check_reduction). */
 combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
-scale_fn reduce_scale(hvd_dtype dtype);
+
+/* result[i] = a[i] * factor / divisor: floats in one multiplication by factor / divisor, in float64 for
+ * 64-bit types and where float32 can't hold it; complex numbers as their two parts; integers divide exactly
+ * when factor is 1 (towards zero, divisor below 2^24), else compute in float64 and truncate towards zero,
+ * saturating at the type's limits, by a finite factor. Not of bool. */
+void reduce_scale(hvd_dtype dtype, void *result, const void *a, size_t elements, double factor,
+                  int64_t divisor);
 /* For sums and averages of half types, whose conversions are slow; else NULL: two passes over the cache are
  * as fast. */
 scaled_sum_fn reduce_scaled_sum(hvd_dtype dtype, hvd_reduction reduction);

@@ -166,7 +166,7 @@ KERNEL static void product_bytes(void *result, const void *first, const void *se
         type by = (type)(factor / (double)divisor);                                                          \
         KERNEL_LOOP                                                                                          \
         for (size_t i = 0; i < elements; i++)                                                                \
-            to[i] = from[i] * by;                                                                            \
+            to[i] = ONE_NAN(from[i] * by);                                                                   \
     }
 
 #define KERNELS_real(name, type, compute)                                                                    \

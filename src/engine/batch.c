@@ -115,8 +115,8 @@ static hvd_request request_of(const struct comm *comm, const char *name, const s
                          .grouped = head->grouped,
                          .inputs = tensors,
                          .reduction = head->reduction,
-                         .prescale = head->prescale,
-                         .postscale = head->postscale,
+                         .prescale = &head->prescale,
+                         .postscale = &head->postscale,
                          .root = head->root,
                          .process_set = comm->id};
 }
@@ -178,9 +178,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     /* An identity stays what it is. Where there is a factor it is that of all members, or of none: see
      * runs_alone in decide.c. */
     bool stands_in = !batch->requests[0];
-    /* A factor that the caller left at 0 is 1. */
-    collective->prescale = request->prescale != 0 && !stands_in ? request->prescale : 1;
-    collective->postscale = request->postscale != 0 ? request->postscale : 1;
+    collective->prescale = stands_in ? 1 : factor_of(request->prescale);
+    collective->postscale = factor_of(request->postscale);
     collective->root = request->root;
     collective->rank = running->comm->rank;
     collective->size = running->comm->size;

@@ -2,6 +2,7 @@
  * lock. */
 #include "base/status.h"
 #include "base/types.h"
+#include "coordinate/request.h"
 #include "device/reduce.h"
 #include "engine/batch.h"
 
@@ -24,11 +25,6 @@ uint32_t eager_threshold(const struct comm *comm)
     return comm->topology.hosts > 1 && !chosen ? (uint32_t)settings->eager_threshold : 0;
 }
 
-static double factor_of(double given)
-{
-    return given != 0 ? given : 1; /* left out */
-}
-
 void eager_contribute(void *owner, const struct pending *pending, uint8_t *data)
 {
     const hvd_request *request = &((const struct hvd_handle *)pending->owner)->request;
@@ -40,7 +36,7 @@ void eager_contribute(void *owner, const struct pending *pending, uint8_t *data)
         if (bytes && factor == 1)
             memcpy(data, input->data, bytes);
         else if (bytes)
-            reduce_scale(input->dtype)(data, input->data, bytes / hvd_dtype_size(input->dtype), factor, 1);
+            reduce_scale(input->dtype, data, input->data, bytes / hvd_dtype_size(input->dtype), factor, 1);
         data += bytes;
     }
 }
@@ -63,8 +59,8 @@ static void write_result(const struct comm *comm, const hvd_request *request, co
         if (bytes)
             memcpy(output->data, data, bytes);
         if (bytes && (factor != 1 || divisor != 1))
-            reduce_scale(output->dtype)(output->data, output->data, bytes / hvd_dtype_size(output->dtype),
-                                        factor, divisor);
+            reduce_scale(output->dtype, output->data, output->data, bytes / hvd_dtype_size(output->dtype),
+                         factor, divisor);
         data += bytes;
     }
 }

@@ -161,6 +161,13 @@ static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handl
     return HVD_OK;
 }
 
+static const double *keep_factor(double *kept, const double *given)
+{
+    if (given)
+        *kept = *given;
+    return given ? kept : NULL;
+}
+
 static hvd_code open_block(struct hvd_context *context, const hvd_request *request, size_t bytes,
                            size_t name_length, bool claims, struct hvd_handle **handle, hvd_status *status)
 {
@@ -172,6 +179,8 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
                                       .bytes = (uint32_t)bytes,
                                       .request = *request,
                                       .process_set = request->process_set};
+        opened->request.prescale = keep_factor(&opened->prescale, request->prescale);
+        opened->request.postscale = keep_factor(&opened->postscale, request->postscale);
         write_name(opened, name_length);
         code = claims && request->name ? claim_name(context, opened, status) : HVD_OK;
     }

@@ -21,7 +21,8 @@ struct hvd_handle {
     uint32_t bytes;    /* of this block, in which the request's lists, the name and the signature lie */
     struct operation_counters *counters; /* once the progress thread has taken it; NULL: a stand-in */
     hvd_request request;
-    hvd_status *failure; /* NULL when all went well or nothing is known yet */
+    double prescale, postscale; /* that the request points to, where it has them */
+    hvd_status *failure;        /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done; those in the caller's memory have no data here */
     int result_count;
     int value;       /* join: the last rank; adding a process set: its id */

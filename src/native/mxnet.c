@@ -47,6 +47,7 @@ static struct {
 
 struct operation {
     hvd_request request;
+    double factors[2]; /* before and after the reduction */
     struct completion completion;
     int32_t count; /* of arrays: inputs, then outputs */
     char *name;
@@ -203,6 +204,8 @@ static struct operation *create(const struct mxnet_call *call)
         free_operation(operation);
         return NULL;
     }
+    operation->factors[0] = call->prescale;
+    operation->factors[1] = call->postscale;
     operation->request = (hvd_request){.struct_size = sizeof(hvd_request),
                                        .operation = (hvd_operation)call->operation,
                                        .reduction = (hvd_reduction)call->reduction,
@@ -210,8 +213,8 @@ static struct operation *create(const struct mxnet_call *call)
                                        .process_set = call->process_set,
                                        .grouped = call->grouped,
                                        .priority = call->priority,
-                                       .prescale = call->prescale,
-                                       .postscale = call->postscale,
+                                       .prescale = &operation->factors[0],
+                                       .postscale = &operation->factors[1],
                                        .name = operation->name,
                                        .count = call->count,
                                        .inputs = operation->tensors,

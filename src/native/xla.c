@@ -70,12 +70,12 @@ static bool read_integer(const struct xla_attributes *attributes, const char *na
     return true;
 }
 
-static bool read_factor(const struct xla_attributes *attributes, const char *name, double *value)
+static bool read_factor(const struct xla_attributes *attributes, const char *name, const double **factor)
 {
     const struct xla_scalar *scalar = find_attribute(attributes, name, XLA_SCALAR);
     if (!scalar || scalar->type != XLA_F64)
         return false;
-    *value = *(const double *)scalar->value;
+    *factor = scalar->value;
     return true;
 }
 

@@ -15,6 +15,7 @@ enum { NAME_MOST = 1100 }; /* one too long is cut where the engine still refuses
 /* A kernel: one node of a graph, or what eager calls with the same attributes share. */
 struct node {
     hvd_request request; /* without tensors */
+    double factors[2];   /* before and after the reduction */
     char name[NAME_MOST];
 };
 
@@ -336,8 +337,10 @@ static void *create(TF_OpKernelConstruction *construction, hvd_operation operati
             request->root = (int32_t)read_integer(construction, "root_rank", failure);
         if (operation == HVD_ALLREDUCE || operation == HVD_REDUCESCATTER) {
             request->reduction = (hvd_reduction)read_integer(construction, "reduce_op", failure);
-            request->prescale = read_factor(construction, "prescale_bits", failure);
-            request->postscale = read_factor(construction, "postscale_bits", failure);
+            node->factors[0] = read_factor(construction, "prescale_bits", failure);
+            node->factors[1] = read_factor(construction, "postscale_bits", failure);
+            request->prescale = &node->factors[0];
+            request->postscale = &node->factors[1];
         }
     }
     if (tf.GetCode(failure))

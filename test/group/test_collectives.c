@@ -60,8 +60,8 @@ static void factors_case(struct member *member, hvd_dtype dtype)
     int64_t shape[] = {2};
     hvd_tensor tensor = tensor_of(dtype == HVD_INT64 ? (void *)integers : values, dtype, shape, 1);
     hvd_request request = request_of(HVD_ALLREDUCE, hvd_dtype_name(dtype), &tensor);
-    request.prescale = 2;
-    request.postscale = 0.5;
+    request.prescale = &(double){2};
+    request.postscale = &(double){0.5};
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     double sum = member->size * (member->size - 1) / 2.0, twos = 2.0 * member->size;
     double got[2] = {dtype == HVD_INT64 ? (double)integers[0] : values[0],

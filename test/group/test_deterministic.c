@@ -18,6 +18,7 @@ struct sample {
     int64_t shapes[TENSORS][1];
     hvd_tensor inputs[TENSORS], outputs[TENSORS];
     bool joined;
+    double prescale, postscale;
     char name[16];
     uint64_t seed;
     hvd_handle *handle;
@@ -45,18 +46,23 @@ static void draw(struct sample *sample, uint64_t *state, int index)
 {
     static const int64_t limits[] = {1, 5, 70, 3000};
     static const hvd_dtype often[] = {HVD_FLOAT16, HVD_BFLOAT16, HVD_FLOAT32}; /* so that some are fused */
-    *sample = (struct sample){.type = dtypes[random_next(state) % DTYPES], .joined = index >= JOINED_FROM};
+    *sample = (struct sample){.type = dtypes[random_next(state) % DTYPES],
+                              .joined = index >= JOINED_FROM,
+                              .prescale = 1,
+                              .postscale = 1};
     hvd_request *request = &sample->request;
     bool scatters = random_next(state) % 6 == 0 && !sample->joined;
     if (random_next(state) % 3 == 0)
         sample->type = often[random_next(state) % 3];
     snprintf(sample->name, sizeof sample->name, "%d", index);
     *request = request_of(scatters ? HVD_REDUCESCATTER : HVD_ALLREDUCE, sample->name, sample->inputs);
+    request->prescale = &sample->prescale;
+    request->postscale = &sample->postscale;
     request->reduction = draw_reduction(state, sample);
     request->outputs = scatters || random_next(state) % 2 ? NULL : sample->outputs;
     if (sample->type != HVD_BOOL && random_next(state) % 3 == 0) {
-        request->prescale = 0.3;
-        request->postscale = 1.7;
+        sample->prescale = 0.3;
+        sample->postscale = 1.7;
     }
     request->grouped = random_next(state) % 3 == 0;
     request->count = request->grouped ? TENSORS : 1;
@@ -68,7 +74,7 @@ static void draw(struct sample *sample, uint64_t *state, int index)
         sample->type = HVD_FLOAT64;
         request->operation = HVD_ALLREDUCE;
         request->reduction = HVD_ADASUM;
-        request->prescale = request->postscale = 0;
+        sample->prescale = sample->postscale = 1;
         sample->shapes[0][0] = 100 * index;
     }
     sample->seed = random_next(state);
@@ -114,19 +120,17 @@ static void check_fold(const struct member *member, const struct sample *sample,
     const hvd_request *request = &sample->request;
     size_t element = hvd_dtype_size(sample->type), elements = (size_t)sample->shapes[tensor][0];
     combine_fn combine = reduce_combine(sample->type, request->reduction);
-    scale_fn scale = reduce_scale(sample->type);
     int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
     scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type, request->reduction);
-    double factor = request->postscale == 0 ? 1 : request->postscale;
-    bool scales = factor != 1 || divisor != 1;
+    bool scales = sample->postscale != 1 || divisor != 1;
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
     for (int rank = 0; rank < member->size - sample->joined; rank++) {
         fill(sample, rank, tensor, own);
         for (size_t at = 0; at < elements * element; at += element) {
-            if (request->prescale != 0 && request->prescale != 1)
-                scale(own + at, own + at, 1, request->prescale, 1);
+            if (sample->prescale != 1)
+                reduce_scale(sample->type, own + at, own + at, 1, sample->prescale, 1);
             if (rank == member->size - 1 && rank && scales && scaled_sum)
-                scaled_sum(should + at, should + at, own + at, 1, factor, divisor);
+                scaled_sum(should + at, should + at, own + at, 1, sample->postscale, divisor);
             else if (rank)
                 combine(should + at, should + at, own + at, 1);
             else
@@ -135,7 +139,7 @@ static void check_fold(const struct member *member, const struct sample *sample,
     }
     for (size_t at = 0; at < elements * element; at += element) {
         if (scales && (member->size == 1 || sample->joined || !scaled_sum))
-            scale(should + at, should + at, 1, factor, divisor);
+            reduce_scale(sample->type, should + at, should + at, 1, sample->postscale, divisor);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,
               reduction_name(request->reduction), hvd_dtype_name(sample->type), at / element, elements);

@@ -97,8 +97,8 @@ static void check_rounded(struct member *member, hvd_dtype dtype, void *data, co
     hvd_tensor tensor = tensor_of(data, dtype, &elements, 1);
     hvd_request request = request_of(HVD_ALLREDUCE, hvd_dtype_name(dtype), &tensor);
     request.reduction = HVD_AVERAGE;
-    request.prescale = 2;
-    request.postscale = 5;
+    request.prescale = &(double){2};
+    request.postscale = &(double){5};
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     CHECK(memcmp(data, expected, bytes) == 0, "%s", hvd_dtype_name(dtype));
 }

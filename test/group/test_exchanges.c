@@ -72,8 +72,8 @@ static void reducescatter_group(struct member *member)
     hvd_request request = request_of(HVD_REDUCESCATTER, "group", tensors);
     request.count = 3;
     request.grouped = 1;
-    request.prescale = 3;
-    request.postscale = 0.5;
+    request.prescale = &(double){3};
+    request.postscale = &(double){0.5};
     for (int turn = 0; turn < 2; turn++)
         CHECK_OK(hvd_run(member->context, &request, outputs[turn], &check_status));
     for (int t = 0; t < 3; t++) {

@@ -84,7 +84,7 @@ static hvd_handle *submit_scaled(struct member *member, const struct scaled *sca
     hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
     number_put(scaled->dtype, data, value);
     request.reduction = scaled->reduction;
-    request.prescale = scaled->prescale;
+    request.prescale = &scaled->prescale;
     request.priority = priority;
     CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
     return handle;
@@ -134,7 +134,8 @@ static void scaled_beside_joined(struct member *member)
     for (int type = 0; dtype_known(type); type++) {
         for (int reduction = HVD_AVERAGE; reduction <= HVD_PRODUCT; reduction++) {
             if (reduction == HVD_ADASUM ||
-                types_check_reduction(HVD_ALLREDUCE, (hvd_dtype)type, (hvd_reduction)reduction, true, NULL))
+                types_check_reduction(HVD_ALLREDUCE, (hvd_dtype)type, (hvd_reduction)reduction,
+                                      (double[]){2, 1}, NULL))
                 continue;
             for (int priority = -1; priority <= 1; priority += 2)
                 scale_one_of_two(member, &(struct scaled){(hvd_dtype)type, (hvd_reduction)reduction,

@@ -256,7 +256,7 @@ static void run_mixture(struct member *member, const struct mixture *mixture, ui
         hvd_request request = request_of(HVD_ALLREDUCE, (char[]){(char)('a' + which), '\0'}, &input);
         request.outputs = place->input == place->output ? NULL : &output;
         request.reduction = mixture->reductions[which];
-        request.postscale = request.reduction == HVD_SUM ? 0.5 : 1;
+        request.postscale = &(double){request.reduction == HVD_SUM ? 0.5 : 1};
         request.priority = which % 3;
         CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
         if (random_chance(&seed, 30))

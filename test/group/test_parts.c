@@ -92,10 +92,10 @@ static void in_order(struct member *member)
         hvd_tensor tensors[2], single = tensor_of(&x, HVD_FLOAT32, &one, 1);
         hvd_request group = group_of(NULL, tensors, (float *[]){&x, &x}, (int64_t[]){1, 1}, 2);
         group.process_set = round % 2 ? id : 0;
-        group.prescale = 2;
+        group.prescale = &(double){2};
         hvd_request least = request_of(HVD_ALLREDUCE, "least", &single);
         least.reduction = HVD_MIN;
-        least.postscale = 0.5;
+        least.postscale = &(double){0.5};
         hvd_request unnamed = request_of(HVD_ALLREDUCE, NULL, &single);
         hvd_handle *handles[3];
         CHECK_OK(hvd_submit(member->context, &group, &handles[0], &check_status));

@@ -228,7 +228,7 @@ static void with_a_joined_rank(struct member *member)
     if (member->rank) {
         struct two two;
         hvd_request request = request_of_two(&two, "of those left", member->rank);
-        request.prescale = 2;
+        request.prescale = &(double){2};
         CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
         int sum = 2 * (sum_of(member) - member->size);
         CHECK(two.real[0] == (float)sum && two.whole[0] == sum, "%g and %d, not %d", two.real[0],

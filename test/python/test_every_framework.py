@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -167,6 +169,34 @@ def test_values(framework: Any, rank: int, size: int) -> None:
         for name, (function, value) in expected.items():
             result = framework.numpy(wrap(function)(framework.array(own(rank, size))))
             np.testing.assert_allclose(result, value, rtol=1e-6, err_msg=f"{name}, {form}")
+
+
+# Before and after the reduction; what float32 can't hold, too.
+FACTORS = [(0.0, 1.0), (1.0, 0.0), (-0.0, 1.0), (1.0, -0.0), (0.0, 3.0), (math.inf, 1.0), (1.0, -math.inf)]
+FACTORS += [(math.nan, 1.0), (1.0, math.nan), (1e-310, 1.0), (1.0, 1e-310), (1e300, 1.0), (1.0, 1e-42)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_factors_do_what_they_say(framework: Any, rank: int, size: int, dtype: str) -> None:
+    """As IEEE 754 has it: zeros of the right sign, and NaNs of zeros times infinity."""
+    hvd, x = framework.hvd, np.array([[0.0, 1.0, -2.0, 3e-5, math.inf, 4.0]] * size, dtype)
+    functions: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+        "allreduce": lambda y, how: hvd.allreduce(y, **how),
+        "group": lambda y, how: hvd.grouped_allreduce([y, y], **how)[1],
+        "reducescatter": lambda y, how: hvd.reducescatter(y, **how)[0],
+    }
+    for (before, after), (what, function) in itertools.product(FACTORS, functions.items()):
+        how = {"op": horovod.Sum, "prescale_factor": before, "postscale_factor": after}
+        with np.errstate(all="ignore"):
+            scaled = (x.astype("float64") * before).astype(dtype)
+            expected = ((scaled * size).astype("float64") * after).astype(dtype)
+        for form, wrap in framework.forms().items():
+            result = framework.numpy(wrap(lambda y, f=function, h=how: f(y, h))(framework.array(x, dtype)))
+            case = f"{what}, {before} and {after}, {form}"
+            np.testing.assert_allclose(result.reshape(-1, 6)[0], expected[0], rtol=1e-3, err_msg=case)
+            numbers = ~np.isnan(expected[0])
+            signs = np.signbit(result.reshape(-1, 6)[0]) == np.signbit(expected[0])
+            assert signs[numbers].all(), (case, result)
 
 
 def test_the_old_average_warns_at_the_line_of_the_program(framework: Any, size: int) -> None:

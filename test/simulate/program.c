@@ -284,6 +284,7 @@ struct signature program_signature(const struct program *p, const struct scenari
                        (1 + (int64_t)(plan->form % 60) + variant) * length};
     hvd_tensor tensors[] = {{&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0},
                             {&data, shape, 2, types[~plan->form >> 8 & 1], HVD_CPU, 0}};
+    const double two = 2;
     bool mixed = (plan->form >> 16 & 7) == 0 && operation_reduces(operation);
     hvd_request request = {
         .struct_size = sizeof request,
@@ -292,7 +293,7 @@ struct signature program_signature(const struct program *p, const struct scenari
         .inputs = tensors,
         .reduction = plan->form >> 9 & 1 || !operation_does(operation, HVD_MAX) ? HVD_SUM : HVD_MAX,
         .root = (int32_t)root_of(p, plan),
-        .prescale = plan->form >> 15 & 1 ? 2 : 1,
+        .prescale = plan->form >> 15 & 1 ? &two : NULL,
         .priority = (int32_t)(plan->form >> 12 & 3) + (operation == HVD_BARRIER ? variant : 0),
     };
     return encode(&request);

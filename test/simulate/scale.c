@@ -159,7 +159,6 @@ static void submit(struct node *node, int name)
                            .operation = HVD_ALLREDUCE,
                            .count = 1,
                            .inputs = &tensor,
-                           .prescale = 1,
                            .reduction = HVD_SUM};
     hvd_status status;
     uint32_t length;

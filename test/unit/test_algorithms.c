@@ -100,7 +100,6 @@ static void fold(const struct work *works, int size, size_t offset, void *result
     const struct collective *collective = &works[0].collective;
     size_t element = hvd_dtype_size(collective->dtype);
     combine_fn combine = reduce_combine(collective->dtype, collective->reduction);
-    scale_fn scale = reduce_scale(collective->dtype);
     scaled_sum_fn scaled_sum = reduce_scaled_sum(collective->dtype, collective->reduction);
     int64_t divisor = collective->reduction == HVD_AVERAGE ? size : 1;
     bool scales = collective->postscale != 1 || divisor != 1;
@@ -108,7 +107,7 @@ static void fold(const struct work *works, int size, size_t offset, void *result
         _Alignas(16) char own[16];
         memcpy(own, vector_at(&works[rank].input, offset), element);
         if (collective->prescale != 1)
-            scale(own, own, 1, collective->prescale, 1);
+            reduce_scale(collective->dtype, own, own, 1, collective->prescale, 1);
         if (rank == 0)
             memcpy(result, own, element);
         else if (rank == size - 1 && scales && scaled_sum)
@@ -117,7 +116,7 @@ static void fold(const struct work *works, int size, size_t offset, void *result
             combine(result, result, own, 1);
     }
     if (scales && (size == 1 || !scaled_sum))
-        scale(result, result, 1, collective->postscale, divisor);
+        reduce_scale(collective->dtype, result, result, 1, collective->postscale, divisor);
 }
 
 static void check_order(const struct work *works, int size)
@@ -187,8 +186,8 @@ TEST(test_reducescatter)
                                             .spans = 1 + count,
                                             .prescale = factors[variant / 2][0],
                                             .postscale = factors[variant / 2][1]};
-                    if (types_check_reduction(HVD_REDUCESCATTER, c.dtype, c.reduction, variant > 1, NULL) ==
-                        HVD_OK)
+                    if (types_check_reduction(HVD_REDUCESCATTER, c.dtype, c.reduction, factors[variant / 2],
+                                              NULL) == HVD_OK)
                         scatter_run(&c, size);
                 }
 }

@@ -72,8 +72,11 @@ static void check_refused(const struct example *e, hvd_code code, const char *wo
 TEST(what_must_agree_is_compared)
 {
     CHANGED(HVD_ALLREDUCE, (void)b, true);
-    CHANGED(HVD_ALLREDUCE, b->request.prescale = 1, true); /* 0 means 1 */
-    CHANGED(HVD_ALLREDUCE, b->request.prescale = 2, false);
+    CHANGED(HVD_ALLREDUCE, b->request.prescale = &(double){1}, true);
+    CHANGED(HVD_ALLREDUCE, b->request.prescale = &(double){0}, false);
+    CHANGED(HVD_ALLREDUCE, a->request.prescale = &(double){0}; b->request.prescale = &(double){-0.0}, false);
+    CHANGED(HVD_ALLREDUCE, a->request.prescale = &(double){NAN}; b->request.prescale = &(double){-NAN}, true);
+    CHANGED(HVD_ALLREDUCE, b->request.prescale = &(double){2}, false);
     CHANGED(HVD_ALLREDUCE, b->request.priority = -1, false);
     CHANGED(HVD_ALLREDUCE, b->request.grouped = 1, false);
     CHANGED(HVD_ALLREDUCE, b->request.count = 2, false);
@@ -82,14 +85,14 @@ TEST(what_must_agree_is_compared)
     CHANGED(HVD_ALLGATHER, b->shapes[0][1] = 4, false);
     CHANGED(HVD_REDUCESCATTER, b->shapes[0][0] = 0, false); /* all must give the same rows */
     CHANGED(HVD_REDUCESCATTER, b->request.reduction = HVD_AVERAGE, false);
-    CHANGED(HVD_REDUCESCATTER, b->request.postscale = 2, false);
+    CHANGED(HVD_REDUCESCATTER, b->request.postscale = &(double){2}, false);
 }
 
 TEST(what_does_not_matter_is_left_out)
 {
     static const int64_t splits[] = {2, 0};
     CHANGED(HVD_BROADCAST, b->request.reduction = HVD_MAX, true);
-    CHANGED(HVD_BROADCAST, b->request.prescale = NAN, true);
+    CHANGED(HVD_BROADCAST, b->request.prescale = &(double){NAN}, true);
     CHANGED(HVD_BROADCAST, b->request.outputs = b->outputs, true);
     CHANGED(HVD_ALLGATHER, b->shapes[0][0] = 0, true); /* each rank has its own number of rows */
     CHANGED(HVD_ALLTOALL, b->shapes[0][0] = 4, true);
@@ -116,7 +119,7 @@ TEST(summary_tells_what_the_root_needs)
     assert_true(signature_summarize(&fusable, &other));
     assert_memory_equal(summary.fusion_key, other.fusion_key, FUSION_KEY_LENGTH);
     free(fusable.bytes);
-    e->request.postscale = 0.5;
+    e->request.postscale = &(double){0.5};
     fusable = encode(e);
     assert_true(signature_summarize(&fusable, &other));
     assert_memory_not_equal(summary.fusion_key, other.fusion_key, FUSION_KEY_LENGTH);
@@ -144,14 +147,12 @@ TEST(bad_operations_are_refused)
 {
     INVALID((hvd_operation)99, (void)e, "operation number 99");
     INVALID(HVD_ALLREDUCE, e->request.reduction = (hvd_reduction)9, "reduction number 9");
-    INVALID(HVD_ALLREDUCE, e->request.postscale = INFINITY, "finite");
     INVALID(HVD_ALLREDUCE, e->request.count = 0, "of 0 tensors");
     INVALID(HVD_ALLREDUCE, e->request.count = -1, "of -1 tensors");
     INVALID(HVD_ALLREDUCE, e->request.inputs = NULL, "inputs is NULL");
     INVALID(HVD_BARRIER, e->request.count = 1, "it takes none");
     INVALID(HVD_ALLTOALL, e->request.count = 2, "alltoall of 2 tensors");
     INVALID(HVD_REDUCESCATTER, e->request.reduction = HVD_MAX, "reducescatter: the reduction is max");
-    INVALID(HVD_REDUCESCATTER, e->request.prescale = NAN, "reducescatter: prescale nan");
     INVALID(HVD_BROADCAST, e->request.root = -1, "rank -1");
 }
 
@@ -163,9 +164,15 @@ TEST(impossible_reductions_are_refused)
     e->request.reduction = HVD_AVERAGE;
     check_refused(e, HVD_INVALID_ARGUMENT, "allreduce: there is no average of bool");
     e->request.reduction = HVD_SUM;
-    e->request.postscale = 2;
+    e->request.postscale = &(double){0};
     check_refused(e, HVD_INVALID_ARGUMENT, "bool can't be multiplied");
-    e->request.postscale = 1;
+    e->inputs[0].dtype = HVD_INT32;
+    free(encode(e).bytes);
+    e->request.postscale = &(double){INFINITY};
+    check_refused(e, HVD_INVALID_ARGUMENT, "int32 can't be multiplied by 1 before and inf after");
+    e->inputs[0].dtype = HVD_FLOAT16;
+    free(encode(e).bytes);
+    e->request.postscale = &(double){1};
     free(encode(e).bytes);
     e->inputs[0].dtype = HVD_COMPLEX64;
     e->request.reduction = HVD_MAX;
@@ -321,7 +328,7 @@ TEST(differences_are_told)
     check_difference(a, b, "grouping", "a single tensor", "a group");
     b->request.priority = 5;
     check_difference(a, b, "the priority", "0", "5");
-    b->request.postscale = 0.25;
+    b->request.postscale = &(double){0.25};
     check_difference(a, b, "the postscale factor", "1", "0.25");
     b->request.reduction = HVD_MAX;
     check_difference(a, b, "the reduction", "sum", "max");

@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,19 +27,20 @@ TEST(test_numbers)
     assert_string_equal(hvd_dtype_name((hvd_dtype)255), "unknown");
 }
 
-static void check_refused(hvd_dtype dtype, hvd_reduction reduction, bool scaled, const char *words)
+static void check_refused(hvd_dtype dtype, hvd_reduction reduction, double factor, const char *words)
 {
-    ASSERT_FAILS(types_check_reduction(HVD_ALLREDUCE, dtype, reduction, scaled, &check_status),
+    ASSERT_FAILS(types_check_reduction(HVD_ALLREDUCE, dtype, reduction, (double[]){1, factor}, &check_status),
                  HVD_INVALID_ARGUMENT, words);
 }
 
 TEST(test_reductions_of_types)
 {
-    check_refused(HVD_BOOL, HVD_AVERAGE, false, "no average of bool; what it has: sum, min, max, product");
-    check_refused(HVD_BOOL, HVD_SUM, true, "bool can't be multiplied");
-    check_refused(HVD_COMPLEX64, HVD_MIN, false, "no min of complex64; what it has: average, sum, product");
-    check_refused(HVD_INT32, HVD_ADASUM, false, "no adasum of int32");
-    check_refused(HVD_COMPLEX128, HVD_MAX, true, "no max of complex128");
+    check_refused(HVD_BOOL, HVD_AVERAGE, 1, "no average of bool; what it has: sum, min, max, product");
+    check_refused(HVD_BOOL, HVD_SUM, 0, "bool can't be multiplied");
+    check_refused(HVD_UINT8, HVD_SUM, NAN, "uint8 can't be multiplied by 1 before and nan after");
+    check_refused(HVD_COMPLEX64, HVD_MIN, 1, "no min of complex64; what it has: average, sum, product");
+    check_refused(HVD_INT32, HVD_ADASUM, 1, "no adasum of int32");
+    check_refused(HVD_COMPLEX128, HVD_MAX, 2, "no max of complex128");
     static const int allowed[] = {[FAMILY_logical] = 4, /* no average, no Adasum */
                                   [FAMILY_integer] = 5, /* no Adasum */
                                   [FAMILY_real] = 6,
@@ -48,19 +50,20 @@ TEST(test_reductions_of_types)
     {                                                                                                        \
         int count = 0;                                                                                       \
         for (int r = 0; r < 16; r++)                                                                         \
-            count += !types_check_reduction(HVD_ALLREDUCE, HVD_##dtype, (hvd_reduction)r, false, NULL);      \
+            count += !types_check_reduction(HVD_ALLREDUCE, HVD_##dtype, (hvd_reduction)r, (double[]){1, 1},  \
+                                            NULL);                                                           \
         assert_int_equal(count, allowed[FAMILY_##family]);                                                   \
     }
 #include "base/dtypes.def"
 #undef DTYPE
-    ASSERT_OK(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, true, &check_status));
+    ASSERT_OK(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, (double[]){2, 0}, &check_status));
 }
 
 /* A refusal names only what the operation does. */
 TEST(test_reductions_of_reducescatter)
 {
     hvd_status status;
-    types_check_reduction(HVD_REDUCESCATTER, HVD_BOOL, HVD_AVERAGE, false, &status);
+    types_check_reduction(HVD_REDUCESCATTER, HVD_BOOL, HVD_AVERAGE, (double[]){1, 1}, &status);
     assert_non_null(strstr(status.text, "what it has: sum."));
 }
 
@@ -83,6 +86,6 @@ TEST(test_operations)
     assert_true(operation_does(HVD_ALLREDUCE, HVD_ADASUM));
     assert_true(operation_does(HVD_REDUCESCATTER, HVD_AVERAGE));
     assert_false(operation_does(HVD_REDUCESCATTER, HVD_MIN));
-    ASSERT_FAILS(types_check_reduction(HVD_REDUCESCATTER, HVD_INT8, HVD_MIN, false, &check_status),
+    ASSERT_FAILS(types_check_reduction(HVD_REDUCESCATTER, HVD_INT8, HVD_MIN, (double[]){1, 1}, &check_status),
                  HVD_INVALID_ARGUMENT, "reducescatter: the reduction is min; it may be average, sum");
 }

@@ -16,7 +16,15 @@ from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.compression import Compression, Compressor
 from horovod.jax.primitive import Spec, collective_p
-from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
+from horovod.requests import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BARRIER,
+    BROADCAST,
+    REDUCESCATTER,
+    factor_bits,
+)
 
 _LIBRARIES = {"horovod", "jax", "optax"}
 
@@ -100,7 +108,7 @@ def allreduce(
     """
     leaves, structure = jax.tree.flatten(tensor)
     pairs = [compression.compress(_convert(ALLREDUCE, i, leaf)) for i, leaf in enumerate(leaves)]
-    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    factors = {"prescale_bits": factor_bits(prescale_factor), "postscale_bits": factor_bits(postscale_factor)}
     small, reduction = [array for array, _ in pairs], operator.index(op)
     reduced = _collect(ALLREDUCE, small, name, process_set, reduction=reduction, **factors)
     outputs = [compression.decompress(array, c) for array, (_, c) in zip(reduced, pairs, strict=True)]
@@ -152,7 +160,7 @@ def reducescatter(
 
     Where the first dimension does not divide evenly, the first ranks get one row more.
     """
-    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    factors = {"prescale_bits": factor_bits(prescale_factor), "postscale_bits": factor_bits(postscale_factor)}
     return _collect(REDUCESCATTER, tensor, name, process_set, reduction=check_scatter_op(op), **factors)
 
 

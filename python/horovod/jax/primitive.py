@@ -23,7 +23,15 @@ from jaxlib.mlir.dialects.func import FuncOp
 from horovod import _core
 from horovod.collectives import own_rows
 from horovod.common.basics import Adasum, Average, Sum
-from horovod.requests import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, REDUCESCATTER
+from horovod.requests import (
+    ALLGATHER,
+    ALLREDUCE,
+    BARRIER,
+    BROADCAST,
+    REDUCESCATTER,
+    factor_bits,
+    factor_of,
+)
 
 
 class Spec(NamedTuple):
@@ -37,11 +45,19 @@ class Spec(NamedTuple):
     ranks: tuple[int, ...]  # of the process set
     process_set: int = 0
     reduction: int = Sum
-    prescale: float = 1.0
-    postscale: float = 1.0
+    prescale_bits: int = factor_bits(1.0)
+    postscale_bits: int = factor_bits(1.0)
     root: int = 0
     grouped: bool = False
     rows: tuple[int, ...] = ()  # allgather: of each result
+
+    @property
+    def prescale(self) -> float:
+        return factor_of(self.prescale_bits)
+
+    @property
+    def postscale(self) -> float:
+        return factor_of(self.postscale_bits)
 
     def follower(self, operation: _core.Operation, suffix: str = "gradient", **changes: Any) -> Spec:
         """The collective that goes through the same ranks for a derivative of this one."""

@@ -9,7 +9,8 @@ import tensorflow as tf
 from horovod.common import process_sets
 from horovod.common.basics import Average, Sum, rank
 from horovod.common.process_sets import ProcessSet
-from horovod.tensorflow.library import call, factor_of, reducing
+from horovod.requests import factor_of
+from horovod.tensorflow.library import call, reducing
 
 
 def _set_of(op: Any) -> ProcessSet:

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import re
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
+from horovod.requests import factor_bits
 
 
 def _load() -> tuple[Any, bool]:
@@ -58,26 +58,13 @@ def tensor_of(operation: str, value: Any) -> Any:
     return tensor
 
 
-@functools.cache
-def _bits(factor: float) -> int:
-    """A float64 as the integer that TensorFlow's attributes can hold."""
-    number: int = struct.unpack("=q", struct.pack("=d", factor))[0]
-    return number
-
-
 def reducing(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> dict[str, Any]:
     """The attributes that say how TensorFlow's operations reduce."""
     return {
         "reduce_op": op,
-        "prescale_bits": _bits(float(prescale_factor)),
-        "postscale_bits": _bits(float(postscale_factor)),
+        "prescale_bits": factor_bits(prescale_factor),
+        "postscale_bits": factor_bits(postscale_factor),
     }
-
-
-def factor_of(number: int) -> float:
-    """The float64 again."""
-    factor: float = struct.unpack("=d", struct.pack("=q", number))[0]
-    return factor
 
 
 def readable(name: str) -> str:
