@@ -18,14 +18,15 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
- * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
- * those of other sets, behind those of its own that do. A join waits for what this rank requested before. */
+/* To its communicator, whose coordinator orders it among those of the set that use the same memory. What that
+ * does not have yet, or never will, it can't order: a request waits here for the end of earlier ones of other
+ * sets, and behind those of its own set that are held here, such as the later parts of a group. A join waits
+ * for what this rank requested before. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct comm *comm = membership_find(context, handle->request.process_set);
     struct hvd_handle *before = NULL;
-    if (context->world->next || handle->touched.held) /* else there is no other set */
+    if (context->world->next || context->world->held) /* else the coordinator of the only set has them all */
         before = overlaps_before(&context->overlaps, &handle->touched);
     if (!comm) {
         hvd_status removed;

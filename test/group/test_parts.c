@@ -108,6 +108,139 @@ static void in_order(struct member *member)
     }
 }
 
+/* ---- what is submitted after a group ------------------------------------------------------------------- */
+
+enum { LATER_REDUCED, LATER_GATHERED, LATER_SCATTERED, LATER_SENT, LATER_EXCHANGED, LATER_GROUPED, LATER };
+
+/* Every rank gives `value` in two elements for each rank; a later operation reads it. */
+struct later {
+    float data[2 * MOST_RANKS], output[2 * MOST_RANKS * MOST_RANKS];
+    int64_t rows, out_rows;
+    hvd_tensor input[2], result[2];
+    hvd_request request;
+};
+
+static void describe_later(struct later *later, int kind, const struct member *member, float *data)
+{
+    static const hvd_operation operations[] = {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_REDUCESCATTER,
+                                               HVD_BROADCAST, HVD_ALLTOALL,  HVD_ALLREDUCE};
+    later->rows = 2 * member->size;
+    later->out_rows = kind == LATER_GATHERED    ? later->rows * member->size
+                      : kind == LATER_SCATTERED ? 2
+                                                : later->rows;
+    for (int i = 0; i < 2; i++) {
+        later->input[i] = tensor_of(data, HVD_FLOAT32, &later->rows, 1);
+        later->result[i] = tensor_of(later->output, HVD_FLOAT32, &later->out_rows, 1);
+    }
+    later->request = request_of(operations[kind], "later", later->input);
+    later->request.outputs = later->result;
+    later->request.root = member->size - 1;
+    if (kind == LATER_GROUPED) { /* the second one reads what the first one wrote */
+        later->request.count = 2;
+        later->request.grouped = 1;
+        later->input[1].data = later->output;
+    }
+}
+
+/* A group of three parts, maybe another one, then an operation that only reads what they write. */
+static void behind_a_group(struct member *member, int kind, int groups, int set)
+{
+    static struct later laters[MOST_RANKS];
+    struct later *later = &laters[member->rank];
+    float *x = later->data, size = (float)member->size;
+    int64_t lengths[] = {2 * member->size, 2 * member->size, 2 * member->size};
+    hvd_tensor tensors[2][3];
+    hvd_handle *handles[3];
+    for (int i = 0; i < 2 * member->size; i++)
+        x[i] = 1;
+    describe_later(later, kind, member, x);
+    for (int i = 0; i < groups; i++) {
+        hvd_request group = group_of(i ? NULL : "first", tensors[i], (float *[]){x, x, x}, lengths, 3);
+        group.process_set = set;
+        CHECK_OK(hvd_submit(member->context, &group, &handles[i], &check_status));
+    }
+    CHECK_OK(hvd_submit(member->context, &later->request, &handles[groups], &check_status));
+    for (int i = groups; i >= 0; i--)
+        finish(handles[i]);
+    float expected = 1;
+    for (int i = 0; i < 3 * groups; i++)
+        expected *= size;
+    CHECK(x[0] == expected, "%g, not %g", x[0], expected);
+    for (int i = 0; i < (kind == LATER_GROUPED ? 2 : kind == LATER_REDUCED || kind == LATER_SCATTERED); i++)
+        expected *= size;
+    for (int64_t i = 0; i < later->out_rows; i++)
+        CHECK(later->output[i] == expected, "operation %d behind %d groups: %g, not %g", kind, groups,
+              later->output[i], expected);
+}
+
+static void behind_groups(struct member *member)
+{
+    for (int kind = 0; kind < LATER; kind++)
+        for (int groups = 1; groups <= 2; groups++)
+            behind_a_group(member, kind, groups, 0);
+}
+
+static void behind_groups_of_another_set(struct member *member)
+{
+    int32_t everybody[] = {0, 1, 2, 3}, id;
+    behind_groups(member);
+    CHECK_OK(hvd_process_set_add(member->context, everybody, member->size, &id, &check_status));
+    behind_groups(member);
+    for (int kind = 0; kind < LATER; kind++)
+        behind_a_group(member, kind, 1, id);
+    CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+    behind_groups(member);
+}
+
+/* What writes the memory of a group waits for all of its parts, too, also where the group fails. */
+static void written_behind_a_group(struct member *member)
+{
+    float x[2] = {1, 1}, y[2] = {1, 1};
+    hvd_tensor tensors[3];
+    hvd_handle *handles[2];
+    for (int round = 0; round < ROUNDS; round++) {
+        bool fails = round % 2;
+        x[0] = x[1] = y[0] = y[1] = 1;
+        hvd_request group = group_of("group", tensors, (float *[]){x, x, fails && member->rank ? y : x},
+                                     (int64_t[]){2, 2, 2}, 3);
+        float own[2] = {7, 7};
+        int64_t two = 2;
+        hvd_tensor input = tensor_of(own, HVD_FLOAT32, &two, 1), output = tensor_of(x, HVD_FLOAT32, &two, 1);
+        hvd_request copy = request_of(HVD_BROADCAST, "copy", &input);
+        hvd_status status;
+        copy.outputs = &output;
+        CHECK_OK(hvd_submit(member->context, &group, &handles[0], &check_status));
+        CHECK_OK(hvd_submit(member->context, &copy, &handles[1], &check_status));
+        finish(handles[1]);
+        CHECK(x[0] == 7 && x[1] == 7, "round %d: %g %g", round, x[0], x[1]);
+        CHECK(hvd_wait(handles[0], 30, &status) == (fails ? HVD_MISMATCH : HVD_OK), "%s", status.text);
+        hvd_release(handles[0]);
+        CHECK(x[0] == 7 && x[1] == 7, "round %d: %g %g", round, x[0], x[1]);
+    }
+}
+
+/* Ranks that submit in another order agree on one, and none waits for the other. */
+static void in_any_order(struct member *member)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        float x[2] = {1, 1}, y[2];
+        int64_t two = 2;
+        hvd_tensor tensors[3], input = tensor_of(x, HVD_FLOAT32, &two, 1),
+                               output = tensor_of(y, HVD_FLOAT32, &two, 1);
+        hvd_request group = group_of("group", tensors, (float *[]){x, x, x}, (int64_t[]){2, 2, 2}, 3);
+        hvd_request sum = request_of(HVD_ALLREDUCE, "sum", &input);
+        hvd_handle *handles[2];
+        bool first = (member->rank + round) % 2;
+        sum.outputs = &output;
+        CHECK_OK(hvd_submit(member->context, first ? &sum : &group, &handles[0], &check_status));
+        CHECK_OK(hvd_submit(member->context, first ? &group : &sum, &handles[1], &check_status));
+        finish(handles[0]);
+        finish(handles[1]);
+        float size = (float)member->size;
+        CHECK(x[0] == size * size * size, "%g", x[0]);
+    }
+}
+
 /* Members shared on rank 0 only, or a group of another length: an error on all ranks, and the job goes on. */
 static void one_rank_only(struct member *member)
 {
@@ -182,6 +315,10 @@ GROUP_TEST(test_sums, sums, 1, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_averages, averages, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_through_outputs, through_outputs, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_in_order, in_order, 1, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_behind_groups, behind_groups, 1, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_behind_groups_of_another_set, behind_groups_of_another_set, 1, 4, .transport = "shm")
+GROUP_TEST(test_written_behind_a_group, written_behind_a_group, 2, 4, .transport = "shm")
+GROUP_TEST(test_in_any_order, in_any_order, 2, 4, .transport = "shm")
 GROUP_TEST(test_one_rank_only, one_rank_only, 2, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_name_and_join, name_and_join, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_ended_by_shutdown, ended_by_shutdown, 2, 3, EVERY_TRANSPORT)
