@@ -1,5 +1,6 @@
 /* worker.c - see backend.h. */
 #include "backend/backend.h"
+#include "base/floats.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -43,7 +44,9 @@ static void run_current(struct worker *worker, bool announce)
 {
     struct collective *collective = worker->current; /* of this thread only */
     status_ok(&collective->status);
+    uint64_t mode = floats_begin();
     worker->backend->run(worker->state, collective, &collective->status);
+    floats_end(mode);
     pthread_mutex_lock(&worker->lock);
     collective_queue_push(&worker->ended, collective);
     worker->current = NULL;

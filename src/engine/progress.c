@@ -2,6 +2,7 @@
 #include "engine/progress.h"
 
 #include "base/clock.h"
+#include "base/floats.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "engine/comm.h"
@@ -252,7 +253,7 @@ static bool progress_comm(struct comm *comm, int64_t now)
     return moved;
 }
 
-bool progress(struct hvd_context *context, int64_t now)
+static bool turn(struct hvd_context *context, int64_t now)
 {
     bool moved = take_submissions(context);
     if (atomic_load_explicit(&context->returned, memory_order_relaxed))
@@ -273,6 +274,14 @@ bool progress(struct hvd_context *context, int64_t now)
         progress_fail(context->world, -1, &context->fault);
     membership_reap(context);
     progress_resume(context);
+    return moved;
+}
+
+bool progress(struct hvd_context *context, int64_t now)
+{
+    uint64_t mode = floats_begin();
+    bool moved = turn(context, now);
+    floats_end(mode);
     return moved;
 }
 

@@ -7,6 +7,12 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <xmmintrin.h>
+
+#define FLUSHES 0x8040U /* subnormal operands and results are zeros */
+#endif
+
 enum { RANKS = 5, LONG = 20011 };
 
 static const char *const hosts[RANKS] = {"a", "b", "a", "c", "b"};
@@ -147,6 +153,32 @@ static void beside_a_joined_rank(struct member *member)
 }
 
 GROUP_TEST(test_every_factor_beside_a_joined_rank, beside_a_joined_rank, 3, 3, .transport = "shm")
+
+#ifdef __x86_64__
+/* Threads of frameworks take subnormal numbers for zeros, of which the engine knows nothing. */
+static void in_another_mode(struct member *member)
+{
+    unsigned own = _mm_getcsr();
+    float data = 0x1p-140F, half = 1;
+    int64_t one = 1;
+    hvd_tensor tensor = tensor_of(&data, HVD_FLOAT32, &one, 1),
+               other = tensor_of(&half, HVD_FLOAT32, &one, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "subnormal", &tensor);
+    hvd_request scaled = request_of(HVD_ALLREDUCE, "scaled", &other);
+    scaled.prescale = &(double){0x1p-140};
+    if (member->rank % 2)
+        _mm_setcsr(own | FLUSHES);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK_OK(hvd_run(member->context, &scaled, NULL, &check_status));
+    CHECK(_mm_getcsr() >> 6 == (member->rank % 2 ? own | FLUSHES : own) >> 6,
+          "the thread's mode has changed");
+    _mm_setcsr(own);
+    float should = 0x1p-140F * (float)member->size;
+    CHECK(data == should && half == should, "%g and %g, not %g", data, half, should);
+}
+
+GROUP_TEST(test_threads_that_flush_subnormal_numbers, in_another_mode, 2, 4, .transport = "shm")
+#endif
 
 /* Ranks whose factors differ in the sign of zero only don't agree; NaNs of any bits do. */
 static void that_differ(struct member *member)
