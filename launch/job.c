@@ -20,7 +20,7 @@ void job_say(struct job *job, const char *format, ...)
     size_t used = strlen(line), limit = sizeof line - 1;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + used, limit - used, format, arguments);
+    format_text(line + used, limit - used, format, arguments);
     va_end(arguments);
     used = strlen(line);
     line[used++] = '\n';

@@ -159,7 +159,7 @@ static void keep_line(struct output *output, const char *text, size_t length)
 {
     char **place = &output->last[output->lines++ % OUTPUT_LAST_LINES];
     free(*place);
-    *place = strndup(text, length < KEPT_LINE_BYTES ? length : KEPT_LINE_BYTES);
+    *place = strndup(text, length < KEPT_LINE_BYTES ? length : text_whole(text, KEPT_LINE_BYTES));
 }
 
 static void pass_line(struct output *output, const char *text, size_t length)
@@ -202,8 +202,10 @@ static void pass_lines(struct output *output)
     output->used -= start;
     memmove(output->line, output->line + start, output->used);
     if (output->used == OUTPUT_LINE_BYTES) {
-        pass_line(output, output->line, output->used);
-        output->used = 0;
+        size_t length = text_whole(output->line, output->used);
+        pass_line(output, output->line, length);
+        output->used -= length;
+        memmove(output->line, output->line + length, output->used);
     }
 }
 

@@ -38,7 +38,7 @@ enum {
     OUTPUTS
 };
 
-#define OUTPUT_LINE_BYTES 65536 /* a longer line is cut */
+#define OUTPUT_LINE_BYTES 65536 /* a longer line is cut, between characters */
 #define OUTPUT_LAST_LINES 20
 
 /* What one rank writes to one of them. */

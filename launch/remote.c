@@ -30,7 +30,7 @@ void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
     if (*remote->fault)
         return;
     va_start(arguments, format);
-    vsnprintf(remote->fault, sizeof remote->fault, format, arguments);
+    format_text(remote->fault, sizeof remote->fault, format, arguments);
     va_end(arguments);
     remote->fault_code = exit_code;
 }

@@ -18,12 +18,30 @@
 #undef status_set /* what the analyzer sees instead */
 #undef status_set_errno
 
+size_t text_whole(const char *text, size_t length)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t first = length; /* byte of the last character */
+    while (first > 0 && length - first < 3 && (bytes[first - 1] & 0xc0) == 0x80)
+        first--;
+    unsigned char lead = first > 0 ? bytes[--first] : 0;
+    size_t size = lead >= 0xf8 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    return size > length - first ? first : length;
+}
+
+void format_text(char *text, size_t capacity, const char *format, va_list arguments)
+{
+    int length = vsnprintf(text, capacity, format, arguments);
+    if (length >= 0 && (size_t)length >= capacity && capacity > 0)
+        text[text_whole(text, capacity - 1)] = '\0';
+}
+
 void append_text(char *text, size_t capacity, const char *format, ...)
 {
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, capacity - used, format, arguments);
+    format_text(text + used, capacity - used, format, arguments);
     va_end(arguments);
 }
 
@@ -32,7 +50,7 @@ static void write_text(hvd_status *status, hvd_code code, const char *format, va
     if (!status)
         return;
     status->code = code;
-    vsnprintf(status->text, sizeof status->text, format, arguments);
+    format_text(status->text, sizeof status->text, format, arguments);
 }
 
 hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
@@ -161,7 +179,7 @@ void log_write(enum log_level level, int rank, const char *file, int line, const
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, limit - used, format, arguments);
+    format_text(text + used, limit - used, format, arguments);
     va_end(arguments);
     used = strlen(text);
     text[used++] = '\n';

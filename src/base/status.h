@@ -8,6 +8,7 @@
 
 #include "horovod.h"
 
+#include <stdarg.h>
 #include <stddef.h>
 
 struct settings;
@@ -24,6 +25,14 @@ hvd_code status_ok(hvd_status *status);
 
 /* Copies `from`; returns its code. */
 hvd_code status_copy(hvd_status *status, const hvd_status *from);
+
+/* Returns the length of the text without an incomplete UTF-8 character at its end, so that it can be cut
+ * there. Bytes that are no UTF-8 count as whole characters. */
+size_t text_whole(const char *text, size_t length);
+
+/* As vsnprintf, but what does not fit is cut between characters. */
+void format_text(char *text, size_t capacity, const char *format, va_list arguments)
+    __attribute__((format(printf, 3, 0)));
 
 /* Appends to the text in `text`, which has room for `capacity` bytes, as much as fits. */
 void append_text(char *text, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
