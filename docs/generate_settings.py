@@ -42,7 +42,7 @@ class Setting:
         """What values are taken."""
         if self.kind in ("INTEGER", "REAL"):
             return f"{self.minimum} to {self.maximum}"
-        return "yes or no" if self.kind == "BOOLEAN" else "text"
+        return {"BOOLEAN": "yes or no", "LIST": "list"}.get(self.kind, "text")
 
     @property
     def option(self) -> str:

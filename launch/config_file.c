@@ -92,6 +92,8 @@ hvd_code config_file_read(struct options *options, const char *path, hvd_status 
     if (yaml_parser_load(&parser, &config.document)) {
         code = take_document(&config, status);
         yaml_document_delete(&config.document);
+    } else if (ferror(file)) { /* a folder, for example */
+        code = status_set_errno(status, errno, "can't read the config file %s", path);
     } else {
         code = status_set(status, HVD_INVALID_ARGUMENT, "%s:%zu: not YAML: %s", path,
                           parser.problem_mark.line + 1, parser.problem ? parser.problem : "unreadable");

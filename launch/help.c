@@ -45,7 +45,7 @@ static void print_flag(const char *shorter, const char *name, const char *argume
 static void print_setting(const struct setting *setting)
 {
     /* By enum setting_kind. */
-    static const char *const arguments[] = {"N", "X", "", "TEXT"};
+    static const char *const arguments[] = {"N", "X", "", "TEXT", "LIST"};
     char text[512], initial[64];
     snprintf(initial, sizeof initial, "%s", setting->initial);
     if (setting->kind == SETTING_BOOLEAN && setting->flag_unit < 0)

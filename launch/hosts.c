@@ -4,6 +4,7 @@
 #include "base/settings.h"
 #include "base/status.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -14,7 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PORT_MAXIMUM 65535
+#define PORT_MAXIMUM    65535
+#define BLANKS          " \t\r" /* a line of Windows ends in \r\n */
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
@@ -61,7 +64,10 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
 {
     const char *at = strrchr(text, '@'), *name = at ? at + 1 : text;
     size_t length = strlen(name), user = at ? (size_t)(at - text) : 0;
-    if (text[strcspn(text, " \t'`\"$\\;&<>|(){}")]) /* as ssh has it */
+    bool printable = true;
+    for (const char *letter = text; *letter; letter++)
+        printable = printable && !iscntrl((unsigned char)*letter);
+    if (!printable || text[strcspn(text, " '`\"$\\;&<>|(){}")]) /* as ssh has it */
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
     if (length > 2 && *name == '[' && name[length - 1] == ']') {
         name++;
@@ -140,7 +146,7 @@ hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const c
 static hvd_code take_entry(struct host *host, char *entry, const char *source, hvd_status *status)
 {
     char *colon = strrchr(entry, ':');
-    if (!colon || colon == entry)
+    if (!colon || colon == entry || strchr(colon, ']')) /* the last one of an IPv6 address */
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: '%s' is not of the form host:slots, e.g. localhost:4", source, entry);
     *colon = '\0';
@@ -154,7 +160,10 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
     while (true) {
         size_t length = strcspn(list, ",");
         struct host host = {0};
+        if (length >= sizeof entry)
+            return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
+        text_close_up(entry, ":");
         hvd_code code = take_entry(&host, entry, "--hosts", status);
         if (!code)
             code = add_host(hosts, &host, status);
@@ -187,14 +196,15 @@ static hvd_code take_word(struct host *host, const char *word, int64_t *most, co
 
 static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hvd_status *status)
 {
-    line[strcspn(line, "#\r\n")] = '\0';
-    char *rest = NULL, *name = strtok_r(line, " \t", &rest);
+    line[strcspn(line, "#\n")] = '\0';
+    text_close_up(line, ":=");
+    char *rest = NULL, *name = strtok_r(line, BLANKS, &rest);
     struct host host = {0};
     int64_t most = INT64_MAX;
     hvd_code code = HVD_OK;
     if (!name)
         return HVD_OK;
-    for (const char *word; !code && (word = strtok_r(NULL, " \t", &rest));)
+    for (const char *word; !code && (word = strtok_r(NULL, BLANKS, &rest));)
         code = take_word(&host, word, &most, source, status);
     if (!code && host.slots)
         code = take_name(&host, name, source, status);
@@ -213,10 +223,16 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
         return status_set_errno(status, errno, "can't read the host file %s", path);
     char *line = NULL, source[512];
     size_t capacity = 0;
+    ssize_t length;
     hvd_code code = HVD_OK;
-    for (int number = 1; !code && getline(&line, &capacity, file) >= 0; number++) {
+    for (int number = 1; !code && (length = getline(&line, &capacity, file)) >= 0; number++) {
+        size_t mark = number == 1 && strncmp(line, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0;
         snprintf(source, sizeof source, "%s:%d", path, number);
-        code = add_line(hosts, line, source, status);
+        if (strlen(line) < (size_t)length)
+            code = status_set(status, HVD_INVALID_ARGUMENT, "%s: there is a NUL byte; write it in UTF-8",
+                              source);
+        else
+            code = add_line(hosts, line + mark, source, status);
     }
     if (!code && ferror(file))
         code = status_set_errno(status, errno, "can't read the host file %s", path);

@@ -95,11 +95,25 @@ static hvd_code parse_boolean(const struct setting *setting, const char *value, 
     return HVD_OK;
 }
 
-static hvd_code set_text(const char **field, const char *value, hvd_status *status)
+static bool is_text(const struct setting *setting)
+{
+    return setting->kind == SETTING_TEXT || setting->kind == SETTING_LIST;
+}
+
+/* People write "eth0, eth1" and "20000 - 20099". */
+static void close_up(const struct setting *setting, char *value)
+{
+    if (setting->kind == SETTING_LIST)
+        text_close_up(value, ",-");
+}
+
+static hvd_code set_text(const struct setting *setting, const char **field, const char *value,
+                         hvd_status *status)
 {
     char *copy = strdup(value);
     if (!copy)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading the settings");
+    close_up(setting, copy);
     free((char *)*field);
     *field = copy;
     return HVD_OK;
@@ -110,8 +124,8 @@ hvd_code settings_set(struct settings *settings, const struct setting *setting, 
 {
     void *field = (char *)settings + setting->offset;
     settings->given[setting - setting_table] = true;
-    if (setting->kind == SETTING_TEXT)
-        return set_text(field, value, status);
+    if (is_text(setting))
+        return set_text(setting, field, value, status);
     if (setting->kind == SETTING_BOOLEAN)
         return parse_boolean(setting, value, source, field, status);
     double number;
@@ -146,8 +160,7 @@ hvd_code settings_init(struct settings *settings, hvd_status *status)
 /* The field of a row; NULL: it holds no text. */
 static char **text_field(struct settings *settings, int row)
 {
-    bool text = setting_table[row].kind == SETTING_TEXT;
-    return text ? (char **)((char *)settings + setting_table[row].offset) : NULL;
+    return is_text(&setting_table[row]) ? (char **)((char *)settings + setting_table[row].offset) : NULL;
 }
 
 void settings_free(struct settings *settings)
@@ -202,8 +215,9 @@ hvd_code setting_value_from_flag(const struct setting *setting, const char *valu
             snprintf(text, capacity, "%d", yes == (setting->flag_unit > 0));
         return code;
     }
-    if (setting->kind == SETTING_TEXT) {
+    if (is_text(setting)) {
         snprintf(text, capacity, "%s", value);
+        close_up(setting, text);
         return HVD_OK;
     }
     double number, unit = setting->flag_unit;

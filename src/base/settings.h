@@ -7,7 +7,7 @@
 #include <locale.h>
 #include <stdbool.h>
 
-enum setting_kind { SETTING_INTEGER, SETTING_REAL, SETTING_BOOLEAN, SETTING_TEXT };
+enum setting_kind { SETTING_INTEGER, SETTING_REAL, SETTING_BOOLEAN, SETTING_TEXT, SETTING_LIST };
 
 struct setting {
     const char *key; /* the field's name, as hvd_config_set takes it */
@@ -26,6 +26,7 @@ struct setting {
 #define SETTINGS_TYPE_REAL    double
 #define SETTINGS_TYPE_BOOLEAN bool
 #define SETTINGS_TYPE_TEXT    const char *
+#define SETTINGS_TYPE_LIST    const char *
 
 enum {
 #define SETTING(field, ...) SETTING_INDEX_##field,

@@ -45,6 +45,25 @@ void append_text(char *text, size_t capacity, const char *format, ...)
     va_end(arguments);
 }
 
+void text_close_up(char *text, const char *characters)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        size_t blanks = strspn(from, " \t");
+        char next = from[blanks];
+        bool beside = to == text || !next || strchr(characters, to[-1]) || strchr(characters, next);
+        if (blanks && !beside) {
+            memmove(to, from, blanks);
+            to += blanks;
+        }
+        from += blanks;
+        if (!next)
+            break;
+        *to++ = next;
+    }
+    *to = '\0';
+}
+
 static void write_text(hvd_status *status, hvd_code code, const char *format, va_list arguments)
 {
     if (!status)

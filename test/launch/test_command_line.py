@@ -145,7 +145,6 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
             ["-H", "::1:2", "true"],
             "'::1' is no name of a host; an IPv6 address stands in brackets, e.g. [fd00::7]:4",
         ),
-        (["-H", "localhost:1, localhost:1", "true"], "--hosts: ' localhost' is no name of a host\n"),
         (["-H", "@localhost:2", "true"], "'@localhost' is no name of a host"),
         (["-H", "-oProxyCommand=x:2", "true"], "'-oProxyCommand=x' is no name of a host"),
         (

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
 from conftest import Launcher
+
+ECHO = ["bash", "-c", "echo $HOROVOD_SIZE"]
+
+
+def sizes(result: subprocess.CompletedProcess[str]) -> set[str]:
+    assert result.returncode == 0, result.stderr
+    return {line.partition(": ")[2] for line in result.stdout.splitlines()}
 
 
 def agents(launcher: Launcher, before: str = "") -> list[str]:
@@ -14,6 +23,107 @@ def agents(launcher: Launcher, before: str = "") -> list[str]:
     path.write_text(f'#!/bin/bash\nexport HOROVOD_HOST_ID=$1; shift\n{before}\neval "$@"\n')
     path.chmod(0o755)
     return ["--rsh-agent", str(path)]
+
+
+@pytest.mark.parametrize(
+    "hosts", ["localhost:1, localhost:2", " localhost : 2 ,127.0.0.1:1\t", "localhost:2,[::1] :1"]
+)
+def test_blanks_in_a_list_of_hosts(launcher: Launcher, hosts: str) -> None:
+    assert sizes(launcher.run("-H", hosts, *ECHO)) == {"3"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbflocalhost slots=3\n",
+        b"\xef\xbb\xbf# comment\r\nlocalhost slots=3\r\n\r\n",
+        b"localhost slots = 3 max_slots =4\n",
+        b"\tlocalhost\tslots=\t3 \t# three\n",
+        b"localhost : 3",
+        b"localhost:1\r\nlocalhost:2",
+    ],
+)
+def test_host_files(launcher: Launcher, text: bytes) -> None:
+    (launcher.folder / "hosts").write_bytes(text)
+    assert sizes(launcher.run("--hostfile", "hosts", *ECHO)) == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "the host file hosts names no host"),
+        (b"\xef\xbb\xbf", "the host file hosts names no host"),
+        (b"# none\n\r\n", "the host file hosts names no host"),
+        (b"localhost:1\rlocalhost:1\r", "hosts:1: 'localhost:1' is not understood"),
+        ("\ufefflocalhost:1\n".encode("utf-16-le"), "hosts:1: there is a NUL byte"),
+        (b"localhost:1\nlocal\x07host:1\n", "hosts:2: 'local\x07host' is no name of a host"),
+        (b"[::1]\n", "hosts:1: '[::1]' is not of the form host:slots"),
+        (b"localhost slots=0x10\n", "'0x10' is not a number of slots"),
+        (b"localhost slots=99999999999999999999\n", "'99999999999999999999' is not a number of slots"),
+    ],
+)
+def test_host_files_that_are_refused(launcher: Launcher, text: bytes, problem: str) -> None:
+    (launcher.folder / "hosts").write_bytes(text)
+    result = launcher.run("--hostfile", "hosts", "true")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert problem in result.stderr
+
+
+def test_a_folder_in_place_of_a_file(launcher: Launcher) -> None:
+    for option, what in (("--hostfile", "host"), ("--config-file", "config")):
+        result = launcher.run("-np", "1", option, ".", "true")
+        assert result.returncode == 2
+        assert f"can't read the {what} file .: Is a directory" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("hosts", "problem"),
+    [
+        ("localhost:1,,localhost:1", "'' is not of the form host:slots"),
+        (",", "'' is not of the form host:slots"),
+        ("a b:1", "'a b' is no name of a host"),
+        (f"localhost:1{' ' * 500}2", "is no name of a host"),
+        ("[::1]", "'[::1]' is not of the form host:slots"),
+        ("x" * 300 + ":1", "is no name of a host"),
+    ],
+)
+def test_lists_of_hosts_that_are_refused(launcher: Launcher, hosts: str, problem: str) -> None:
+    result = launcher.run("-H", hosts, "true")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert problem in result.stderr
+
+
+@pytest.mark.parametrize("text", [b"\xef\xbb\xbfparams:\r\n  cycle_time_ms: 3\r\n", b"\xef\xbb\xbf"])
+def test_a_config_file_with_a_byte_order_mark(launcher: Launcher, text: bytes) -> None:
+    (launcher.folder / "run.yaml").write_bytes(text)
+    result = launcher.run("-np", "1", "--config-file", "run.yaml", "printenv", "HOROVOD_CYCLE_TIME")
+    assert result.stdout == ("[0]<stdout>: 3\n" if b"params" in text else ""), result.stderr
+
+
+def test_blanks_in_lists_of_settings(launcher: Launcher) -> None:
+    options = [
+        "--network-interface",
+        "lo , ^eth77",
+        "--ports",
+        " 20000 - 20099 ",
+        "--thread-affinity",
+        "0, 0",
+    ]
+    names = ["HOROVOD_NETWORK_INTERFACE", "HOROVOD_PORTS", "HOROVOD_THREAD_AFFINITY"]
+    result = launcher.run("-np", "1", *options, "printenv", *names)
+    lines = [line.removeprefix("[0]<stdout>: ") for line in result.stdout.splitlines()]
+    assert lines == ["lo,^eth77", "20000-20099", "0,0"], result.stderr
+
+
+WORDS = ["a b", "it's", '"', "n\nl", "$HOME", "\\", "", "*", "größe", "`true`", "-x", "\x7f\t"]
+
+
+def test_words_and_folders_reach_other_hosts_unchanged(launcher: Launcher) -> None:
+    folder = launcher.folder / "a b'c $d\n"
+    folder.mkdir()
+    show = launcher.python("import os, sys; print([os.getcwd(), *sys.argv[1:]])")
+    result = launcher.run(*agents(launcher), "-H", "x_1:1", *show, *WORDS, cwd=folder)
+    assert result.stdout == f"[0]<stdout>: {[str(folder), *WORDS]}\n", result.stderr
 
 
 MANY = "import sys; sys.stdout.buffer.write({start!r} + '{character}'.encode() * 50_000 + b'\\n')"

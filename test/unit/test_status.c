@@ -1,4 +1,5 @@
-/* test_status.c - texts are cut between characters. */
+/* test_status.c - texts are cut between characters, and closed up. */
+#include "base/settings.h"
 #include "base/status.h"
 #include "test.h"
 
@@ -39,4 +40,30 @@ TEST(test_texts_that_are_too_long)
         assert_int_equal(text_whole(status.text, strlen(status.text)), strlen(status.text));
         assert_true(strlen(status.text) + 4 > sizeof status.text);
     }
+}
+
+TEST(test_close_up)
+{
+    static const char *const cases[][2] = {{"", ""},         {" \t ", ""},           {" a , b\t,c ", "a,b,c"},
+                                           {"a  b", "a  b"}, {"a = 1  b", "a=1  b"}, {",  ,", ",,"},
+                                           {" = ", "="}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        strcpy(text, cases[i][0]);
+        text_close_up(text, ",=");
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
+TEST(test_lists_of_settings)
+{
+    struct settings settings;
+    ASSERT_OK(settings_init(&settings, &check_status));
+    ASSERT_OK(settings_set(&settings, setting_by_key("ranks"), " 0, 2 ", "a test", &check_status));
+    ASSERT_OK(settings_set(&settings, setting_by_key("ports"), "20000 - 20099", "a test", &check_status));
+    ASSERT_OK(settings_set(&settings, setting_by_key("timeline"), "a, b", "a test", &check_status));
+    assert_string_equal(settings.ranks, "0,2");
+    assert_string_equal(settings.ports, "20000-20099");
+    assert_string_equal(settings.timeline, "a, b");
+    settings_free(&settings);
 }
