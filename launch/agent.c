@@ -23,7 +23,6 @@
 
 struct agent {
     struct job job; /* the first member: what points to one points to the other */
-    pid_t shell;
     struct options options;
     struct settings settings;
     struct host host; /* this one */
@@ -40,18 +39,16 @@ struct agent {
 
 /* ---- the environment of the launcher ------------------------------------------------------------------- */
 
-/* This environment when the shell that ran --host-setup started; NUL behind each entry. */
-static void read_first_environment(pid_t shell, struct wire_writer *text)
+/* Returns false if the environment before --host-setup can't be read. */
+static bool read_first_environment(struct wire_writer *text)
 {
-    char path[64], piece[4096];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)shell);
-    FILE *source = fopen(path, "re");
-    if (!source)
-        return;
-    for (size_t count; (count = fread(piece, 1, sizeof piece, source)) > 0;)
-        wire_put_raw(text, piece, count);
+    char piece[4096];
+    ssize_t count;
+    while ((count = read(AGENT_ENVIRONMENT, piece, sizeof piece)) > 0)
+        wire_put_raw(text, piece, (size_t)count);
+    close(AGENT_ENVIRONMENT);
     wire_put_u8(text, 0);
-    fclose(source);
+    return count == 0 && !text->failed && text->length > 1;
 }
 
 static bool holds(const struct wire_writer *text, const char *entry)
@@ -71,13 +68,12 @@ static bool take_environment(const struct agent *agent)
     while (environ[count])
         count++;
     char **set = calloc(count + 1, sizeof *set), **merged = NULL;
-    if (agent->preparation.setup)
-        read_first_environment(agent->shell, &first);
-    for (size_t i = 0; set && agent->preparation.setup && i < count; i++) {
+    bool known = !agent->preparation.setup || read_first_environment(&first);
+    for (size_t i = 0; set && known && agent->preparation.setup && i < count; i++) {
         if (!holds(&first, environ[i]))
             set[next++] = environ[i];
     }
-    if (set)
+    if (set && known)
         merged =
             environment_merge((char *const *const[]){set, agent->preparation.environment, environ, NULL});
     if (merged)
@@ -132,8 +128,15 @@ static void prepare(struct agent *agent, struct wire_reader *body)
     struct preparation *preparation = &agent->preparation;
     struct addresses addresses;
     hvd_status status;
-    if (preparation->command || !preparation_take(preparation, body) || !take_environment(agent)) {
+    if (preparation->command || !preparation_take(preparation, body)) {
         answer_prepared(agent, 1, "%s", "what the launcher has sent is malformed, or memory is out");
+        return;
+    }
+    if (!take_environment(agent)) {
+        answer_prepared(
+            agent, 1, "%s",
+            "can't tell what --host-setup has changed: there is no program `env` that knows -0, or "
+            "memory is out");
         return;
     }
     agent->options.command = preparation->command;
@@ -466,9 +469,9 @@ static void agent_loop(struct agent *agent)
         uv_run(&job->loop, UV_RUN_ONCE);
 }
 
-int agent_run(struct guard *guard, pid_t shell)
+int agent_run(struct guard *guard)
 {
-    struct agent agent = {.shell = shell, .function = -1};
+    struct agent agent = {.function = -1};
     struct job *job = &agent.job;
     uv_timer_t watch;
     hvd_status status;

@@ -114,8 +114,11 @@ void job_say(struct job *job, const char *format, ...) __attribute__((format(pri
 
 /* ---- agent.c, remote.c: ranks on other hosts ---------------------------------------------------------- */
 
-/* `shell`: the process that ran --host-setup and then horovodrun. Returns the exit code. */
-int agent_run(struct guard *guard, pid_t shell);
+/* With --host-setup: the descriptor from which an agent reads the environment as it was before, with a NUL
+ * behind each entry. */
+#define AGENT_ENVIRONMENT 3
+
+int agent_run(struct guard *guard); /* returns the exit code */
 
 /* Calls all hosts at once; ranks start when all have answered. */
 hvd_code remotes_start(struct job *job, hvd_status *status);

@@ -95,12 +95,11 @@ static int run_command(struct options *options, struct guard *guard)
 static int run_agent(struct guard *guard)
 {
     hvd_status status;
-    pid_t shell = getppid();
     if (guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }
-    return guard->job ? guard_watch(guard) : agent_run(guard, shell);
+    return guard->job ? guard_watch(guard) : agent_run(guard);
 }
 
 /* Without this, a pipe of ours could become the closed stdin, stdout or stderr that we were started with. */

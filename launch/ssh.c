@@ -74,12 +74,13 @@ static void write_script(const char *setup, uint64_t file_limit, char *script, s
     if (file_limit)
         append_text(script, capacity, "ulimit -S -n %llu; ", (unsigned long long)file_limit);
     if (setup)
-        /* Not the last command: the shell stays, and its environment shows what the setup has changed. */
-        append_text(
-            script, capacity,
-            "{ %s\n} </dev/null || exit %d\nif command -v horovodrun >/dev/null; then horovodrun --agent; "
-            "else %s --agent; fi; exit $?",
-            setup, SETUP_FAILED, program);
+        /* The agent gets the environment before the setup, so that it knows what that has changed: start
+         * files of the shell, which may have changed some, have run by then. */
+        append_text(script, capacity,
+                    "exec {_hvd_before}< <(env -0)\n{ %s\n} </dev/null || exit %d\n"
+                    "_hvd_program=$(command -v horovodrun) || _hvd_program=%s\n"
+                    "\"$_hvd_program\" --agent %d<&$_hvd_before {_hvd_before}<&-; exit $?",
+                    setup, SETUP_FAILED, program, AGENT_ENVIRONMENT);
     else
         append_text(script, capacity, "if [ -x %s ]; then exec %s --agent; else exec horovodrun --agent; fi",
                     program, program);

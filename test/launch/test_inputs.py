@@ -126,6 +126,38 @@ def test_words_and_folders_reach_other_hosts_unchanged(launcher: Launcher) -> No
     assert result.stdout == f"[0]<stdout>: {[str(folder), *WORDS]}\n", result.stderr
 
 
+START_FILES = """
+export HOME=$PWD BASH_ENV=$PWD/bash_env SSH_CLIENT='::1 1 2' SHLVL=0
+echo 'export PATH=/from/bashrc:$PATH RC=$((RC + 1))' >.bashrc
+echo 'export PATH=/from/bash_env:$PATH' >bash_env
+"""
+
+
+def test_host_setup_changes_what_it_sets(launcher: Launcher) -> None:
+    """Start files of the shell that starts the setup change variables, too; these stay the launcher's."""
+    given = launcher.environment(MINE="launcher", BOTH="launcher", RC="7")
+    words = [
+        *agents(launcher, START_FILES),
+        "-H",
+        "x:1,y:1",
+        "--host-setup",
+        "wait; export BOTH='a\nb' OWN=1",
+    ]
+    show = launcher.python(
+        "import os; e = os.environ; print([e[k] for k in ('PATH', 'MINE', 'RC', 'BOTH', 'OWN')])"
+    )
+    result = launcher.run(*words, *show, env=given)
+    expected = [given["PATH"], "launcher", "7", "a\nb", "1"]
+    assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {expected}" for i in range(2)], (
+        result.stderr
+    )
+
+
+def test_host_setup_adds_to_the_path(launcher: Launcher) -> None:
+    words = [*agents(launcher), "-H", "x:1", "--host-setup", "PATH=/new:$PATH", "printenv", "PATH"]
+    assert launcher.run(*words).stdout == f"[0]<stdout>: /new:{os.environ['PATH']}\n"
+
+
 MANY = "import sys; sys.stdout.buffer.write({start!r} + '{character}'.encode() * 50_000 + b'\\n')"
 
 
