@@ -2,6 +2,8 @@
  * misspelt option was meant to be. */
 #include "options.h"
 
+#include "base/misspelt.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,34 +117,6 @@ void help_print(void)
     print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
 }
 
-static int smallest(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Letters to insert, remove or replace to get from one to the other (Levenshtein), by rows of the usual
- * table: row[j] is the distance of the first letters of `from` to the first j of `to`. */
-static int distance(const char *from, const char *to)
-{
-    int row[64];
-    int width = (int)strlen(to);
-    if (width >= 64)
-        return 64;
-    for (int j = 0; j <= width; j++)
-        row[j] = j;
-    for (int i = 1; from[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= width; j++) {
-            int above = row[j];
-            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (from[i - 1] != to[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[width];
-}
-
 /* Whether its words begin words of the other in this order, as "stall-warn" in "stall-check-warning-time". */
 static bool abbreviates(const char *name, const char *whole)
 {
@@ -162,7 +136,7 @@ static void consider(const char *attempt, const char *name, const char **best, i
     if (!*attempt)
         return;
     bool begins = strncmp(name, attempt, strlen(name)) == 0;
-    int letters = begins ? 0 : abbreviates(name, attempt) ? 1 : distance(name, attempt);
+    int letters = begins ? 0 : abbreviates(name, attempt) ? 1 : misspelt_distance(name, attempt);
     if (letters < *least) {
         *least = letters;
         *best = attempt;

@@ -1,4 +1,5 @@
 /* main.c - horovodrun: starts a command as the ranks of one job. */
+#include "base/misspelt.h"
 #include "base/status.h"
 #include "job.h"
 #include "options.h"
@@ -45,6 +46,12 @@ static hvd_code take_hosts(const struct options *options, struct hosts *hosts, h
     return code ? code : hosts_layout(hosts, options->num_proc, status);
 }
 
+static void report_misspelt(void *owner, const char *name, const char *right)
+{
+    (void)owner;
+    fprintf(stderr, "horovodrun: " MISSPELT_TEXT "\n", name, right);
+}
+
 static int usage_error(const hvd_status *status)
 {
     fprintf(stderr, "horovodrun: %s\nTry 'horovodrun --help'.\n", status->text);
@@ -85,6 +92,7 @@ static int run_command(struct options *options, struct guard *guard)
         exit_code = usage_error(&status);
     } else {
         foreign_report(options);
+        misspelt_variables(environ, report_misspelt, NULL);
         exit_code = run_job(options, &settings, &hosts, guard);
     }
     hosts_free(&hosts);

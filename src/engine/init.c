@@ -1,6 +1,7 @@
 /* init.c - a rank joins a job, and leaves it. */
 #include "backend/mpi.h"
 #include "base/clock.h"
+#include "base/misspelt.h"
 #include "base/platform.h"
 #include "base/socket.h"
 #include "base/status.h"
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* How long shutdown waits for the handshake, beyond the time for ranks that do not answer. */
 #define SHUTDOWN_SECONDS 30
@@ -183,15 +185,32 @@ static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, in
                            : ask_starter(context, deadline, status);
 }
 
+static void warn_of_misspelt(void *owner, const char *name, const char *right)
+{
+    (void)owner;
+    log_warning(0, MISSPELT_TEXT, name, right);
+}
+
+/* Once in a job, and in a process: horovodrun, which names the job, has done it for its ranks. */
+static void check_names(const struct settings *settings, bool launched)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (settings->from_environment && settings->rank == 0 && !launched && !atomic_flag_test_and_set(&done))
+        misspelt_variables(environ, warn_of_misspelt, NULL);
+}
+
 /* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
  * need of a secret are then the subset's. */
 static hvd_code take_settings(struct hvd_context *context, const void *mpi_comm, int64_t deadline,
                               hvd_status *status)
 {
     struct settings *settings = &context->settings;
+    bool launched = *settings->job != '\0'; /* MPI names the job, too, once the ranks have met */
     hvd_code code = check_encryption(settings, status);
     if (!code)
         code = find_place(context, mpi_comm, deadline, status);
+    if (!code)
+        check_names(settings, launched);
     if (!code)
         code = check_placement(settings, status);
     if (!code)

@@ -263,3 +263,14 @@ def test_sizes_stay_below_the_hard_maxima(language: str, capsys: pytest.CaptureF
         print("\n" + size_report.report(language, sizes))
     assert not [name for name, lines in sizes.files.items() if lines > gates.file_lines[2]]
     assert not [name for name, lines in sizes.functions.items() if lines > gates.function_lines[2]]
+
+
+def test_every_variable_of_the_environment_is_known() -> None:
+    """Otherwise it would be taken for one that is misspelt."""
+
+    def names(path: str) -> set[str]:
+        return set(re.findall(r"\bHOROVOD_[A-Z0-9_]*[A-Z0-9]\b", (ROOT / path).read_text()))
+
+    named = names("launch/foreign.def") | names("docs/compatibility.md") | names("launch/environment.c")
+    known = names("src/base/settings.def") | set(rows("src/base/variables.def", "VARIABLE"))
+    assert not {name for name in named - known if not re.match(r"HOROVOD_(TEST|WITH|WITHOUT)_", name)}

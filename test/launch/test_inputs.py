@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
-from conftest import Launcher
+from conftest import DEADLINE, Launcher
 
 ECHO = ["bash", "-c", "echo $HOROVOD_SIZE"]
 
@@ -183,3 +184,46 @@ def test_what_is_no_utf_8_passes_unchanged(launcher: Launcher) -> None:
     assert isinstance(out, bytes)
     lines = [line.removeprefix(b"[0]<stdout>: ") for line in out.split(b"\n")[:-1]]
     assert b"".join(lines) == (b"\xe2\x82" + bytes(range(128, 256)) + b"\xf0") * 2000
+
+
+INIT = "import horovod as hvd; hvd.init(); hvd.shutdown(); hvd.init()"
+MISSPELT = {"HOROVOD_FUSION_TRESHOLD": "1", "HOROVOD_CYCLE_TIME_MS": "1", "HOROVOD_IMAGE": "x"}
+NAMED = [
+    "HOROVOD_CYCLE_TIME_MS is no variable of Horovod's, and has no effect; did you mean HOROVOD_CYCLE_TIME?",
+    "HOROVOD_FUSION_TRESHOLD is no variable of Horovod's, and has no effect; did you mean "
+    "HOROVOD_FUSION_THRESHOLD?",
+]
+
+
+def test_misspelt_variables_are_named_once(launcher: Launcher) -> None:
+    environment = launcher.environment(**MISSPELT)
+    result = launcher.run("-np", "2", *launcher.python(INIT), env=environment)
+    assert sorted(result.stderr.splitlines()) == [f"horovodrun: {text}" for text in NAMED]
+
+
+def test_misspelt_variables_without_a_launcher(launcher: Launcher) -> None:
+    """Rank 0 names them, once."""
+    place = {
+        "HOROVOD_SIZE": "2",
+        "HOROVOD_RENDEZVOUS": f"127.0.0.1:{free_port()}",
+        "HOROVOD_SECRET": "0" * 64,
+    }
+    command = launcher.python(INIT)
+    ranks = [
+        launcher.start(
+            *command[1:],
+            program=command[0],
+            env=launcher.environment(**MISSPELT, **place, HOROVOD_RANK=str(rank)),
+        )
+        for rank in range(2)
+    ]
+    texts = [rank.communicate(timeout=DEADLINE)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], texts
+    assert sorted(line.partition("[0]: ")[2] for line in texts[0].splitlines()) == NAMED
+    assert texts[1] == ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
