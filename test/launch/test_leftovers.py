@@ -89,6 +89,23 @@ def test_one_is_killed_while_the_other_one_is_stopped(launcher: Launcher, where:
     assert launcher.none_alive(5.0)
 
 
+MPIRUN = """#!/bin/sh
+if [ "$1" = --version ]; then echo Open MPI; else exec sleep 100; fi
+"""
+
+
+def test_mpirun_ends_with_the_parent(launcher: Launcher) -> None:
+    path = launcher.folder / "mpirun"
+    path.write_text(MPIRUN)
+    path.chmod(0o755)
+    environment = launcher.environment(PATH=f"{launcher.folder}:{os.environ['PATH']}")
+    script = f"{launcher.program} --mpi --end-with-parent $$ -np 2 true & wait"
+    shell = launcher.start("-c", script, program="/bin/sh", env=environment)
+    wait_for_ranks(launcher, "sleep", 1)
+    shell.kill()
+    assert launcher.none_alive(5.0)
+
+
 def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
     process = start_job(launcher, "here", "sleep 100")
     os.kill(named(launcher, "hvd-job")[0], signal.SIGSTOP)
