@@ -449,6 +449,23 @@ def test_callbacks(data: Any, rank: int, size: int, tmp_path: Path) -> None:
     assert type(keras.models.load_model(best.filepath).optimizer).__name__ == "SGD"
 
 
+def test_a_metric_with_a_value_for_each_class(rank: int, size: int) -> None:
+    x, y = (
+        np.random.default_rng(rank).random((24, 4), "float32"),
+        np.eye(3, dtype="float32")[np.arange(24) % 3],
+    )
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, "softmax")])
+    own = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: scores.append(logs["f1"]))
+    scores: list[Any] = []
+    optimizer = hvd.DistributedOptimizer(sgd())
+    model.compile(optimizer, "categorical_crossentropy", metrics=[keras.metrics.F1Score(name="f1")])
+    history = model.fit(x, y, verbose=0, callbacks=[own, hvd.callbacks.MetricAverageCallback()])
+    (average,) = history.history["f1"]
+    assert np.shape(average) == (3,)
+    np.testing.assert_allclose(average, np.mean(hvd.allgather_object(np.asarray(scores[0])), 0), rtol=1e-5)
+
+
 @on_one_backend
 def test_a_model_without_weights_gets_them_after_the_first_batch(data: Any, rank: int, size: int) -> None:
     model = make_model(seed=1 + rank)

@@ -12,6 +12,7 @@ import numpy as np
 
 import horovod
 from horovod._keras.functions import broadcast_variables
+from horovod._keras.metrics import averaged
 from horovod.common.basics import Min, size
 
 
@@ -64,6 +65,7 @@ class BroadcastGlobalVariablesCallback(_Callback):
 class MetricAverageCallback(_Callback):
     """Averages the metrics of an epoch over all ranks, which must have the same ones.
 
+    Arrays, such as the score of each class, are averaged element by element, also in lists and mappings.
     It stands before the callbacks that use them, such as ReduceLROnPlateau or TensorBoard.
     """
 
@@ -71,10 +73,8 @@ class MetricAverageCallback(_Callback):
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        names = sorted(logs or ())
-        if logs and names:
-            values = np.array([float(logs[name]) for name in names])
-            logs.update(zip(names, horovod.allreduce(values, name="metrics").tolist(), strict=True))
+        if logs:
+            logs.update(averaged(logs))
 
 
 class LearningRateScheduleCallback(_Callback):
