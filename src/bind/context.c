@@ -18,7 +18,7 @@ static bool is_forked(void)
 hvd_context *module_context(void)
 {
     if (!context)
-        PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; call hvd.init() first");
+        PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; use hvd.init().");
     return context;
 }
 

@@ -40,8 +40,7 @@ hvd_context *entry_acquire(hvd_status *status)
         return lent;
     entry_release();
     status->code = HVD_INVALID_ARGUMENT;
-    snprintf(status->text, sizeof status->text,
-             "Horovod has not been initialized, or was shut down; call hvd.init() first");
+    snprintf(status->text, sizeof status->text, "Horovod has not been initialized; use hvd.init().");
     return NULL;
 }
 

@@ -205,7 +205,7 @@ TEST(test_without_a_context_and_skipped)
     void *arrays[] = {&array};
     struct mxnet_call call = call_of("x", arrays, NULL, 1);
     find_mxnet();
-    check_text(push_and_wait(&call), "call hvd.init() first");
+    check_text(push_and_wait(&call), "use hvd.init().");
     assert_int_equal(mxnet_push(&call), 0);
     assert_int_equal(atomic_load(&chunk.handles), 1);
     pushed.free_argument(pushed.argument); /* what should have made its input has failed */

@@ -178,7 +178,7 @@ TEST(test_without_a_context)
     struct trial trial = sum_of_floats("x", &one, &sum, 1);
     struct outcome outcome = call_handler(&trial, &api);
     assert_int_equal(outcome.code, 3);
-    check_text(outcome.text, "call hvd.init() first");
+    check_text(outcome.text, "use hvd.init().");
 }
 
 TEST(test_refuses_a_runtime_without_futures)

@@ -23,6 +23,9 @@ def place(*words: str, last: str = "") -> tuple[Any, ...]:
     return hvd.rank(), hvd.size(), *words, last
 
 
+FAILED = "Horovod detected that one or more processes exited with non-zero status"  # by which others know
+
+
 class Sum:
     """A class that the ranks must find, too, in a module that only this program's path leads to."""
 
@@ -89,11 +92,12 @@ def test_the_first_exception_comes_with_its_traceback(victim: int) -> None:
     with pytest.raises(KeyError, match="the victim's own") as caught:
         horovod.run(fail, ("throw", victim), np=2)
     assert f"rank {victim} raised it here:" in str(caught.value.__cause__)
+    assert FAILED in str(caught.value.__cause__)
     assert 'raise KeyError("the victim\'s own")' in str(caught.value.__cause__)
 
 
 def test_exceptions_that_cannot_be_pickled() -> None:
-    with pytest.raises(RuntimeError, match=r"rank 1: .*TwoArgumentsError: 1 and 2"):
+    with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 1: .*TwoArgumentsError: 1 and 2"):
         horovod.run(fail, ("odd", 1), np=2)
 
 
@@ -103,7 +107,10 @@ def test_a_rank_that_is_killed_is_named_by_the_others() -> None:
 
 
 def test_a_rank_that_dies_alone() -> None:
-    with pytest.raises(RuntimeError, match=r"exit code 137(.|\n)*rank 0 .*was killed by SIGKILL"):
+    with pytest.raises(
+        RuntimeError,
+        match=rf"{FAILED}: horovodrun ended with exit code 137(.|\n)*rank 0 .*was killed by SIGKILL",
+    ):
         horovod.run(fail, ("kill", 0), np=1)
 
 

@@ -196,7 +196,7 @@ for call in (lambda: hvd.start_timeline("t.json"), hvd.stop_timeline):
         print("after:", error, file=sys.stderr)
 """
     errors = run(launcher, source)
-    assert errors.count("before: Horovod has not been initialized; call hvd.init() first") == 4
+    assert errors.count("before: Horovod has not been initialized; use hvd.init().") == 4
     assert errors.count("after: the timeline is not enabled: set HOROVOD_TIMELINE=DYNAMIC") == 4
     assert not (launcher.folder / "t.json").exists()
 

@@ -507,9 +507,9 @@ def test_without_init_and_in_several_lives() -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment, check=False)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 5, done.stdout + done.stderr
-    assert lines[0] == "Horovod has not been initialized; call hvd.init() first"
+    assert lines[0] == "Horovod has not been initialized; use hvd.init()."
     assert lines[1:4] == ["1.0"] * 3
-    assert lines[4].startswith("INVALID_ARGUMENT: Horovod has not been initialized, or was shut down")
+    assert lines[4].startswith("INVALID_ARGUMENT: Horovod has not been initialized; use hvd.init().")
 
 
 # ---- the interface to XLA ------------------------------------------------------------------------------

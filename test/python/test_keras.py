@@ -578,6 +578,20 @@ def test_copies_and_configurations() -> None:
 
 
 @on_one_backend
+def test_programs_see_that_an_optimizer_is_wrapped(tmp_path: Path) -> None:
+    @keras.saving.register_keras_serializable("own")  # type: ignore[misc]
+    class Registered(keras.optimizers.SGD):  # type: ignore[misc]
+        pass
+
+    for kind in (keras.optimizers.Adam, Registered):
+        optimizer = hvd.DistributedOptimizer(kind(0.1))
+        assert type(optimizer).__module__ == optimizer.__module__ == "horovod._keras"
+        assert "horovod" in str(optimizer)
+        saved = keras.saving.serialize_keras_object(optimizer)
+        assert type(keras.saving.deserialize_keras_object(saved)) is type(kind(0.1))
+
+
+@on_one_backend
 def test_models_that_know_more(tmp_path: Path) -> None:
     class Slow(keras.optimizers.SGD):  # type: ignore[misc]
         pass

@@ -272,6 +272,21 @@ def test_a_model_that_the_first_batch_builds(kind: Any, data: Any, rank: int, si
     assert_alike([*model.get_weights(), *(each.numpy() for each in (state() if callable(state) else state))])
 
 
+@every_kind
+def test_programs_see_that_an_optimizer_is_wrapped(kind: Any) -> None:
+    @keras.utils.register_keras_serializable("own", f"Own{id(kind)}")  # type: ignore[misc]
+    class Registered(kind.SGD):  # type: ignore[misc]
+        pass
+
+    for each in (kind.Adam, Registered):
+        optimizer = hvd.DistributedOptimizer(each(0.1))
+        assert type(optimizer).__module__ == optimizer.__module__ == "horovod._keras"
+        assert "horovod" in str(optimizer)
+        saved, plain = map(keras.utils.serialize_keras_object, (optimizer, each(0.1)))
+        same = ("class_name", "registered_name", *(["module"] if each is kind.Adam else []))
+        assert [saved[key] for key in same] == [plain[key] for key in same]
+
+
 # ---- saved models --------------------------------------------------------------------------------------
 
 # Where there is no Horovod: loads the files, predicts, and says what optimizers they hold.

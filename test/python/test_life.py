@@ -66,7 +66,7 @@ def test_before_init() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
-    assert last == "ValueError: Horovod has not been initialized; call hvd.init() first"
+    assert last == "ValueError: Horovod has not been initialized; use hvd.init()."
 
 
 @pytest.mark.apart

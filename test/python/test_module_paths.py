@@ -83,6 +83,7 @@ def test_instance_of_the_class() -> None:
     assert not isinstance(plain, _DistributedOptimizer)
     optimizer = hvd.DistributedOptimizer(plain, backward_passes_per_step=3)
     assert isinstance(optimizer, _DistributedOptimizer)
+    assert type(optimizer).__module__ == "horovod.torch.optimizer"  # how trainers see it, as in str(class)
     assert optimizer.backward_passes_per_step == 3
     optimizer.set_backward_passes_per_step(2)
     assert optimizer.backward_passes_per_step == 2

@@ -353,7 +353,7 @@ def refused(kind, text, function):
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-refused(tf.errors.InvalidArgumentError, "call hvd.init() first", lambda: hvd.allreduce(1.0))
+refused(tf.errors.InvalidArgumentError, "use hvd.init().", lambda: hvd.allreduce(1.0))
 refused(ValueError, "init", hvd.rank)
 refused(ValueError, "init", lambda: hvd.DistributedGradientTape(tf.GradientTape()))
 plain = tf.compat.v1.train.GradientDescentOptimizer(0.1)
@@ -367,7 +367,7 @@ for run in (strategy.run, tf.function(strategy.run)):
     refused(ValueError, "a rank is one device", lambda: run(hvd.allreduce, (tf.ones([1]),)))
 print(float(hvd.allreduce(1.0)))
 hvd.shutdown()
-refused(tf.errors.InvalidArgumentError, "call hvd.init() first", tf.function(lambda: hvd.allreduce(1.0)))
+refused(tf.errors.InvalidArgumentError, "use hvd.init().", tf.function(lambda: hvd.allreduce(1.0)))
 """
 
 

@@ -9,6 +9,7 @@ which are imported when such an optimizer comes.
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -83,9 +84,20 @@ def DistributedOptimizer(  # noqa: N802
     passes = check_passes(backward_passes_per_step)
     members = module.prepare(inside, options, passes, average_aggregated_gradients)
     kind = type(inside)
-    members |= {"__module__": kind.__module__, "_hvd": options}
+    members |= {"__module__": __package__, "_hvd": options}
     inside.__class__ = type(kind.__name__, (module._DistributedOptimizer, kind), members)
+    _save_as(inside, kind, module.saved_names)
     return optimizer
+
+
+def _save_as(optimizer: Any, kind: type, saved_names: Sequence[dict[type, str]]) -> None:
+    """Saves the optimizer under the name of the user's class, by which Keras finds it without Horovod."""
+    made, own = type(optimizer), kind.__module__.startswith("keras.")
+    bases = kind.__mro__ if own else (kind,)  # on PyTorch Keras makes subclasses of its public classes
+    for names in saved_names:
+        if name := next((names[base] for base in bases if base in names), None):
+            names[made] = name
+            weakref.finalize(optimizer, names.pop, made, None).atexit = False
 
 
 def _optimizer_inside(optimizer: Any) -> Any:

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import keras
 from keras import ops
+from keras.src import api_export
+from keras.src.saving import object_registration
 
 from horovod.common.basics import Min
 from horovod.gradient_list import GradientOptions
@@ -17,6 +19,7 @@ from horovod.keras.backend import framework
 from horovod.keras.backend import tensors as tensors
 
 Variable = keras.Variable
+saved_names = (api_export.REGISTERED_OBJS_TO_NAMES, object_registration.GLOBAL_CUSTOM_NAMES)
 
 
 class _DistributedOptimizer:

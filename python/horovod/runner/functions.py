@@ -24,11 +24,15 @@ T = TypeVar("T")
 TASK = "from horovod.runner.task import main; main()"
 
 
-class RankError(Exception):
+# How programs know that ranks have failed.
+FAILED = "Horovod detected that one or more processes exited with non-zero status"
+
+
+class RankError(RuntimeError):
     """The cause of an exception that a rank raised: where it did."""
 
     def __init__(self, report: Report) -> None:
-        super().__init__(f"\n\nrank {report.rank} raised it here:\n{report.traceback}")
+        super().__init__(f"{FAILED}.\n\nrank {report.rank} raised it here:\n{report.traceback}")
 
 
 def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -80,7 +84,7 @@ def _reports(folder: Path) -> list[Report]:
 def _error_of(report: Report) -> Exception:
     error = pickle.loads(report.error) if report.error else None
     if not isinstance(error, Exception):
-        error = RuntimeError(f"rank {report.rank}: {report.summary}")
+        error = RuntimeError(f"{FAILED}.\nrank {report.rank}: {report.summary}")
     error.__cause__ = RankError(report)
     return error
 
@@ -175,5 +179,5 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
     warn_of_loss(outputs)
     _raise_first(reports)
     if code:
-        raise RuntimeError(f"horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
+        raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
     return _results(reports)

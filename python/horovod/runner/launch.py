@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from horovod.runner.arguments import _HorovodArgs, options_of
-from horovod.runner.functions import pickled, run_pickled
+from horovod.runner.functions import FAILED, pickled, run_pickled
 from horovod.runner.program import horovodrun
 
 
@@ -42,7 +42,7 @@ def _run(args: _HorovodArgs) -> list[Any] | None:
         raise ValueError("nothing to run: set command to a list of words, or run_func to a function")
     code = subprocess.run([horovodrun(), *options, "--", *command], check=False).returncode
     if code:
-        raise RuntimeError(f"horovodrun ended with exit code {code}")
+        raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}")
     return None
 
 

@@ -102,7 +102,7 @@ def DistributedGradientTape(  # noqa: N802
     )
     tape = copy.copy(gradtape)
     kind = type(gradtape)
-    tape.__class__ = type(kind.__name__, (_DistributedGradientTape, kind), {"__module__": kind.__module__})
+    tape.__class__ = type(kind.__name__, (_DistributedGradientTape, kind), {"__module__": __package__})
     tape._hvd = options
     return tape
 

@@ -300,7 +300,7 @@ def DistributedOptimizer(  # noqa: N802
         optimizer, named_parameters, compression, backward_passes_per_step, *options, shared_gradients
     )
     kind, mixin = type(optimizer), _DistributedOptimizer if op != Adasum else _DistributedAdasumOptimizer
-    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
+    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": __name__})
     optimizer._begin(reducer)  # type: ignore[attr-defined]
     return optimizer
 

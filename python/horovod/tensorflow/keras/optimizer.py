@@ -6,6 +6,7 @@ mixed precision, looked at for overflows: there they are reduced. So all ranks s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from horovod.tensorflow.lists import tensors as tensors
 from horovod.tensorflow.mpi_ops import _allreduce
 
 Variable = tf.Variable
+# Of classes that are registered; where that is depends on the version.
+saved_names = (sys.modules[tf.keras.utils.get_registered_name.__module__]._GLOBAL_CUSTOM_NAMES,)
 
 
 class _DistributedOptimizer:
