@@ -236,7 +236,7 @@ def test_a_name_twice_in_flight(rank: int, size: int) -> None:
     assert first.asscalar() == size
 
 
-def test_wrong_arguments(rank: int) -> None:
+def test_wrong_arguments(rank: int, size: int) -> None:
     for wrong, text in (
         (np.ones(3), "array 0 is ndarray; horovod.mxnet takes MXNet's arrays"),
         (mx.nd.ones((2, 2)).tostype("row_sparse"), r"array 0 is sparse \(row_sparse\)"),
@@ -244,6 +244,8 @@ def test_wrong_arguments(rank: int) -> None:
         for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather, hvd.alltoall, hvd.reducescatter):
             with pytest.raises(ValueError, match=text):
                 call(wrong)
+    with pytest.raises(mx.base.MXNetError, match="splits"):  # and a ValueError, as above
+        hvd.alltoall(mx.nd.ones((2, 2)), [size, 7])
     with pytest.raises(ValueError, match="reducescatter does op=Average and op=Sum only"):
         hvd.reducescatter(mx.nd.ones((9,)), op=hvd.Max)
     with pytest.raises(ValueError, match="both"):
@@ -270,7 +272,7 @@ def test_before_init(rank: int, size: int) -> None:
         lambda: hvd.DistributedOptimizer(mx.optimizer.SGD()),
         lambda: hvd.DistributedTrainer(net.collect_params(), "sgd"),
     ):
-        with pytest.raises(ValueError, match=r"call hvd\.init\(\) first"):
+        with pytest.raises(ValueError, match=r"use hvd\.init\(\)\."):
             call()
     hvd.init()
     assert hvd.allreduce(mx.nd.ones((1,)), op=hvd.Sum).asscalar() == size

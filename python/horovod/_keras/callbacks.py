@@ -1,6 +1,7 @@
 """Callbacks for ``fit``: equal weights at the start, metrics of all ranks, learning rates that fit them.
 
-Each becomes one of Keras 2 or 3 with Keras's own class as its second base.
+Each becomes one of Keras 2 or 3 with Keras's own class as its second base. Other libraries derive from the
+classes whose name ends in Impl, and pass Keras's back end first, which has no meaning here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _Callback:
     params: dict[str, Any]
 
 
-class BroadcastGlobalVariablesCallback(_Callback):
+class BroadcastGlobalVariablesCallbackImpl(_Callback):
     """Gives the root's weights and optimizer state to all ranks when training begins.
 
     A model that has no weights yet on some rank gets them after the first batch.
@@ -35,7 +36,11 @@ class BroadcastGlobalVariablesCallback(_Callback):
     """
 
     def __init__(
-        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
+        self,
+        backend: Any,
+        root_rank: int,
+        device: str = "",
+        local_variables: Sequence[Any] | None = None,
     ) -> None:
         super().__init__()
         self.root_rank = root_rank
@@ -62,14 +67,14 @@ class BroadcastGlobalVariablesCallback(_Callback):
         self.broadcast_done = True
 
 
-class MetricAverageCallback(_Callback):
+class MetricAverageCallbackImpl(_Callback):
     """Averages the metrics of an epoch over all ranks, which must have the same ones.
 
     Arrays, such as the score of each class, are averaged element by element, also in lists and mappings.
     It stands before the callbacks that use them, such as ReduceLROnPlateau or TensorBoard.
     """
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, backend: Any, device: str = "") -> None:
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -77,7 +82,7 @@ class MetricAverageCallback(_Callback):
             logs.update(averaged(logs))
 
 
-class LearningRateScheduleCallback(_Callback):
+class LearningRateScheduleCallbackImpl(_Callback):
     """Multiplies the initial learning rate by a factor that depends on the epoch.
 
     Args:
@@ -96,6 +101,7 @@ class LearningRateScheduleCallback(_Callback):
 
     def __init__(
         self,
+        backend: Any,
         initial_lr: float,
         multiplier: float | Callable[[float], float],
         start_epoch: float = 0,
@@ -158,7 +164,7 @@ class LearningRateScheduleCallback(_Callback):
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
 
-class LearningRateWarmupCallback(LearningRateScheduleCallback):
+class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
     """Raises the learning rate batch by batch from that of one process to the initial one.
 
     From ``initial_lr / size`` it grows by the same amount in every batch, so that many ranks' large batches
@@ -173,6 +179,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def __init__(
         self,
+        backend: Any,
         initial_lr: float,
         warmup_epochs: float = 5,
         momentum_correction: bool = True,
@@ -184,6 +191,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             return (done * (size() - 1) / warmup_epochs + 1) / size()
 
         super().__init__(
+            backend,
             initial_lr,
             multiplier,
             end_epoch=warmup_epochs,
@@ -198,6 +206,49 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+
+
+class BroadcastGlobalVariablesCallback(BroadcastGlobalVariablesCallbackImpl):
+    """The same without ``backend``, as those below."""
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
+    ) -> None:
+        super().__init__(None, root_rank, device, local_variables)
+
+
+class MetricAverageCallback(MetricAverageCallbackImpl):
+    def __init__(self, device: str = "") -> None:
+        super().__init__(None, device)
+
+
+class LearningRateScheduleCallback(LearningRateScheduleCallbackImpl):
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: float = 0,
+        end_epoch: float | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        epochs = (start_epoch, end_epoch)
+        super().__init__(
+            None, initial_lr, multiplier, *epochs, staircase, momentum_correction, steps_per_epoch
+        )
+
+
+class LearningRateWarmupCallback(LearningRateWarmupCallbackImpl):
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(None, initial_lr, warmup_epochs, momentum_correction, steps_per_epoch, verbose)
 
 
 class BestModelCheckpoint:

@@ -50,6 +50,20 @@ def broadcast_global_variables(root_rank: int) -> None:
     )
 
 
+def load_model(
+    keras: Any,
+    filepath: Any,
+    custom_optimizers: Sequence[type] | None,
+    custom_objects: dict[str, Any] | None,
+) -> Any:
+    """A saved model with its optimizer."""
+    known = {kind.__name__: kind for kind in custom_optimizers or ()} | (custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=known)
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(f"load_model: {filepath} holds no optimizer; use keras.models.load_model")
+    return model
+
+
 class Functions:
     """Those that depend on Keras's version or back end.
 
@@ -126,9 +140,6 @@ class Functions:
         """
         if legacy_opts and self.keras.__version__ >= "3":
             raise ValueError("legacy_opts: Keras 3 has no legacy optimizers")
-        known = {kind.__name__: kind for kind in custom_optimizers or ()} | (custom_objects or {})
-        model = self.keras.models.load_model(filepath, custom_objects=known)
-        if getattr(model, "optimizer", None) is None:
-            raise ValueError(f"load_model: {filepath} holds no optimizer; use keras.models.load_model")
+        model = load_model(self.keras, filepath, custom_optimizers, custom_objects)
         DistributedOptimizer(model.optimizer, compression=compression)
         return model

@@ -251,3 +251,7 @@ class HorovodBasics:
         if name not in __all__:
             raise AttributeError(name)
         return globals()[name]
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        """The members of every process set by its id."""
+        return {number: [*process_set.ranks] for number, process_set in _sets._registered.items()}

@@ -12,6 +12,10 @@ from horovod import _core
 _DYNAMIC = "HOROVOD_DYNAMIC_PROCESS_SETS"
 
 
+class NotMemberError(ValueError):
+    """This rank has called an operation of a process set that it does not belong to."""
+
+
 class ProcessSet:
     """Some ranks of the job, to be passed to ``init`` or ``add_process_set``, then to any collective.
 
@@ -100,7 +104,7 @@ def check_member(process_set: Any) -> int:
         )
     own = _core.placement()[0]
     if own not in process_set.ranks:
-        raise ValueError(
+        raise NotMemberError(
             f"rank {own} is not a member of {process_set}; only members take part in its operations: call "
             "them under `if process_set.included():`"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 from collections.abc import Iterator, Sequence
@@ -121,6 +122,20 @@ def _array(like: Any, values: Any) -> Any:
     return _module_of(like).array(values, dtype=values.dtype, ctx=like.ctx)
 
 
+class ArgumentError(mx.base.MXNetError, ValueError):  # type: ignore[misc]
+    """What MXNet's own operations raise for a wrong argument; a ValueError, as in the other packages."""
+
+
+@contextlib.contextmanager
+def argument_errors() -> Iterator[None]:
+    """Makes ArgumentError of every ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
+
+
+@argument_errors()
 def run(call: Call[Any, T], in_place: bool = False) -> T:
     """Puts a call on MXNet's engine, and returns its arrays at once, as MXNet's own operations do.
 

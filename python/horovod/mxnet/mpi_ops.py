@@ -14,9 +14,9 @@ import mxnet as mx
 from horovod.collectives import check_scatter_op, reduction_of, splits_of
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.basics import Average, ProcessSet, global_process_set
+from horovod.common.basics import Average, HorovodBasics, ProcessSet, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.mxnet.engine import run
+from horovod.mxnet.engine import argument_errors, run
 from horovod.requests import (
     ALLGATHER,
     ALLREDUCE,
@@ -43,6 +43,8 @@ __all__ = [
     "grouped_reducescatter",
     "reducescatter",
 ]
+
+_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
 
 
 def allreduce(
@@ -214,5 +216,6 @@ def alltoall(
     """
     if isinstance(splits, mx.nd.NDArray):
         splits = splits.asnumpy()
-    counts, pick = (None, first) if splits is None else (splits_of(splits), tuple)
+    with argument_errors():
+        counts, pick = (None, first) if splits is None else (splits_of(splits), tuple)
     return run(Call(ALLTOALL, [tensor], pick, name, process_set, splits=counts, priority=priority))

@@ -20,6 +20,9 @@ from horovod.tensorflow.functions import broadcast_object as broadcast_object
 from horovod.tensorflow.functions import broadcast_object_fn as broadcast_object_fn
 from horovod.tensorflow.functions import broadcast_variables as broadcast_variables
 from horovod.tensorflow.lists import tensors as tensors
+from horovod.tensorflow.makers import _LegacyOptimizer as _LegacyOptimizer
+from horovod.tensorflow.makers import _make_allreduce_grads_fn as _make_allreduce_grads_fn
+from horovod.tensorflow.makers import _make_broadcast_group_fn as _make_broadcast_group_fn
 from horovod.tensorflow.mpi_ops import *  # noqa: F403
 from horovod.tensorflow.mpi_ops import _allreduce as _allreduce
 from horovod.tensorflow.mpi_ops import _executing_eagerly as _executing_eagerly

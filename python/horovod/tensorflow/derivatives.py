@@ -85,7 +85,7 @@ def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
     return [*(gradient * tf.cast(factor, gradient.dtype) for gradient in joined), None]
 
 
-def _of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
+def of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
     """Rows go back to where they came from; those that went nowhere have no gradient."""
     received = op.outputs[1]
     returned, _ = _follow(op, "Alltoall", tensor=tf.convert_to_tensor(gradient), splits=received)
@@ -100,6 +100,6 @@ for _kind in ("", "Grouped"):
     tf.RegisterGradient(f"Horovod{_kind}Allgather")(_of_allgather)
     tf.RegisterGradient(f"Horovod{_kind}Reducescatter")(_of_reducescatter)
 tf.RegisterGradient("HorovodBroadcast")(_of_broadcast)
-tf.RegisterGradient("HorovodAlltoall")(_of_alltoall)
+tf.RegisterGradient("HorovodAlltoall")(of_alltoall)
 for _name in ("Join", "Rank", "LocalRank", "LocalSize", "Size", "ProcessSetIncluded"):
     tf.no_gradient(f"Horovod{_name}")

@@ -14,7 +14,7 @@ from tensorflow.python.autograph.core import config
 from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
-from horovod.common.process_sets import ProcessSet, check_member, global_process_set
+from horovod.common.process_sets import NotMemberError, ProcessSet, check_member, global_process_set
 from horovod.requests import factor_bits
 
 
@@ -146,7 +146,10 @@ def call(
     In a graph the name is made unique there, and one is made of the first input's where there is none. Eager
     operations without one are matched by their order.
     """
-    number = check_member(process_set)
+    try:
+        number = check_member(process_set)
+    except NotMemberError as error:
+        raise invalid(str(error)) from None
     check_replicas(operation.lower())
     function = getattr(functions, f"Horovod{operation}")
     if tf.executing_eagerly():

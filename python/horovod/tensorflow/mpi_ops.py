@@ -12,10 +12,12 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.collectives import barrier as barrier
+from horovod.collectives import check_scatter_op
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.basics import ProcessSet, Sum, global_process_set
+from horovod.common.basics import HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
+from horovod.tensorflow import derivatives
 from horovod.tensorflow.library import call, call_group, call_one, functions, in_order, invalid, reducing
 from horovod.variables import variables_of
 
@@ -35,6 +37,8 @@ __all__ = [
     "rank_op",
     "size_op",
 ]
+
+_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
 
 
 def _allreduce(
@@ -63,6 +67,34 @@ def _grouped_allreduce(
     """The reduction of dense tensors of any types as one operation."""
     how = reducing(op, prescale_factor, postscale_factor)
     return call_group("Allreduce", tensors, name, ignore_name_scope, process_set, **how)
+
+
+def _reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """The reduction of a dense tensor, of which every rank keeps its rows."""
+    how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
+    return call_one("Reducescatter", tensor, name, ignore_name_scope, process_set, **how)
+
+
+def _grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """The same of several dense tensors as one operation."""
+    how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
+    return call_group("Reducescatter", tensors, name, ignore_name_scope, process_set, **how)
 
 
 def allgather(
@@ -177,5 +209,9 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     return functions.HorovodProcessSetIncluded(process_set_id=process_set_id, name=name)
 
 
-# What other libraries call by these names.
-_executing_eagerly = tf.executing_eagerly
+def _alltoall_grad(op: Any, grad_wrt_output: Any, grad_wrt_received_splits: Any) -> list[Any]:
+    """The gradients of an alltoall's tensor and splits, for gradient functions of other libraries."""
+    return derivatives.of_alltoall(op, grad_wrt_output, grad_wrt_received_splits)[:2]
+
+
+_executing_eagerly = tf.executing_eagerly  # as other libraries call it

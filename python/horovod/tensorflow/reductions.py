@@ -7,11 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.collectives import check_scatter_op, reduction_of
+from horovod.collectives import reduction_of
 from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set, size
 from horovod.compression import Compressor, NoneCompressor
-from horovod.tensorflow.library import call_group, call_one, reducing, tensor_of
-from horovod.tensorflow.mpi_ops import _allreduce, _grouped_allreduce, grouped_allgather
+from horovod.tensorflow.library import tensor_of
+from horovod.tensorflow.mpi_ops import (
+    _allreduce,
+    _grouped_allreduce,
+    _grouped_reducescatter,
+    _reducescatter,
+    grouped_allgather,
+)
 
 
 def _is_sparse(tensor: Any) -> bool:
@@ -128,9 +134,9 @@ def reducescatter(
     Raises:
         ValueError: another ``op`` than Average and Sum (a NotImplementedError, too).
     """
-    how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
+    factors = (prescale_factor, postscale_factor)
     small, context = compression.compress(tensor_of("reducescatter", tensor))
-    reduced = call_one("Reducescatter", small, name, ignore_name_scope, process_set, **how)
+    reduced = _reducescatter(small, name, op, ignore_name_scope, process_set, *factors)
     return compression.decompress(reduced, context)
 
 
@@ -145,8 +151,7 @@ def grouped_reducescatter(
     name: str | None = None,
 ) -> list[Any]:
     """As ``reducescatter``, several tensors as one operation."""
-    how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor_of("reducescatter", tensor)) for tensor in tensors]
-    small = [tensor for tensor, _ in pairs]
-    reduced = call_group("Reducescatter", small, name, False, process_set, **how)
+    small, factors = [tensor for tensor, _ in pairs], (prescale_factor, postscale_factor)
+    reduced = _grouped_reducescatter(small, name, op, False, process_set, *factors)
     return [compression.decompress(r, context) for r, (_, context) in zip(reduced, pairs, strict=True)]

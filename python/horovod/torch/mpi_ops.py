@@ -15,7 +15,7 @@ from horovod import _core
 from horovod.collectives import barrier, join
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
+from horovod.common.basics import Average, HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.gradients import Differentiable, DifferentiableCollectives, Rule
 from horovod.handles import poll, synchronize
@@ -52,6 +52,8 @@ __all__ = [
     "sparse_allreduce_async",
     "synchronize",
 ]
+
+_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
 
 
 class _Recorded(torch.autograd.Function):

@@ -1,0 +1,77 @@
+"""What libraries import of horovod.tensorflow besides its public names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+hvd = importlib.import_module("horovod.tensorflow")
+OPTIONS = ("names", "", "", hvd.Compression.none, False)
+
+
+def test_basics(rank: int, size: int) -> None:
+    basics = hvd.mpi_ops._basics
+    assert (basics.rank(), basics.size()) == (rank, size)
+    ids = hvd.allgather_object(basics._get_process_set_ids_and_ranks())
+    assert ids[0][0] == list(range(size)) and all(each == ids[0] for each in ids)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
+def test_functions_of_gradients(graph: bool, rank: int, size: int) -> None:
+    reduce = hvd._make_allreduce_grads_fn(*OPTIONS, hvd.Average, 1.0, None)
+    reduce = tf.function(reduce) if graph else reduce
+    mean = (size + 1) / 2
+    gradient, nothing = reduce([tf.fill([2], rank + 1.0), None])
+    assert nothing is None and gradient.numpy().tolist() == [mean, mean]
+    variables = [tf.Variable([1.0]), tf.Variable([2.0, 3.0])]
+    reduce = hvd._make_allreduce_grads_fn(
+        *OPTIONS, hvd.Sum, 1.0, [variables], process_set=hvd.global_process_set
+    )
+    summed = reduce([tf.fill([1], rank + 1.0), tf.fill([2], 1.0)], variables)
+    assert [each.numpy().tolist() for each in summed] == [[size * mean], [size, size]]
+
+
+def test_functions_of_variables(rank: int, size: int) -> None:
+    variable = tf.Variable([float(rank)])
+    hvd._make_broadcast_group_fn()([variable], size - 1)
+    assert variable.numpy() == [size - 1]
+    assert issubclass(hvd._DistributedOptimizer, hvd._LegacyOptimizer)
+
+
+def test_reducescatters(rank: int, size: int) -> None:
+    tensor = tf.fill([size, 2], rank + 1.0)
+    total = size * (size + 1) / 2
+    assert hvd.mpi_ops._reducescatter(tensor, op=hvd.Sum).numpy().tolist() == [[total] * 2]
+    (one,) = hvd.mpi_ops._grouped_reducescatter([tensor], "names", hvd.Average)
+    assert one.numpy().tolist() == [[total / size] * 2]
+
+
+def test_gradient_of_alltoall(rank: int, size: int) -> None:
+    with tf.Graph().as_default():
+        _, received = hvd.alltoall(tf.fill([size, 2], float(rank)), [1] * size)
+        gradients = hvd.mpi_ops._alltoall_grad(received.op.inputs[0].op, tf.ones([size, 2]), None)
+        assert len(gradients) == 2 and gradients[1] is None
+        with tf.compat.v1.Session() as session:
+            assert session.run(gradients[0]).tolist() == [[1.0, 1.0]] * size
+
+
+def test_non_members(rank: int, size: int) -> None:
+    if size < 2:
+        pytest.skip("several ranks show it")
+    hvd.shutdown()
+    first = hvd.ProcessSet([0])
+    hvd.init(process_sets=[first])
+    if rank:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"rank {rank} is not a member"):
+            hvd.allreduce(tf.ones(2), process_set=first)
+        with (
+            tf.Graph().as_default(),
+            tf.compat.v1.Session() as session,
+            pytest.raises(tf.errors.InvalidArgumentError, match="not a member"),
+        ):
+            session.run(hvd.broadcast(tf.ones(2), 0, process_set=first))
+    hvd.shutdown()
+    hvd.init()
