@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
+import socketserver
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,9 @@ from horovod.runner.common.util import (
     settings,
     timeout,
 )
-from horovod.runner.launch import _run
+from horovod.runner.launch import _run, run_controller
+from horovod.runner.util import network
+from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import in_thread, on_event
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +100,50 @@ def test_on_event() -> None:
         on_event("event", seen.append)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tuple"):
         on_event(event, seen.append, "x")
+
+
+def test_a_pipe_between_threads() -> None:
+    pipe = Pipe()
+    assert pipe.read(timeout=0) is None
+    writer = in_thread(lambda: [pipe.write(text) for text in ("abc", "", "de")])
+    assert [pipe.read(2), pipe.read(5), pipe.read(timeout=DEADLINE)] == ["ab", "c", "de"]
+    writer.join(DEADLINE)
+    pipe.flush()
+    reader = in_thread(lambda: pipe.read())
+    pipe.close()
+    reader.join(DEADLINE)
+    assert not writer.is_alive() and not reader.is_alive()
+    with pytest.raises(ValueError, match="closed"):
+        pipe.write("x")
+
+
+def test_addresses_of_this_host() -> None:
+    assert "127.0.0.1" in network.get_local_host_addresses()
+    assert "lo" in network.get_local_intfs() and network.get_local_intfs("lo") == {"lo"}
+    assert not network.get_local_intfs("no-such")
+    assert (
+        network.get_driver_ip(["no-such", "lo"]) == network.resolve_host_address("localhost") == "127.0.0.1"
+    )
+    assert network.filter_local_addresses(["localhost", "192.0.2.7", "no-such.invalid"]) == [
+        "192.0.2.7",
+        "no-such.invalid",
+    ]
+    with pytest.raises(RuntimeError, match="no-such"):
+        network.get_driver_ip(["no-such"])
+    server, port = network.find_port(lambda address: socketserver.TCPServer(address, None))  # type: ignore[arg-type]
+    with server:
+        assert server.server_address[1] == port > 0
+
+
+def test_the_controller_that_is_chosen() -> None:
+    called: list[str] = []
+    functions = {name: functools.partial(called.append, name) for name in ("gloo", "mpi", "js")}
+    for chosen in ("gloo", "mpi", "js", "", "gloo mpi"):
+        words = [word for name in functions for word in (name in chosen.split(), functions[name])]
+        run_controller(*words, 0)
+    assert called == ["gloo", "mpi", "js", "gloo", "gloo"]
+    with pytest.raises(ValueError, match="js_run is chosen"):
+        run_controller(False, functions["gloo"], False, None, True, None, 0)
 
 
 # -- processes -------------------------------------------------------------------------------------

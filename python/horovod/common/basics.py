@@ -11,6 +11,7 @@ from horovod import _core
 from horovod.common import process_sets as _sets
 from horovod.common.members import address_of, settings_of
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.common.starter import adopt_variables
 
 __all__ = [
     "Adasum",
@@ -82,6 +83,7 @@ def init(
     settings = settings_of(comm)
     if _core.is_initialized():
         return
+    adopt_variables()
     _core.init(settings, address_of(comm))
     try:
         _sets.begin(sets)

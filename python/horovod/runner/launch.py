@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from horovod.runner.arguments import _HorovodArgs, options_of
-from horovod.runner.functions import FAILED, pickled, run_pickled
+from horovod.runner.controllers import run_command
+from horovod.runner.functions import pickled, run_pickled
 from horovod.runner.program import horovodrun
 
 
@@ -40,10 +41,30 @@ def _run(args: _HorovodArgs) -> list[Any] | None:
         return run_pickled(pickled(function, (), {}), executable, options)
     if not command:
         raise ValueError("nothing to run: set command to a list of words, or run_func to a function")
-    code = subprocess.run([horovodrun(), *options, "--", *command], check=False).returncode
-    if code:
-        raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}")
+    run_command(options, command, env=None)
     return None
+
+
+def run_controller(
+    use_gloo: bool,
+    gloo_run: Callable[[], object],
+    use_mpi: bool,
+    mpi_run: Callable[[], object] | None,
+    use_jsrun: bool,
+    js_run: Callable[[], object] | None,
+    verbosity: int | None,
+) -> None:
+    """Calls the function for the controller that was chosen; ``gloo_run`` if none was.
+
+    Raises:
+        ValueError: the one that was chosen is not given.
+    """
+    chosen = {"mpi_run": mpi_run, "js_run": js_run, "gloo_run": gloo_run}
+    name = "gloo_run" if use_gloo else "mpi_run" if use_mpi else "js_run" if use_jsrun else "gloo_run"
+    run = chosen[name]
+    if run is None:
+        raise ValueError(f"run_controller: {name} is chosen, but None")
+    run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What ranks of other launchers meet at; the name of the package is Horovod's."""

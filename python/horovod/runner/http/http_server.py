@@ -1,0 +1,81 @@
+"""The rendezvous of ranks that another launcher starts, under the names of Horovod.
+
+It is the engine's own store, whose connections are authenticated, not a server of HTTP.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.common.util.hosts import SlotInfo
+
+
+class _Status(ctypes.Structure):
+    """``hvd_status`` of horovod.h."""
+
+    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1020)]
+
+
+def shared_secret() -> str:
+    """Returns the secret of the ranks; makes one, which processes inherit that are started from now on."""
+    secret, path = (os.environ.get(f"HOROVOD_SECRET{suffix}") for suffix in ("", "_FILE"))
+    if not secret and path:
+        return Path(path).read_text().strip()
+    secret = secret or secrets.token_hex(32)
+    os.environ["HOROVOD_SECRET"] = secret
+    return secret
+
+
+class RendezvousServer:
+    """Where the ranks of a job find each other.
+
+    Start every rank with ``HOROVOD_GLOO_RENDEZVOUS_ADDR`` and ``HOROVOD_GLOO_RENDEZVOUS_PORT``, with
+    ``HOROVOD_RANK`` and ``HOROVOD_SIZE`` (``horovod.runner.gloo_run`` makes these variables), and with
+    ``HOROVOD_SECRET``, which processes inherit from this one. The ranks of one server are one job at a time.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self._verbose, self._server = verbose, ctypes.c_void_p()
+        self._library = ctypes.CDLL(_core.__file__)
+
+    def start(self, handler_cls: Any = None) -> int:
+        """Listens on all interfaces, and returns the port.
+
+        Raises:
+            ValueError: a handler of HTTP, of which there is none here.
+            HorovodInternalError: no port is free.
+        """
+        if handler_cls is not None:
+            raise ValueError("RendezvousServer.start: there is no HTTP here, so it takes no handler_cls")
+        if self._server:
+            raise ValueError("RendezvousServer.start: it has been started already")
+        status = _Status()
+        start = self._library.hvd_rendezvous_start
+        if start(None, shared_secret().encode(), ctypes.byref(self._server), ctypes.byref(status)):
+            raise HorovodInternalError(status.text.decode())
+        port: int = self._library.hvd_rendezvous_port(self._server)
+        if self._verbose:
+            print(f"horovod: the rendezvous is at port {port}")
+        return port
+
+    def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
+        """Accepts the plan of a job (``get_host_assignments``), whose ranks say by themselves where they are.
+
+        Raises:
+            ValueError: the plan contradicts itself.
+        """
+        ranks = sorted(slot.rank for slot in host_alloc_plan)
+        if ranks != list(range(len(ranks))) or any(slot.size != len(ranks) for slot in host_alloc_plan):
+            raise ValueError(f"RendezvousServer.init: a plan of {len(ranks)} slots has the ranks {ranks}")
+
+    def stop(self) -> None:
+        """Closes all connections: ranks that have not met yet fail."""
+        self._library.hvd_rendezvous_stop(self._server)
+        self._server = ctypes.c_void_p()
