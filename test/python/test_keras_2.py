@@ -273,6 +273,38 @@ def test_a_model_that_the_first_batch_builds(kind: Any, data: Any, rank: int, si
 
 
 @every_kind
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
+def test_gradients_before_they_are_applied(kind: Any, passes: int, graph: bool, rank: int, size: int) -> None:
+    """As training loops of other libraries compute them; applying does not reduce them again."""
+    variable = tf.Variable([1.0])
+    optimizer = hvd.DistributedOptimizer(kind.SGD(1.0), op=hvd.Sum, backward_passes_per_step=passes)
+    if kind is keras.optimizers:
+        optimizer.build([variable])
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = (rank + 1.0) * variable
+        pairs = optimizer._compute_gradients(loss, [variable], tape=tape)
+        optimizer.apply_gradients(pairs)
+        return pairs[0][0]
+
+    step = tf.function(step) if graph else step
+    total = size * (size + 1) / 2
+    for number in range(2 * passes):
+        gradient = step()
+        last = number % passes == passes - 1
+        if last:
+            assert gradient.numpy() == [passes * total]
+        assert variable.numpy() == [1.0 - passes * total * ((number + 1) // passes)]
+        if passes == 1:
+            assert optimizer._agg_helper is None
+        else:
+            assert optimizer._agg_helper.counter.numpy() == (number + 1) % passes
+            assert [*optimizer._agg_helper.locally_aggregated_grads] == [0]
+
+
+@every_kind
 def test_programs_see_that_an_optimizer_is_wrapped(kind: Any) -> None:
     @keras.utils.register_keras_serializable("own", f"Own{id(kind)}")  # type: ignore[misc]
     class Registered(kind.SGD):  # type: ignore[misc]

@@ -9,6 +9,8 @@ import pytest
 
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 hvd = importlib.import_module("horovod.tensorflow")
+eager = importlib.import_module("horovod.tensorflow.gradient_aggregation_eager")
+Helper = eager.LocalGradientAggregationHelperEager
 OPTIONS = ("names", "", "", hvd.Compression.none, False)
 
 
@@ -75,3 +77,28 @@ def test_non_members(rank: int, size: int) -> None:
             session.run(hvd.broadcast(tf.ones(2), 0, process_set=first))
     hvd.shutdown()
     hvd.init()
+
+
+def test_aggregation(rank: int, size: int) -> None:
+    """Two passes, of which the second one reduces; one variable is this rank's own."""
+    reduce = hvd._make_allreduce_grads_fn(*OPTIONS, hvd.Average, 1.0, None)
+    helper = Helper(2, reduce, False, True, local_gradients_scaling_factor=4.0)
+    variables = [tf.Variable([0.0]), tf.Variable([0.0]), tf.Variable([0.0])]
+    helper.register_local_var(variables[2])
+    applied: list[int] = []
+    for step in range(4):
+        gradients = [tf.fill([1], rank + 1.0 + step), None, tf.fill([1], 8.0)]
+        found = helper.compute_gradients(gradients, variables)
+        last = step % 2 == 1
+        assert helper.counter.numpy() == (0 if last else 1)
+        helper.apply_gradients(
+            lambda step=step: applied.append(step), None, zip(found, variables, strict=True)
+        )
+        if last:
+            first, nothing, own = found
+            assert nothing is None
+            assert (first.numpy(), own.numpy()) == ((size + 1) / 2 + step - 0.5, 2.0)
+    assert applied == [1, 3]
+    assert [*helper.locally_aggregated_grads] == [0, 2]
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        Helper(0, reduce, False, True)

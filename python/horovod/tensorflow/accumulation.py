@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 Reduce = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # of gradients and their variables
+
+
+def _zeros(shape: Any, dtype: Any) -> Any:
+    return tf.compat.v1.Variable(
+        tf.zeros(shape, dtype),
+        trainable=False,
+        use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+    )
 
 
 class Accumulation:
@@ -23,23 +33,38 @@ class Accumulation:
     def __init__(self, passes: int, sparse_as_dense: bool) -> None:
         self.passes, self.sparse_as_dense = passes, sparse_as_dense
         self.sums: list[Any] | None = None
-        self.count: Any = None  # passes since the last step
+        self._count: Any = None
+        self._outcome: list[weakref.ref[Any]] = []
+
+    @property
+    def counter(self) -> Any:
+        """The variable that counts the passes since the last step."""
+        if self._count is None:
+            with tf.init_scope():
+                self._count = _zeros([], tf.int32)
+        return self._count
+
+    @property
+    def locally_aggregated_grads(self) -> dict[int, Any]:
+        """The variables that hold the sums, by the places of their gradients."""
+        return {place: total for place, total in enumerate(self.sums or []) if total is not None}
+
+    def remember(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Keeps in mind that these gradients have been added and reduced, so that ``added`` knows them."""
+        self._outcome = [weakref.ref(gradient) for gradient, _ in pairs if gradient is not None]
+
+    def added(self, pairs: Sequence[tuple[Any, Any]]) -> bool:
+        """Returns true for the gradients that were remembered last."""
+        gradients = [gradient for gradient, _ in pairs if gradient is not None]
+        known = [reference() for reference in self._outcome]
+        return bool(known) and [*map(id, gradients)] == [*map(id, known)]
 
     def _make(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        def zeros(shape: Any, dtype: Any) -> Any:
-            return tf.compat.v1.Variable(
-                tf.zeros(shape, dtype),
-                trainable=False,
-                use_resource=True,
-                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-            )
-
         with tf.init_scope():
             self.sums = [
-                None if gradient is None else zeros(variable.shape, variable.dtype.base_dtype)
+                None if gradient is None else _zeros(variable.shape, variable.dtype.base_dtype)
                 for gradient, variable in zip(gradients, variables, strict=True)
             ]
-            self.count = zeros([], tf.int32)
 
     def add(self, grads_and_vars: Any, reduce: Reduce) -> list[tuple[Any, Any]]:
         """One more pass: the reduced sums with their variables if it is a step's last one, else zeros."""
@@ -62,7 +87,7 @@ class Accumulation:
         places = [place for place, gradient in enumerate(gradients) if gradient is not None]
         totals = [self.sums[place] for place in places]
         added = [total.assign_add(gradients[place]) for total, place in zip(totals, places, strict=True)]
-        count = self.count.assign_add(1)
+        count = self.counter.assign_add(1)
 
         def step() -> list[Any]:
             result = list(gradients)
@@ -72,7 +97,7 @@ class Accumulation:
             dense = [tf.convert_to_tensor(reduced[place]) for place in places]
             with tf.control_dependencies(dense):
                 cleared = [total.assign(tf.zeros_like(total)) for total in totals]
-                cleared.append(self.count.assign(0))
+                cleared.append(self.counter.assign(0))
             with tf.control_dependencies(cleared):
                 return [tf.identity(tensor) for tensor in dense]
 
@@ -98,5 +123,5 @@ class Accumulation:
             return tf.no_op() if global_step is None else tf.group(global_step.assign_add(1))
 
         with tf.control_dependencies(present):
-            over = tf.equal(self.count.read_value(), 0)
+            over = tf.equal(self.counter.read_value(), 0)
         return tf.cond(over, use, skip)

@@ -36,9 +36,38 @@ class _DistributedOptimizer:
 
     def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """The pairs with the gradients that all ranks have together; zeros until the last pass of a step."""
-        return self._hvd_accumulation.add(grads_and_vars, self._reduce)
+        pairs = list(grads_and_vars)
+        if self._hvd_accumulation.added(pairs):  # by _compute_gradients
+            return pairs
+        return self._hvd_accumulation.add(pairs, self._reduce)
 
     _aggregate_gradients = aggregate_gradients  # as legacy optimizers call it
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """The variables with the gradients of a loss that all ranks have together.
+
+        ``apply_gradients`` takes them as they are; whoever changes them before passes
+        ``skip_gradients_aggregation=True``, or ``experimental_aggregate_gradients=False``.
+        """
+        base: Any = super()
+        if hasattr(base, "_compute_gradients"):  # a legacy optimizer
+            pairs = base._compute_gradients(loss, var_list, grad_loss, tape)
+            if self._is_wrapped_by_loss_scale_optimizer:
+                return pairs  # type: ignore[no-any-return]  # scaled ones, which it unscales and then applies
+        elif grad_loss is None:
+            pairs = base.compute_gradients(loss, var_list, tape)
+        else:
+            raise ValueError("_compute_gradients: only legacy optimizers of Keras take a grad_loss")
+        pairs = self.aggregate_gradients(pairs)
+        self._hvd_accumulation.remember(pairs)
+        return pairs
+
+    @property
+    def _agg_helper(self) -> Accumulation | None:
+        """What sums up the gradients of several passes; None if there is one pass."""
+        return self._hvd_accumulation if self._hvd_accumulation.passes > 1 else None
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
         """As the optimizer's own; does nothing but count until the last pass of a step."""
