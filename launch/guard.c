@@ -192,9 +192,12 @@ void guard_kill_descendants(const struct guard *guard)
             break;
         if (!processes)
             processes = opendir("/proc");
-        /* The groups first: their members may start others until they are dead. */
-        if (clock_now() >= begin && !(kill_groups(guard) | kill_children(processes)))
-            break;
+        if (clock_now() >= begin) {
+            /* The groups first: their members may start others until they are dead. */
+            bool groups = kill_groups(guard), children = kill_children(processes);
+            if (!groups && !children)
+                break;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     if (processes)
