@@ -16,6 +16,7 @@ enum { NAME_MOST = 1100 }; /* one too long is cut where the engine still refuses
 struct node {
     hvd_request request; /* without tensors */
     double factors[2];   /* before and after the reduction */
+    bool splits_given;   /* alltoall: else the same number of rows to all */
     char name[NAME_MOST];
 };
 
@@ -193,7 +194,7 @@ static void make_output(struct call *call, int index, TF_Status *failure)
     tf.DeleteTensor(tensor);
 }
 
-/* Alltoall's; none means the same number to every rank. */
+/* Alltoall's, where the node has some. */
 static hvd_code read_splits(struct call *call, hvd_context *context, int32_t set, hvd_request *request,
                             hvd_status *status)
 {
@@ -206,9 +207,8 @@ static hvd_code read_splits(struct call *call, hvd_context *context, int32_t set
         return code;
     int64_t count = tf.TensorElementCount(tensor);
     int32_t ranks = engine->process_set_ranks(context, set, NULL, 0);
-    if (count)
-        request->splits = tf.TensorData(tensor);
-    if (count && ranks >= 0 && (count != ranks || tf.NumDims(tensor) != 1)) {
+    request->splits = tf.TensorData(tensor);
+    if (ranks >= 0 && (count != ranks || tf.NumDims(tensor) != 1)) {
         code = status->code = HVD_INVALID_ARGUMENT;
         snprintf(status->text, sizeof status->text,
                  "alltoall: %lld splits for %d ranks; there must be one for each, in one dimension",
@@ -243,7 +243,7 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
     request.waits = engine->may_help();
     request.done = finish;
     request.done_argument = call;
-    hvd_code code = call->operation == HVD_ALLTOALL
+    hvd_code code = node->splits_given
                         ? read_splits(call, context, request.process_set, &request, status)
                         : HVD_OK;
     if (!code)
@@ -333,6 +333,8 @@ static void *create(TF_OpKernelConstruction *construction, hvd_operation operati
         *request = (hvd_request){.struct_size = sizeof *request, .operation = operation, .grouped = grouped};
         read_name(construction, node, failure);
         request->process_set = (int32_t)read_integer(construction, "process_set_id", failure);
+        if (operation == HVD_ALLTOALL)
+            node->splits_given = read_integer(construction, "splits_given", failure) != 0;
         if (operation == HVD_BROADCAST)
             request->root = (int32_t)read_integer(construction, "root_rank", failure);
         if (operation == HVD_ALLREDUCE || operation == HVD_REDUCESCATTER) {

@@ -115,7 +115,7 @@ static const struct definition {
      rows_of_all},
     {"HorovodBroadcast", {one, NAME, SET, ROOT}, {"tensor: T", TOKEN}, {"output: T"}, same_shapes},
     {"HorovodAlltoall",
-     {one, NAME, SET},
+     {one, NAME, SET, "splits_given: int"},
      {"tensor: T", "splits: int64", TOKEN},
      {"output: T", "received_splits: int64"},
      rows_and_counts},

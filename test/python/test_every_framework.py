@@ -257,6 +257,9 @@ def test_what_no_rank_can_send(framework: Any, size: int) -> None:
         hvd.allreduce(np.array(["text"]))
     with pytest.raises(framework.refused, match="99"):
         framework.numpy(hvd.broadcast(x, 99))
+    if framework.package != "horovod.jax":  # it takes none
+        with pytest.raises(framework.refused, match="0 splits for"):
+            framework.numpy(hvd.alltoall(x, splits=np.array([], "int64"))[0])
     with pytest.raises(ValueError, match="op=Average and op=Sum only"):
         hvd.reducescatter(x, op=horovod.Max)
     with pytest.raises(ValueError, match="not registered"):

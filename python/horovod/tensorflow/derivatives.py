@@ -88,7 +88,8 @@ def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
 def of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
     """Rows go back to where they came from; those that went nowhere have no gradient."""
     received = op.outputs[1]
-    returned, _ = _follow(op, "Alltoall", tensor=tf.convert_to_tensor(gradient), splits=received)
+    sent = {"splits": received, "splits_given": True}
+    returned, _ = _follow(op, "Alltoall", tensor=tf.convert_to_tensor(gradient), **sent)
     tensor = op.inputs[0]
     missing = tf.shape(tensor)[0] - tf.shape(returned)[0]
     padded = tf.pad(returned, [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1))

@@ -171,7 +171,9 @@ def alltoall(
     if not counts.dtype.is_integer:
         raise invalid(f"alltoall: splits must be integers, not {counts.dtype.name}")
     sent = tf.cast(counts, tf.int64)
-    rows, received = call_one("Alltoall", tensor, name, ignore_name_scope, process_set, splits=sent)
+    rows, received = call_one(
+        "Alltoall", tensor, name, ignore_name_scope, process_set, splits=sent, splits_given=splits is not None
+    )
     return rows if splits is None else (rows, tf.cast(received, counts.dtype))
 
 
