@@ -90,7 +90,8 @@ HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 /* Not every type knows every reduction: of bool, sum and max are the logical or, product and min the logical
  * and, and there is no average; complex numbers have no min and max. */
 typedef enum hvd_reduction {
-    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero */
+    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero; float16 and bfloat16
+                        never overflow on the way */
     HVD_SUM = 1,
     HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
     HVD_MIN = 3,

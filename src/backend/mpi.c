@@ -81,13 +81,20 @@ static bool adds_as_mpi(hvd_dtype dtype)
     return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_real)) != 0;
 }
 
+/* In what MPI computes: averages of halves in float32, as a sum of theirs overflows where the average would
+ * not. */
+static hvd_dtype computed_in(const struct collective *collective)
+{
+    return is_average_of_halves(collective->reduction, collective->dtype) ? HVD_FLOAT32 : collective->dtype;
+}
+
 static int op_of(const struct mpi *mpi, const struct collective *collective, mpi_handle *op)
 {
     /* Of the process; two threads that make one at the same time make two. */
     static _Atomic(mpi_handle) made[sizeof kernels / sizeof *kernels][KERNELS];
     int kernel = kernel_of(collective->reduction), error = 0;
     *op = mpi->sum;
-    if (kernel == SUM && adds_as_mpi(collective->dtype))
+    if (kernel == SUM && adds_as_mpi(computed_in(collective)))
         return 0;
     *op = atomic_load(&made[collective->dtype][kernel]);
     if (!*op)
@@ -145,6 +152,22 @@ static hvd_code check(const struct mpi *mpi, int error, const char *call, hvd_st
     return mpi_check(mpi->abi, error, mpi->rank, call, status);
 }
 
+/* Elements of halves to be averaged, which are changed: as parts of their average. */
+static void widen(const struct collective *collective, float *wide, void *halves, size_t elements)
+{
+    if (collective->prescale != 1)
+        reduce_scale(collective->dtype, halves, halves, elements, collective->prescale, 1);
+    reduce_widen(collective->dtype, wide, halves, elements);
+    reduce_scale(HVD_FLOAT32, wide, wide, elements, 1, collective->size);
+}
+
+static void narrow(const struct collective *collective, void *halves, const float *wide, size_t elements)
+{
+    reduce_narrow(collective->dtype, halves, wide, elements);
+    if (collective->postscale != 1)
+        reduce_scale(collective->dtype, halves, halves, elements, collective->postscale, 1);
+}
+
 static void finish(const struct collective *collective, void *data, size_t elements)
 {
     int64_t divisor = collective->reduction == HVD_AVERAGE ? collective->size : 1;
@@ -152,8 +175,33 @@ static void finish(const struct collective *collective, void *data, size_t eleme
         reduce_scale(collective->dtype, data, data, elements, collective->postscale, divisor);
 }
 
+#define WIDE (PACKED / (sizeof(float) + sizeof(uint16_t))) /* elements */
+
+/* Elements lie behind one another in the buffer, as float32 and, behind those, as halves. */
+static hvd_code average_halves(struct mpi *mpi, const struct collective *collective, hvd_status *status)
+{
+    float *wide = (float *)room_for_packing(mpi, status);
+    if (!wide)
+        return HVD_OUT_OF_MEMORY;
+    char *halves = (char *)(wide + WIDE);
+    size_t all = collective->input.length / sizeof(uint16_t), count;
+    hvd_code code = HVD_OK;
+    for (size_t at = 0; !code && at < all; at += count) {
+        count = all - at < WIDE ? all - at : WIDE;
+        copy_piece(&collective->input, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, true);
+        widen(collective, wide, halves, count);
+        int error = mpi->abi->allreduce(mpi->comm, NULL, wide, (int)count, type_of(HVD_FLOAT32), mpi->sum);
+        code = check(mpi, error, "MPI_Allreduce", status);
+        narrow(collective, halves, wide, count);
+        copy_piece(&collective->output, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, false);
+    }
+    return code;
+}
+
 static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
+    if (computed_in(collective) != collective->dtype)
+        return average_halves(mpi, collective, status);
     size_t width = hvd_dtype_size(collective->dtype), length;
     mpi_handle op;
     hvd_code code = check(mpi, op_of(mpi, collective, &op), "MPI_Op_create", status);
@@ -366,36 +414,74 @@ static char *address_at(const struct vector *vector, size_t offset)
 
 /* One tensor: its rows for rank 0, 1, ... lie one after the other, though a block has those of all tensors.
  */
-static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, int tensor, int *counts,
-                               mpi_handle op, hvd_status *status)
+struct scattered {
+    char *data, *result;
+    size_t elements;
+    int *counts; /* for each rank */
+};
+
+static bool find_scattered(const struct collective *collective, int tensor, struct scattered *found)
 {
     const struct vector *input = &collective->input;
-    size_t width = hvd_dtype_size(collective->dtype), elements = 0;
+    size_t width = hvd_dtype_size(collective->dtype);
     int tensors = input->count / collective->size;
-    char *data = NULL, *copy = NULL;
     for (int rank = 0; rank < collective->size; rank++) {
         const struct span *span = &input->spans[rank * tensors + tensor];
         if (span->length / width > INT_MAX)
-            return refuse_rows(mpi, collective, status);
-        counts[rank] = (int)(span->length / width);
-        elements += (size_t)counts[rank];
-        data = data ? data : span->data;
+            return false;
+        found->counts[rank] = (int)(span->length / width);
+        found->elements += (size_t)found->counts[rank];
+        found->data = found->data ? found->data : span->data;
     }
-    char *result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
-    bool scales = collective->prescale != 1, in_place = result && overlap(data, elements * width, result, 1);
-    if (elements && (scales || in_place)) {
-        copy = allocate_copy(mpi, elements * width, status);
-        if (!copy)
-            return HVD_OUT_OF_MEMORY;
-        if (scales)
-            reduce_scale(collective->dtype, copy, data, elements, collective->prescale, 1);
-        else
-            memcpy(copy, data, elements * width);
-    }
-    int error = elements ? mpi->abi->reducescatter(mpi->comm, copy ? copy : data, result, counts,
-                                                   type_of(collective->dtype), op)
-                         : 0;
-    finish(collective, result, (size_t)counts[collective->rank]);
+    found->result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
+    return true;
+}
+
+/* *copy: what MPI is to read; NULL: the tensor itself. */
+static hvd_code scatter_copy(const struct mpi *mpi, const struct collective *collective,
+                             const struct scattered *tensor, char **copy, hvd_status *status)
+{
+    size_t width = hvd_dtype_size(collective->dtype), own = (size_t)tensor->counts[collective->rank];
+    size_t bytes = tensor->elements * width;
+    bool widens = computed_in(collective) != collective->dtype, scales = collective->prescale != 1;
+    bool in_place = tensor->result && overlap(tensor->data, bytes, tensor->result, own * width);
+    *copy = NULL;
+    if (!tensor->elements || !(widens || scales || in_place))
+        return HVD_OK;
+    /* As float32, behind them as halves, and behind those this rank's results as float32. */
+    *copy = allocate_copy(
+        mpi, widens ? tensor->elements * (sizeof(float) + width) + own * sizeof(float) : bytes, status);
+    if (!*copy)
+        return HVD_OUT_OF_MEMORY;
+    char *to = widens ? *copy + (tensor->elements + own) * sizeof(float) : *copy;
+    if (scales && !widens)
+        reduce_scale(collective->dtype, to, tensor->data, tensor->elements, collective->prescale, 1);
+    else
+        memcpy(to, tensor->data, bytes);
+    if (widens)
+        widen(collective, (float *)*copy, to, tensor->elements);
+    return HVD_OK;
+}
+
+static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, int tensor, int *counts,
+                               mpi_handle op, hvd_status *status)
+{
+    struct scattered found = {.counts = counts};
+    char *copy;
+    if (!find_scattered(collective, tensor, &found))
+        return refuse_rows(mpi, collective, status);
+    hvd_code code = scatter_copy(mpi, collective, &found, &copy, status);
+    if (code || !found.elements)
+        return code;
+    size_t own = (size_t)counts[collective->rank];
+    bool widens = computed_in(collective) != collective->dtype;
+    char *result = widens ? copy + found.elements * sizeof(float) : found.result;
+    int error = mpi->abi->reducescatter(mpi->comm, copy ? copy : found.data, result, counts,
+                                        type_of(computed_in(collective)), op);
+    if (widens)
+        narrow(collective, found.result, (float *)result, own);
+    else
+        finish(collective, found.result, own);
     free(copy);
     return check(mpi, error, "MPI_Reduce_scatter", status);
 }

@@ -215,7 +215,8 @@ static void compute(struct collective *collective, const struct step *step, size
 
 static int add_step(struct schedule *schedule, enum step_kind kind, int peer, struct range range, int gate)
 {
-    return step_add(schedule, kind, peer, range, (struct contribution){BUFFER_OUTPUT, gate});
+    return step_add(schedule, kind, peer, range,
+                    (struct contribution){.buffer = BUFFER_OUTPUT, .gate = gate});
 }
 
 /* The first merge takes this rank's contribution, which has to be moved to the output. */
@@ -223,7 +224,7 @@ static void plan_send(const struct collective *collective, int partner, struct r
                       struct schedule *schedule)
 {
     const struct adasum *a = collective->scratch;
-    struct contribution from = {BUFFER_OUTPUT, STEP_NO_GATE};
+    struct contribution from = {.buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE};
     if (first) {
         from = contribution_add(collective, sent, schedule);
         if (collective->prescale != 1 || !vector_same(&collective->input, &a->tensors))
@@ -326,7 +327,7 @@ static void plan_giving(const struct collective *collective, const struct tree *
                         struct schedule *schedule)
 {
     struct range whole = {0, collective->output.length};
-    struct contribution from = {BUFFER_OUTPUT, STEP_NO_GATE};
+    struct contribution from = {.buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE};
     if (!tree->count)
         from = contribution_add(collective, whole, schedule);
     int send = add_step(schedule, STEP_SEND, tree->parent, whole, from.gate);

@@ -21,13 +21,12 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
     bool is_last = after == collective->size;
     struct contribution value = contribution_add(collective, whole_of(collective), schedule);
     if (before >= 0)
-        value = (struct contribution){BUFFER_OUTPUT,
-                                      step_add(schedule, STEP_REDUCE, before, whole_of(collective), value)};
+        value = reduce_add(schedule, before, whole_of(collective), value, collective->rank);
     if (is_last)
         step_set_last(schedule, value.gate);
     if (!is_last) {
         step_add(schedule, STEP_SEND, after, whole_of(collective), value);
-        value = (struct contribution){BUFFER_OUTPUT, STEP_NO_GATE};
+        value = (struct contribution){.buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE};
         value.gate = step_add(schedule, STEP_RECEIVE, after, whole_of(collective), value);
     }
     if (before >= 0)

@@ -25,15 +25,24 @@ static void plan_folded(const struct collective *collective, struct schedule *sc
 {
     int send = step_add(schedule, STEP_SEND, partner, whole_of(collective), value);
     step_add(schedule, STEP_RECEIVE, partner, whole_of(collective),
-             (struct contribution){BUFFER_OUTPUT, send});
+             (struct contribution){.buffer = BUFFER_OUTPUT, .gate = send});
+}
+
+/* How many ranks' elements the partner has: of as many neighbours as the distance, and those folded in. */
+static int ranks_of(const struct collective *collective, int partner, int distance)
+{
+    int first = partner & ~(distance - 1),
+        folded = collective->size - pattern_power(collective->size) - first;
+    return distance + (folded < 0 ? 0 : folded < distance ? folded : distance);
 }
 
 static struct contribution exchange(const struct collective *collective, struct schedule *schedule,
-                                    int partner, struct contribution value)
+                                    int distance, struct contribution value)
 {
+    int partner = collective->rank ^ distance;
     value.gate = step_add(schedule, STEP_SEND, partner, whole_of(collective), value);
-    int reduce = step_add(schedule, STEP_REDUCE, partner, whole_of(collective), value);
-    return (struct contribution){BUFFER_OUTPUT, reduce};
+    return reduce_add(schedule, partner, whole_of(collective), value,
+                      ranks_of(collective, partner, distance));
 }
 
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
@@ -47,12 +56,10 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
         return HVD_OK;
     }
     int folded = collective->rank + power < collective->size ? collective->rank + power : -1;
-    if (folded >= 0) {
-        int reduce = step_add(schedule, STEP_REDUCE, folded, whole_of(collective), value);
-        value = (struct contribution){BUFFER_OUTPUT, reduce};
-    }
+    if (folded >= 0)
+        value = reduce_add(schedule, folded, whole_of(collective), value, 1);
     for (int distance = 1; distance < power; distance *= 2)
-        value = exchange(collective, schedule, collective->rank ^ distance, value);
+        value = exchange(collective, schedule, distance, value);
     step_set_last(schedule, value.gate);
     if (folded >= 0)
         step_add(schedule, STEP_SEND, folded, whole_of(collective), value);

@@ -51,11 +51,12 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
         copy_add(whole, false, schedule);
     for (int carrier = 0; carrier < hierarchy.carriers; carrier++) {
         struct range shard = part_of(collective, whole, hierarchy.carriers, carrier);
-        struct contribution complete = {BUFFER_INPUT, STEP_NO_GATE};
+        struct contribution complete = {.buffer = BUFFER_INPUT, .gate = STEP_NO_GATE};
         if (!is_root)
             complete = (struct contribution){
-                BUFFER_OUTPUT, step_add(schedule, STEP_RECEIVE, source_of(collective, &hierarchy, carrier),
-                                        shard, (struct contribution){.gate = STEP_NO_GATE})};
+                .buffer = BUFFER_OUTPUT,
+                .gate = step_add(schedule, STEP_RECEIVE, source_of(collective, &hierarchy, carrier), shard,
+                                 (struct contribution){.gate = STEP_NO_GATE})};
         if (carrier == hierarchy.local_rank)
             pass_on(collective, &hierarchy, shard, complete, schedule);
         else if (is_root)

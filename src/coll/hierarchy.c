@@ -61,9 +61,7 @@ static struct contribution reduce_on_host(const struct collective *collective,
 {
     struct contribution sum = contribution_add(collective, block, schedule);
     for (int distance = 1; distance < hierarchy->local_size; distance++)
-        sum = (struct contribution){
-            BUFFER_OUTPUT,
-            step_add(schedule, STEP_REDUCE, hierarchy_neighbour(hierarchy, distance), block, sum)};
+        sum = reduce_add(schedule, hierarchy_neighbour(hierarchy, distance), block, sum, 1);
     return sum;
 }
 
@@ -71,6 +69,7 @@ struct contribution hierarchy_reduce(const struct collective *collective, const 
                                      block_fn block_of, int round, struct schedule *schedule)
 {
     struct contribution sum = {0};
+    int passed = 0; /* ranks of the hosts where the block has been */
     for (int turn = 1; turn <= hierarchy->hosts; turn++) {
         int host = pattern_shift(hierarchy->host, -turn, hierarchy->hosts);
         for (int carrier = 0; carrier < hierarchy->carriers; carrier++) {
@@ -82,14 +81,13 @@ struct contribution hierarchy_reduce(const struct collective *collective, const 
             }
             sum = reduce_on_host(collective, hierarchy, block, schedule);
             if (turn > 1)
-                sum = (struct contribution){
-                    BUFFER_OUTPUT,
-                    step_add(schedule, STEP_REDUCE, hierarchy_across(hierarchy, -1), block, sum)};
+                sum = reduce_add(schedule, hierarchy_across(hierarchy, -1), block, sum, passed);
             if (turn < hierarchy->hosts)
                 step_add(schedule, STEP_SEND, hierarchy_across(hierarchy, 1), block, sum);
             else
                 step_set_last(schedule, sum.gate);
         }
+        passed += hierarchy_host_size(hierarchy, host);
     }
     return sum;
 }
@@ -109,8 +107,8 @@ void hierarchy_gather(const struct collective *collective, const struct hierarch
             }
             if (turn)
                 complete = (struct contribution){
-                    BUFFER_OUTPUT,
-                    step_add(schedule, STEP_RECEIVE, hierarchy_across(hierarchy, -1), block, none)};
+                    .buffer = BUFFER_OUTPUT,
+                    .gate = step_add(schedule, STEP_RECEIVE, hierarchy_across(hierarchy, -1), block, none)};
             if (turn < hierarchy->hosts - 1)
                 step_add(schedule, STEP_SEND, hierarchy_across(hierarchy, 1), block, complete);
             for (int distance = 1; distance < hierarchy->local_size; distance++)

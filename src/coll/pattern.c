@@ -86,8 +86,8 @@ struct contribution contribution_add(const struct collective *collective, struct
                                      struct schedule *schedule)
 {
     if (collective->prescale == 1)
-        return (struct contribution){BUFFER_INPUT, STEP_NO_GATE};
-    return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule)};
+        return (struct contribution){BUFFER_INPUT, STEP_NO_GATE, 1};
+    return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule), 1};
 }
 
 int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct range range,
@@ -99,6 +99,17 @@ int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct ra
                                                 .gate = source.gate,
                                                 .offset = range.offset,
                                                 .length = range.length});
+}
+
+struct contribution reduce_add(struct schedule *schedule, int peer, struct range range,
+                               struct contribution own, int received)
+{
+    int step = step_add(schedule, STEP_REDUCE, peer, range, own);
+    if (!schedule->failed) {
+        schedule->steps[step].own = own.ranks;
+        schedule->steps[step].received = received;
+    }
+    return (struct contribution){BUFFER_OUTPUT, step, own.ranks + received};
 }
 
 void step_set_last(struct schedule *schedule, int step)

@@ -43,6 +43,7 @@ int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHI
 struct contribution {
     enum step_buffer buffer;
     int gate;
+    int ranks; /* whose elements it has been made of, where it is to be reduced */
 };
 
 /* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
@@ -57,6 +58,10 @@ static inline struct range whole_of(const struct collective *collective)
 /* A step of a range with a peer, gated as `source` is, which it takes where it reads a buffer; its index. */
 int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct range range,
              struct contribution source);
+
+/* Reduces it with what the peer sends, which is made of `received` ranks' elements; the result. */
+struct contribution reduce_add(struct schedule *schedule, int peer, struct range range,
+                               struct contribution own, int received);
 
 /* What the step writes is the final value; fine after memory ran out. */
 void step_set_last(struct schedule *schedule, int step);

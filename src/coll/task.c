@@ -27,11 +27,13 @@ void run_begin(struct run *run, struct collective *collective)
     run->more = true;
     run->element = hvd_dtype_size(collective->dtype);
     run->combine = reduces ? reduce_combine(collective->dtype, collective->reduction) : NULL;
-    run->divisor = reduces && collective->reduction == HVD_AVERAGE ? collective->size : 1;
+    run->mean = reduces ? reduce_mean(collective->dtype, collective->reduction) : NULL;
+    run->divisor = reduces && collective->reduction == HVD_AVERAGE && !run->mean ? collective->size : 1;
+
     run->bytes = collective->output.length > collective->input.length ? collective->output.length
                                                                       : collective->input.length;
     run->prescales = reduces && collective->prescale != 1;
-    run->scaled_sum = reduces ? reduce_scaled_sum(collective->dtype, collective->reduction) : NULL;
+
     run->finishes = reduces && (collective->postscale != 1 || run->divisor != 1);
 }
 
@@ -121,13 +123,13 @@ static void combine_piece(const struct task *task, const struct piece *piece, co
     const char *a = received_first ? received : piece->from;
     const char *b = received_first ? piece->from : received;
     size_t elements = piece->length / run->element;
-    bool finishes = task->step->last && run->finishes;
-    if (finishes && run->scaled_sum) {
-        run->scaled_sum(piece->to, a, b, elements, run->collective->postscale, run->divisor);
-        return;
-    }
-    run->combine(piece->to, a, b, elements);
-    if (finishes)
+
+    if (run->mean)
+        run->mean(piece->to, a, b, elements, received_first ? task->step->received : task->step->own,
+                  received_first ? task->step->own : task->step->received);
+    else
+        run->combine(piece->to, a, b, elements);
+    if (task->step->last && run->finishes)
         finish(run, piece->to, piece->length);
 }
 
@@ -161,7 +163,7 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     if (viewed < (ssize_t)run->element)
         return viewed < 0 ? -1 : 0;
     size_t length = (size_t)viewed - (size_t)viewed % run->element;
-    size_t limit = step->last && run->finishes && !run->scaled_sum ? PIECE : CHUNK;
+    size_t limit = step->last && run->finishes ? PIECE : CHUNK;
     const struct vector *buffer = step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
     for (size_t at = 0; at < length;) {
         size_t offset = step->offset + task->done + at;

@@ -54,7 +54,7 @@ struct run {
     size_t element;           /* bytes */
     combine_fn combine;
     size_t bytes;             /* of the collective's input or output, whichever is longer */
-    scaled_sum_fn scaled_sum; /* NULL: what is added last is scaled in a pass of its own */
+    mean_fn mean;             /* NULL: an average is a sum that is divided at the end */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */

@@ -322,6 +322,9 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
         if (operation_reduces(head.operation))
             summary->types |= 1U << tensor.dtype;
     }
+    bool is_wide = operation_reduces(head.operation) && is_average_of_halves(head.reduction, head.dtype);
+    summary->eager_bytes =
+        is_wide ? summary->bytes / hvd_dtype_size(head.dtype) * sizeof(float) : summary->bytes;
     /* The engine moves the types of a group one by one. */
     summary->may_fuse = head.may_fuse && summary->types == 1U << head.dtype;
     return wire_done(&reader);

@@ -72,11 +72,11 @@ INLINE uint16_t float16_of(float value)
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-/* What kernels do with two elements; the factor counts in two of them. */
+/* What kernels do with two elements; the weights count in two of them. */
 #define OPERATION(name, value)                                                                               \
-    INLINE float name(float a, float b, float factor)                                                        \
+    INLINE float name(float a, float b, struct weights by)                                                   \
     {                                                                                                        \
-        (void)b, (void)factor;                                                                               \
+        (void)b, (void)by;                                                                                   \
         return value;                                                                                        \
     }
 
@@ -84,16 +84,16 @@ OPERATION(sum, ONE_NAN(a + b))
 OPERATION(product, ONE_NAN(a *b))
 OPERATION(min, ((a < b) | (a != a)) ? a : b)
 OPERATION(max, ((a > b) | (a != a)) ? a : b)
-OPERATION(scaled_sum, ONE_NAN((a + b) * factor))
-OPERATION(scaled, ONE_NAN(a *factor))
+OPERATION(mean, ONE_NAN((a * by.a + b * by.b) * by.all))
+OPERATION(scaled, ONE_NAN(a *by.all))
 
-typedef float (*operation_fn)(float a, float b, float factor);
+typedef float (*operation_fn)(float a, float b, struct weights by);
 
 /* Of a type for which there is `loop`, which is inlined into each. */
 #define COMBINE(loop, type, operation)                                                                       \
     KERNEL static void operation##_##type(void *result, const void *a, const void *b, size_t elements)       \
     {                                                                                                        \
-        loop(result, a, b, elements, operation, 1);                                                          \
+        loop(result, a, b, elements, operation, (struct weights){0});                                        \
     }
 
 #define COMBINATIONS(loop, type)                                                                             \
@@ -101,20 +101,21 @@ typedef float (*operation_fn)(float a, float b, float factor);
     COMBINE(loop, type, min)                                                                                 \
     COMBINE(loop, type, max)                                                                                 \
     COMBINE(loop, type, product)                                                                             \
-    KERNEL static void scaled_sum_##type(void *result, const void *a, const void *b, size_t elements,        \
-                                         double factor, int64_t divisor)                                     \
+    KERNEL static void mean_##type(void *result, const void *a, const void *b, size_t elements, int of_a,    \
+                                   int of_b)                                                                 \
     {                                                                                                        \
-        loop(result, a, b, elements, scaled_sum, (float)(factor / (double)divisor));                         \
+        loop(result, a, b, elements, mean, mean_weights(of_a, of_b));                                        \
     }                                                                                                        \
     KERNEL static void scale_##type(void *result, const void *source, size_t elements, double factor,        \
                                     int64_t divisor)                                                         \
     {                                                                                                        \
-        loop(result, source, source, elements, scaled, (float)(factor / (double)divisor));                   \
+        loop(result, source, source, elements, scaled,                                                       \
+             (struct weights){.all = (float)(factor / (double)divisor)});                                    \
     }
 
 #define TABLE(type)                                                                                          \
     {                                                                                                        \
-        sum_##type, min_##type, max_##type, product_##type, scale_##type, scaled_sum_##type, widen_##type,   \
+        sum_##type, min_##type, max_##type, product_##type, scale_##type, mean_##type, widen_##type,         \
             narrow_##type                                                                                    \
     }
 
@@ -161,21 +162,20 @@ INLINE float high_of(uint32_t pair)
 }
 
 INLINE void loop_bfloat16(void *result, const void *first, const void *second, size_t elements,
-                          operation_fn operation, float factor)
+                          operation_fn operation, struct weights by)
 {
     char *to = result;
     const char *a = first, *b = second;
     KERNEL_LOOP
     for (size_t i = 0; i < elements / 2; i++) {
         uint32_t p = load_pair(a + 4 * i), q = load_pair(b + 4 * i);
-        store_pair(to + 4 * i, operation(low_of(p), low_of(q), factor),
-                   operation(high_of(p), high_of(q), factor));
+        store_pair(to + 4 * i, operation(low_of(p), low_of(q), by), operation(high_of(p), high_of(q), by));
     }
     if (elements % 2) {
         size_t end = elements - 1;
         float p = bfloat16_value(((const uint16_t *)first)[end]);
         float q = bfloat16_value(((const uint16_t *)second)[end]);
-        ((uint16_t *)result)[end] = bfloat16_of(operation(p, q, factor));
+        ((uint16_t *)result)[end] = bfloat16_of(operation(p, q, by));
     }
 }
 
@@ -186,13 +186,13 @@ const struct kernels kernels_BFLOAT16 = TABLE(bfloat16);
 /* ---- float16 --------------------------------------------------------------------------------------- */
 
 INLINE void loop_float16(void *result, const void *first, const void *second, size_t elements,
-                         operation_fn operation, float factor)
+                         operation_fn operation, struct weights by)
 {
     uint16_t *to = result;
     const uint16_t *a = first, *b = second;
     KERNEL_LOOP
     for (size_t i = 0; i < elements; i++)
-        to[i] = float16_of(operation(float16_value(a[i]), float16_value(b[i]), factor));
+        to[i] = float16_of(operation(float16_value(a[i]), float16_value(b[i]), by));
 }
 
 COMBINATIONS(loop_float16, float16)

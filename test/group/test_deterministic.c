@@ -120,8 +120,8 @@ static void check_fold(const struct member *member, const struct sample *sample,
     const hvd_request *request = &sample->request;
     size_t element = hvd_dtype_size(sample->type), elements = (size_t)sample->shapes[tensor][0];
     combine_fn combine = reduce_combine(sample->type, request->reduction);
-    int64_t divisor = request->reduction == HVD_AVERAGE ? member->size : 1;
-    scaled_sum_fn scaled_sum = reduce_scaled_sum(sample->type, request->reduction);
+    mean_fn mean = reduce_mean(sample->type, request->reduction);
+    int64_t divisor = request->reduction == HVD_AVERAGE && !mean ? member->size : 1;
     bool scales = sample->postscale != 1 || divisor != 1;
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
     for (int rank = 0; rank < member->size - sample->joined; rank++) {
@@ -129,16 +129,20 @@ static void check_fold(const struct member *member, const struct sample *sample,
         for (size_t at = 0; at < elements * element; at += element) {
             if (sample->prescale != 1)
                 reduce_scale(sample->type, own + at, own + at, 1, sample->prescale, 1);
-            if (rank == member->size - 1 && rank && scales && scaled_sum)
-                scaled_sum(should + at, should + at, own + at, 1, sample->postscale, divisor);
+            if (rank && mean)
+                mean(should + at, should + at, own + at, 1, rank, 1);
             else if (rank)
                 combine(should + at, should + at, own + at, 1);
             else
                 memcpy(should + at, own + at, element);
         }
     }
+    _Alignas(16) char identity[IDENTITY_BYTES];
+    identity_element(sample->type, request->reduction, identity);
     for (size_t at = 0; at < elements * element; at += element) {
-        if (scales && (member->size == 1 || sample->joined || !scaled_sum))
+        if (sample->joined && mean)
+            mean(should + at, should + at, identity, 1, member->size - 1, 1);
+        if (scales)
             reduce_scale(sample->type, should + at, should + at, 1, sample->postscale, divisor);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,

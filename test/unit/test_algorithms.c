@@ -100,8 +100,8 @@ static void fold(const struct work *works, int size, size_t offset, void *result
     const struct collective *collective = &works[0].collective;
     size_t element = hvd_dtype_size(collective->dtype);
     combine_fn combine = reduce_combine(collective->dtype, collective->reduction);
-    scaled_sum_fn scaled_sum = reduce_scaled_sum(collective->dtype, collective->reduction);
-    int64_t divisor = collective->reduction == HVD_AVERAGE ? size : 1;
+    mean_fn mean = reduce_mean(collective->dtype, collective->reduction);
+    int64_t divisor = collective->reduction == HVD_AVERAGE && !mean ? size : 1;
     bool scales = collective->postscale != 1 || divisor != 1;
     for (int rank = 0; rank < size; rank++) {
         _Alignas(16) char own[16];
@@ -110,12 +110,12 @@ static void fold(const struct work *works, int size, size_t offset, void *result
             reduce_scale(collective->dtype, own, own, 1, collective->prescale, 1);
         if (rank == 0)
             memcpy(result, own, element);
-        else if (rank == size - 1 && scales && scaled_sum)
-            scaled_sum(result, result, own, 1, collective->postscale, divisor);
+        else if (mean)
+            mean(result, result, own, 1, rank, 1);
         else
             combine(result, result, own, 1);
     }
-    if (scales && (size == 1 || !scaled_sum))
+    if (scales)
         reduce_scale(collective->dtype, result, result, 1, collective->postscale, divisor);
 }
 
