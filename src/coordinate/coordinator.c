@@ -63,6 +63,7 @@ void coordinator_destroy(struct coordinator *c)
     free(c->children);
     members_free(c);
     free(c->eager_sum);
+    free(c->unheard);
     free(c->root.joined);
     free(c->joins);
     free(c);

@@ -50,6 +50,17 @@ struct batch {
     const uint8_t *result;
 };
 
+#define SILENCE_PAIRS 8 /* named at most */
+
+/* Which ranks do not hear each other, by the reports and answers that this rank has received. Places and
+ * hosts are those of base/topology.h. */
+struct silence {
+    struct rank_set lost;        /* places that nothing reaches; all of a host whose ranks are all silent */
+    bool cut_off;                /* nothing outside of this rank's host has answered */
+    int pairs[SILENCE_PAIRS][2]; /* if none is lost: hosts that reach this rank, but not each other */
+    int pair_count;
+};
+
 struct coordinator_output {
     void *owner;
     /* Sends one message to the parent or a child; messages of one edge arrive in order. */
@@ -72,9 +83,8 @@ struct coordinator_output {
     /* At the root, during a flush: some ranks submitted it about `waited` ns ago, `missing`, ranks of the
      * job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
     void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
-    /* The job ends because these places (base/topology.h) do not answer; `cut_off`: nor does anything outside
-     * of this rank's host. Writes the cause. */
-    void (*silent)(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause);
+    /* The job ends because of that. Writes the cause. */
+    void (*silent)(void *owner, const struct silence *silence, hvd_status *cause);
     /* At the root: how a batch of such requests, of `bytes` in all, moves. */
     struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes);
     /* The shutdown handshake is done: every member has run its batches. Last call of all. */
@@ -95,8 +105,8 @@ struct coordinator_config {
     uint32_t eager_threshold;  /* bytes in flight whose data may go with the reports; 0: none do */
     int64_t stall_time;        /* ns after which a waiting name is reported as stalled; 0: never */
     int64_t stall_shutdown_time; /* ns after which the root ends the job; 0: never */
-    int64_t settling_time; /* ns from the first silent rank to the end of the job; see coordinator_silent */
-    bool join_all;         /* every operation runs without ranks that have joined; the root's counts */
+    int64_t settling_time;       /* ns from the last report of silence to the end; see coordinator_silent */
+    bool join_all;               /* every operation runs without ranks that have joined; the root's counts */
     struct coordinator_output output;
 };
 
@@ -139,8 +149,9 @@ void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);
  * everything from now on. The first cause wins; later calls do nothing. */
 void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause);
 
-/* This rank has waited too long for an answer of `rank`. All ranks are informed; those that become known
- * within the settling time are named in one cause, which ends the job. */
+/* This rank has waited too long for an answer of `rank`. All ranks are informed, and those that are reported
+ * answer, if they can. What is known when no more was reported for the settling time is one cause, which ends
+ * the job. */
 void coordinator_silent(struct coordinator *coordinator, int rank);
 
 /* A network path between this rank and a peer is broken, though both may be alive. All ranks are informed,

@@ -25,8 +25,9 @@ enum message_kind {
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
     MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
     MESSAGE_ABORT,         /* any way: code (u8), text */
-    MESSAGE_SILENT,        /* any way: the place (u32) of a rank that does not answer */
-    MESSAGE_BROKEN         /* any way: text about a network path that is broken */
+    MESSAGE_SILENT,        /* any way: a place (u32), and that of the rank (u32) that does not hear it */
+    MESSAGE_BROKEN,        /* any way: text about a network path that is broken */
+    MESSAGE_PRESENT        /* any way: a place (u32), whose rank or host was reported as silent */
 };
 
 /* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */

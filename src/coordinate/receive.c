@@ -218,10 +218,21 @@ static hvd_code receive_abort(struct coordinator *c, int from, struct wire_reade
 static hvd_code receive_silent(struct coordinator *c, int from, struct wire_reader *reader,
                                hvd_status *status)
 {
+    uint32_t size = (uint32_t)c->config.tree.topology->size;
+    uint32_t place = wire_get_u32(reader), reporter = wire_get_u32(reader);
+    if (!wire_done(reader) || place >= size || reporter >= size)
+        return status_set(status, HVD_REFUSED, "a malformed report of silence");
+    silence_add(c, (int)place, (int)reporter, from);
+    return HVD_OK;
+}
+
+static hvd_code receive_present(struct coordinator *c, int from, struct wire_reader *reader,
+                                hvd_status *status)
+{
     uint32_t place = wire_get_u32(reader);
     if (!wire_done(reader) || place >= (uint32_t)c->config.tree.topology->size)
-        return status_set(status, HVD_REFUSED, "a malformed report of silence");
-    silence_add(c, (int)place, from);
+        return status_set(status, HVD_REFUSED, "a malformed answer to a report of silence");
+    silence_add_present(c, (int)place, from);
     return HVD_OK;
 }
 
@@ -268,6 +279,8 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
         code = receive_abort(c, place, &reader, &problem);
     else if (kind == MESSAGE_SILENT)
         code = receive_silent(c, place, &reader, &problem);
+    else if (kind == MESSAGE_PRESENT)
+        code = receive_present(c, place, &reader, &problem);
     else if (kind == MESSAGE_BROKEN)
         code = receive_broken(c, place, &reader, &problem);
     else if (child < -1)

@@ -1,10 +1,13 @@
 /* silence.c - ranks that do not answer, and network paths that are broken between ranks that do
- * (docs/coordination.md, "Faults"). A rank that finds either floods that. So all that are still connected
- * know the same when one of them ends the job: the root, or the top of what is cut off from it, after a
- * settling time, and any other rank after two. Called with the progress lock held. */
+ * (docs/coordination.md, "Faults"). A rank that finds either floods that. A rank of which it is reported
+ * floods an answer, if the report reaches it: then it is not lost, and only some ranks do not hear it. So all
+ * that are still connected know the same when one of them ends the job: the root, or the top of what is cut
+ * off from it, after a settling time, and any other rank after two. Called with the progress lock held. */
 #include "coordinate/state.h"
 
 #include "base/status.h"
+
+#include <stdlib.h>
 
 static bool has_ended(const struct coordinator *c)
 {
@@ -20,18 +23,55 @@ static void forward(struct coordinator *c, struct wire_writer *message, int exce
     wire_writer_free(message);
 }
 
-/* Forwarded once: the set is bounded, and what it does not keep goes no further. */
-void silence_add(struct coordinator *c, int place, int except)
+static int host_of(const struct coordinator *c, int place)
 {
-    if (rank_set_has(&c->silent, place) || has_ended(c))
+    return c->config.tree.topology->host_of[rank_at(&c->config, place)];
+}
+
+/* ---- reports and answers ------------------------------------------------------------------------------- */
+
+/* NULL: memory is out, so this report goes no further. */
+static struct unheard *unheard_at(struct coordinator *c, int place)
+{
+    if (!c->unheard)
+        c->unheard = calloc((size_t)c->config.tree.topology->size, sizeof *c->unheard);
+    return c->unheard ? &c->unheard[place] : NULL;
+}
+
+void silence_add_present(struct coordinator *c, int place, int except)
+{
+    struct unheard *unheard = has_ended(c) ? NULL : unheard_at(c, place);
+    if (!unheard || unheard->present)
         return;
-    rank_set_add(&c->silent, place, place);
-    if (!rank_set_has(&c->silent, place))
+    unheard->present = true;
+    struct wire_writer message = {0};
+    wire_put_u8(&message, MESSAGE_PRESENT);
+    wire_put_u32(&message, (uint32_t)place);
+    forward(c, &message, except);
+}
+
+/* The other ranks of its host answer as well: a host none of whose ranks does is lost as a whole. */
+static bool must_answer(const struct coordinator *c, int place)
+{
+    int own = c->config.tree.place;
+    return place == own || (c->config.tree.topology->hosts > 1 && host_of(c, place) == host_of(c, own));
+}
+
+void silence_add(struct coordinator *c, int place, int reporter, int except)
+{
+    struct unheard *unheard = has_ended(c) ? NULL : unheard_at(c, place);
+    if (!unheard || unheard->reporter)
         return;
+    unheard->reporter = reporter + 1;
+    c->any_unheard = true;
+    c->silent_since = 0;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_SILENT);
     wire_put_u32(&message, (uint32_t)place);
+    wire_put_u32(&message, (uint32_t)reporter);
     forward(c, &message, except);
+    if (must_answer(c, place))
+        silence_add_present(c, c->config.tree.place, -1);
 }
 
 void silence_add_broken(struct coordinator *c, const char *text, int except)
@@ -39,6 +79,7 @@ void silence_add_broken(struct coordinator *c, const char *text, int except)
     if (c->broken.code || has_ended(c))
         return;
     status_set(&c->broken, HVD_TIMED_OUT, "%s", text);
+    c->silent_since = 0;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_BROKEN);
     wire_put_string(&message, text);
@@ -47,7 +88,7 @@ void silence_add_broken(struct coordinator *c, const char *text, int except)
 
 void coordinator_silent(struct coordinator *c, int rank)
 {
-    silence_add(c, place_of(&c->config, rank), -1);
+    silence_add(c, place_of(&c->config, rank), c->config.tree.place, -1);
 }
 
 void coordinator_broken(struct coordinator *c, const char *text)
@@ -57,23 +98,78 @@ void coordinator_broken(struct coordinator *c, const char *text)
 
 bool coordinator_has_silent(const struct coordinator *c)
 {
-    return c->silent.count || c->broken.code;
+    return c->any_unheard || c->broken.code;
 }
 
-/* Where the ring of places leaves this rank's host, and in the tree. */
+/* ---- what follows from them ---------------------------------------------------------------------------- */
+
+/* Between ranks of one host there is no network: silence there is that of the process. */
+static bool is_lost(const struct coordinator *c, int place)
+{
+    const struct unheard *unheard = c->unheard ? &c->unheard[place] : NULL;
+    return unheard && unheard->reporter &&
+           (!unheard->present || host_of(c, place) == host_of(c, unheard->reporter - 1));
+}
+
+/* The leader of a host decides that it is cut off: where the ring of places leaves it, and in the tree. */
 static bool is_cut_off(const struct coordinator *c)
 {
     const struct tree_node *tree = &c->config.tree;
     const struct topology *topology = tree->topology;
-    int host = topology->host_of[rank_at(&c->config, tree->place)], size = topology->size;
+    int host = host_of(c, tree->place), size = topology->size;
     int first = topology->first[host], end = topology->first[host + 1];
     /* Of two hosts either may be the one that is cut off. */
-    bool cut = topology->hosts > 2 && rank_set_has(&c->silent, (first + size - 1) % size) &&
-               rank_set_has(&c->silent, end % size);
-    cut &= tree->parent < 0 || tree->parent >= first || rank_set_has(&c->silent, tree->parent);
+    bool cut = topology->hosts > 2 && tree->place == first && is_lost(c, (first + size - 1) % size) &&
+               is_lost(c, end % size);
+    cut = cut && (is_root(c) || is_lost(c, tree->parent));
     for (int i = 0; i < tree->child_count; i++)
-        cut &= tree->children[i] < end || rank_set_has(&c->silent, tree->children[i]);
+        cut = cut && (tree->children[i] < end || is_lost(c, tree->children[i]));
     return cut;
+}
+
+static void add_lost(const struct coordinator *c, int host, struct rank_set *lost)
+{
+    const struct topology *topology = c->config.tree.topology;
+    int first = topology->first[host], last = topology->first[host + 1] - 1;
+    bool any = false, answers = host == host_of(c, c->config.tree.place);
+    for (int place = first; place <= last; place++) {
+        any |= is_lost(c, place);
+        answers |= c->unheard[place].present;
+    }
+    if (any && !answers)
+        rank_set_add(lost, first, last);
+    for (int place = first; any && answers && place <= last; place++) {
+        if (is_lost(c, place))
+            rank_set_add(lost, place, place);
+    }
+}
+
+static void add_pair(struct silence *silence, int a, int b)
+{
+    int low = a < b ? a : b, high = a < b ? b : a;
+    for (int i = 0; i < silence->pair_count; i++) {
+        if (silence->pairs[i][0] == low && silence->pairs[i][1] == high)
+            return;
+    }
+    if (silence->pair_count == SILENCE_PAIRS)
+        return;
+    silence->pairs[silence->pair_count][0] = low;
+    silence->pairs[silence->pair_count++][1] = high;
+}
+
+/* Lost ranks explain that others do not hear them; only what they do not explain is the network between two
+ * hosts. */
+static struct silence conclude(const struct coordinator *c)
+{
+    const struct topology *topology = c->config.tree.topology;
+    struct silence silence = {.cut_off = is_cut_off(c)};
+    for (int host = 0; host < topology->hosts; host++)
+        add_lost(c, host, &silence.lost);
+    for (int place = 0; !silence.lost.count && place < topology->size; place++) {
+        if (c->unheard[place].reporter)
+            add_pair(&silence, host_of(c, place), host_of(c, c->unheard[place].reporter - 1));
+    }
+    return silence;
 }
 
 /* Several have lost the same parent: the lowest place comes first, and its cause stops the others. */
@@ -83,7 +179,7 @@ int64_t silence_next(const struct coordinator *c)
         return INT64_MAX;
     const struct tree_node *tree = &c->config.tree;
     int64_t time = c->config.settling_time, later = time * tree->place / tree->topology->size;
-    bool top = is_root(c) || rank_set_has(&c->silent, tree->parent);
+    bool top = is_root(c) || is_lost(c, tree->parent);
     return c->silent_since + time * (top ? 1 : 2) + later;
 }
 
@@ -95,7 +191,9 @@ void silence_check(struct coordinator *c, int64_t now)
         c->silent_since = now;
     if (now < silence_next(c))
         return;
-    if (c->silent.count)
-        output->silent(output->owner, &c->silent, is_cut_off(c), &cause);
+    if (c->any_unheard) {
+        struct silence silence = conclude(c);
+        output->silent(output->owner, &silence, &cause);
+    }
     fail(c, -1, &cause);
 }

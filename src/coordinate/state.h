@@ -30,6 +30,12 @@ struct child {
     bool lost;     /* after that */
 };
 
+/* A place that some rank does not hear. */
+struct unheard {
+    int reporter; /* the place of the first rank that has reported it, plus 1; 0: none has */
+    bool present; /* it has answered a report about a rank of its host, which so reaches it */
+};
+
 /* Entries with an open round, which is in one list at most. */
 struct entry_list {
     struct entry *head, *tail;
@@ -84,9 +90,10 @@ struct coordinator {
     uint64_t joined_unnamed[UNNAMED_KINDS]; /* the most that a joined rank has come to */
     int leaver;                             /* -1; the first rank known to leave */
     bool leaves, leave_sent;                /* this rank leaves; `leaver` was sent to the parent */
-    struct rank_set silent;                 /* places that do not answer */
+    struct unheard *unheard;                /* by place; NULL: no report was received */
+    bool any_unheard;                       /* a place has a reporter */
     hvd_status broken;                      /* the first broken network path; code 0: none */
-    int64_t silent_since;                   /* the first of either was known; 0: none */
+    int64_t silent_since;                   /* when the last report of either was received; 0: none was */
     uint32_t eager_bytes;                   /* of this rank's requests whose data went with the report */
     uint8_t *eager_sum;                     /* room for eager_threshold */
     struct wire_writer out;                 /* the message in the making */
@@ -234,8 +241,10 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
 
 /* ---- silence.c: ranks that do not answer, broken network paths ----------------------------------------- */
 
-/* This place is silent, or a path is broken, as the place `except` says (-1: this rank's engine). */
-void silence_add(struct coordinator *c, int place, int except);
+/* The reporter does not hear a place, a place has answered that, or a path is broken. The place `except` has
+ * sent it (-1: this rank's engine). */
+void silence_add(struct coordinator *c, int place, int reporter, int except);
+void silence_add_present(struct coordinator *c, int place, int except);
 void silence_add_broken(struct coordinator *c, const char *text, int except);
 
 /* Ends the job when it is time, and when that is. */

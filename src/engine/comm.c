@@ -107,9 +107,9 @@ static void note_stall(void *owner, const char *name, int64_t waited, const stru
               (double)waited / CLOCK_SECOND);
 }
 
-static void explain_silence(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+static void explain_silence(void *owner, const struct silence *silence, hvd_status *cause)
 {
-    heartbeat_explain(owner, places, cut_off, cause);
+    heartbeat_explain(owner, silence, cause);
 }
 
 static void report_stalls(struct comm *comm)

@@ -9,22 +9,25 @@
 #include <unistd.h>
 
 #define LOOKS_PER_PERIOD  32
-#define CHECKS_UNTIL_PING 8 /* in a row without bytes: a quarter of the period */
+#define CHECKS_UNTIL_PING 1 /* in a row without bytes: silence is counted from just before an outage */
 
-/* Of the looks in the time after which silence ends the job: a peer is reported before, so that the ranks
- * have the rest for settling which are silent: once a rank has reported one, the others report what has been
- * silent for half of the time. */
-#define LOOKS_UNTIL_REPORT 28
-#define LOOKS_FOR_SETTLING 2
+/* An outage that is shorter than the limit ends nothing: a peer is reported when it has been silent for
+ * longer, by a look before the outage and one for what is sent again after it. Once a rank has reported one,
+ * the others report what has been silent for half of the time. */
+#define LOOKS_UNTIL_REPORT 34
+#define LOOKS_FOR_SETTLING 3
 
 /* Of a connection without acknowledgements: later, since a silent peer is the better cause. */
-#define LOOKS_UNTIL_BROKEN 29
+#define LOOKS_UNTIL_BROKEN 35
 
-/* How long a peer may be silent, in seconds; 0: for ever. */
+/* Of the time after which a stall ends the job: the silent peer that caused it is named before. */
+#define SHARE_OF_STALL 0.75
+
+/* How long a peer may be silent, in seconds; 0: forever. */
 static double time_limit(const struct settings *settings)
 {
-    double limit = settings->timeout_seconds, end = settings->stall_shutdown_seconds;
-    return !limit || (end && end < limit) ? end : limit;
+    double limit = settings->timeout_seconds, end = settings->stall_shutdown_seconds * SHARE_OF_STALL;
+    return limit == 0 || (end > 0 && end < limit) ? end : limit;
 }
 
 static const char *limiting_setting(const struct settings *settings)
@@ -99,7 +102,7 @@ static void append_host(const struct comm *comm, int host, char *text, size_t ca
                 rank_set_text(&set, ranks, sizeof ranks));
 }
 
-static const char *explain_all(int entries, bool hosts, char state)
+static const char *explain_lost(int entries, bool hosts, char state)
 {
     if (hosts)
         return "it is down, the network to it is cut, or its processes are stopped";
@@ -107,28 +110,27 @@ static const char *explain_all(int entries, bool hosts, char state)
                        : explain(state);
 }
 
-/* A host is named as a whole when both ranks by which it is connected to other hosts are silent. */
-void heartbeat_explain(const struct comm *comm, const struct rank_set *places, bool cut_off,
-                       hvd_status *cause)
+/* "host b (ranks 2-3), rank 5 (pid 12, host c)" */
+static void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_status *cause)
 {
-    const struct settings *settings = &comm->context->settings;
     const struct topology *topology = &comm->topology;
-    double limit = time_limit(settings);
-    const char *setting = limiting_setting(settings);
+    const struct settings *settings = &comm->context->settings;
     char text[512] = "", state = '\0';
     int own = topology->host_of[comm->rank], entries = 0;
     bool hosts = false;
-    for (int host = 0; host < topology->hosts && !cut_off; host++) {
-        int first = topology->first[host], last = topology->first[host + 1] - 1;
-        bool whole = host != own && rank_set_has(places, first) && rank_set_has(places, last);
+    for (int host = 0; host < topology->hosts; host++) {
+        int first = topology->first[host], end = topology->first[host + 1];
+        bool whole = host != own;
+        for (int place = first; place < end; place++)
+            whole = whole && rank_set_has(lost, place);
         if (whole) {
             append_text(text, sizeof text, entries++ ? ", " : "");
             append_host(comm, host, text, sizeof text);
             hosts = true;
         }
-        for (int place = first; place <= last && !whole; place++) {
+        for (int place = first; place < end && !whole; place++) {
             char who[MESH_PEER_TEXT];
-            if (!rank_set_has(places, place))
+            if (!rank_set_has(lost, place))
                 continue;
             char seen = mesh_peer_state(comm->mesh, topology->rank_at[place], who, sizeof who);
             /* Ranks of other hosts do not see it, and several may write the cause. */
@@ -136,15 +138,43 @@ void heartbeat_explain(const struct comm *comm, const struct rank_set *places, b
             append_text(text, sizeof text, entries++ ? ", %s" : "%s", who);
         }
     }
-    if (cut_off) {
-        append_host(comm, own, text, sizeof text);
-        status_set(cause, HVD_TIMED_OUT,
-                   "%s is cut off: no other host has answered for %g s (%s); is its network up?", text, limit,
-                   setting);
-        return;
-    }
     status_set(cause, HVD_TIMED_OUT, "%s %s not answered for %g s (%s): %s", text,
-               entries > 1 ? "have" : "has", limit, setting, explain_all(entries, hosts, state));
+               entries > 1 ? "have" : "has", time_limit(settings), limiting_setting(settings),
+               explain_lost(entries, hosts, state));
+}
+
+/* "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3)" */
+static void explain_pairs(const struct comm *comm, const struct silence *silence, hvd_status *cause)
+{
+    const struct settings *settings = &comm->context->settings;
+    char text[512] = "";
+    for (int i = 0; i < silence->pair_count; i++) {
+        append_text(text, sizeof text, i ? ", " : "");
+        append_host(comm, silence->pairs[i][0], text, sizeof text);
+        append_text(text, sizeof text, " and ");
+        append_host(comm, silence->pairs[i][1], text, sizeof text);
+    }
+    status_set(cause, HVD_TIMED_OUT,
+               "%s have not heard each other for %g s (%s), though both answer through other hosts: the "
+               "network between them is cut, in one direction or both; look for a firewall, a route or a "
+               "cable",
+               text, time_limit(settings), limiting_setting(settings));
+}
+
+void heartbeat_explain(const struct comm *comm, const struct silence *silence, hvd_status *cause)
+{
+    const struct settings *settings = &comm->context->settings;
+    char text[512] = "";
+    if (silence->cut_off) {
+        append_host(comm, comm->topology.host_of[comm->rank], text, sizeof text);
+        status_set(cause, HVD_TIMED_OUT,
+                   "%s is cut off: no other host has answered for %g s (%s); is its network up?", text,
+                   time_limit(settings), limiting_setting(settings));
+    } else if (silence->lost.count) {
+        explain_silent(comm, &silence->lost, cause);
+    } else {
+        explain_pairs(comm, silence, cause);
+    }
 }
 
 /* ---- looks -------------------------------------------------------------------------------------------- */

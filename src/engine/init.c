@@ -22,8 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How long shutdown waits for the handshake, beyond the time for ranks that do not answer. */
+/* How long shutdown waits for the handshake, beyond the time in which silent ranks are named. */
 #define SHUTDOWN_SECONDS 30
+#define SILENCE_SHARE    1.5 /* that time, of the limit; see heartbeat.c */
 
 /* Some 200 requests in flight need no system call. Both are multiples of every page size. */
 #define HANDLES      ((size_t)1 << 20)
@@ -364,7 +365,7 @@ void hvd_shutdown(hvd_context *context)
     atomic_store(&context->leaving, true);
     drive_notify(context);
     /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */
-    double seconds = context->settings.timeout_seconds + SHUTDOWN_SECONDS;
+    double seconds = SILENCE_SHARE * context->settings.timeout_seconds + SHUTDOWN_SECONDS;
     if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(seconds), NULL))
         log_warning(context->placement.rank,
                     "the other ranks did not complete the shutdown handshake within %g s; leaving without it",

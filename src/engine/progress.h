@@ -62,9 +62,8 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool quiet);
  * coordinator of all ranks, which ends the job. */
 void heartbeat_check(struct hvd_context *context);
 
-/* The cause of that end: these places do not answer, or (cut_off) nothing outside of this host does. */
-void heartbeat_explain(const struct comm *comm, const struct rank_set *places, bool cut_off,
-                       hvd_status *cause);
+/* Writes the cause of that end. */
+void heartbeat_explain(const struct comm *comm, const struct silence *silence, hvd_status *cause);
 
 /* How long the ranks settle which are silent, in ns. */
 int64_t heartbeat_settling(const struct settings *settings);

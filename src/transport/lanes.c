@@ -19,7 +19,7 @@
 
 /* In ms. Between two retransmissions at most (Linux 6.15): by default an outage lasts up to twice as long for
  * TCP. And until the kernel gives a connection up: about its default, which that period would shorten. */
-#define RETRANSMISSION_PERIOD 2000
+#define RETRANSMISSION_PERIOD 1000
 #define RETRANSMISSION_TIME   900000
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44

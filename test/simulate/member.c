@@ -376,12 +376,16 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
     check_stall(owner, &(struct stall){name, waited, missing});
 }
 
-static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+static void on_silent(void *owner, const struct silence *silence, hvd_status *cause)
 {
     char text[256];
-    split_check_cause(owner, places, cut_off);
-    status_set(cause, HVD_TIMED_OUT, "%s: %s", cut_off ? "cut off" : "silent",
-               rank_set_text(places, text, sizeof text));
+    split_check_cause(owner, silence);
+    if (silence->lost.count)
+        status_set(cause, HVD_TIMED_OUT, "%s: %s", silence->cut_off ? "cut off" : "silent",
+                   rank_set_text(&silence->lost, text, sizeof text));
+    else
+        status_set(cause, HVD_TIMED_OUT, "silent: %d pairs of hosts, as %d and %d", silence->pair_count,
+                   silence->pairs[0][0], silence->pairs[0][1]);
 }
 
 /* Back end and pieces as a tuner would try them. */

@@ -34,13 +34,13 @@ static void corrupt(struct world *world, struct message *message)
             (uint8_t)(1 << random_below(&world->random, 8));
 }
 
-bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank)
+bool network_is_cut(const struct world *world, int from, int to)
 {
-    if (split_between(world, a->rank, rank))
+    if (split_stops(world, from, to))
         return true;
     for (int i = 0; i < world->cut_count; i++) {
         const int *ends = world->cuts[i];
-        if ((ends[0] == a->rank && ends[1] == rank) || (ends[1] == a->rank && ends[0] == rank))
+        if ((ends[0] == from && ends[1] == to) || (ends[1] == from && ends[0] == to))
             return true;
     }
     return false;
@@ -75,7 +75,7 @@ static void transmit(struct virtual_rank *member, int to, int64_t *last, const u
 {
     struct set *set = member->set;
     struct world *world = set->world;
-    if (network_is_cut(world, member, set->members[to].rank))
+    if (network_is_cut(world, member->rank, set->ranks[to]))
         return;
     struct message *message = malloc(sizeof *message + length + 1);
     message->length = length;
@@ -185,7 +185,7 @@ void network_deliver(struct world *world, const struct event *event)
     struct set *set = world->sets[event->set];
     struct virtual_rank *member = &set->members[event->rank];
     struct message *message = event->message;
-    if (network_is_cut(world, member, set->members[event->argument].rank)) {
+    if (network_is_cut(world, set->ranks[event->argument], member->rank)) {
         free(message);
     } else if (member->coordinator) {
         receive(member, event->argument, message);

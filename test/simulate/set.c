@@ -270,7 +270,7 @@ void cut_some_edge(struct world *world)
     /* Not the root, which is the member 0. */
     const struct virtual_rank *child = &set->members[1 + random_below(&world->random, set->size - 1)];
     int ends[] = {child->rank, set->ranks[member_parent(child)]};
-    if (network_is_cut(world, child, ends[1]))
+    if (network_is_cut(world, ends[0], ends[1]))
         return;
     memcpy(world->cuts[world->cut_count++], ends, sizeof ends);
     world->tally->cuts++;

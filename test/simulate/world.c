@@ -136,7 +136,8 @@ static void world_free(struct world *world)
     for (int s = 0; s <= SETS_LIMIT; s++)
         set_free(world->sets[s]);
     queue_free(&world->queue);
-    free(world->parts);
+    free(world->lost);
+    free(world->cut_times);
     scenario_free(&world->scenario);
 }
 
@@ -195,7 +196,7 @@ static void handle_member(struct virtual_rank *member, const struct event *event
         flush(member);
         break;
     case EVENT_DONE:
-        if (!split_has_cut(member)) /* else its data never arrive */
+        if (!split_blocks(member, event->argument))
             member_batch_done(member, event->argument);
         break;
     case EVENT_OPEN:

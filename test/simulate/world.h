@@ -74,6 +74,7 @@ struct decided {
     uint64_t result;  /* hash of the result that came with the decision; 0: none */
     int first, count; /* in `codes` */
     int started;      /* members that run it */
+    bool blocked;     /* those that run it do so for ever */
 };
 
 /* A name in a round: what has happened. */
@@ -130,8 +131,10 @@ struct world {
     int cut_count;
     int garbage_left;
     int64_t split_at; /* time */
-    uint8_t *parts;   /* [ranks of the job] from then on; NULL: no split */
-    int64_t active;   /* the last event of a program or a message */
+    bool *lost;       /* [ranks of the job] whose processes do nothing from then on; NULL: no split */
+    int64_t
+        *cut_times; /* [hosts][hosts] from which on nothing from one arrives at the other; NULL: no split */
+    int64_t active; /* the last event of a program or a message */
     struct tally *tally;
     struct trace trace[TRACE_LENGTH];
     uint64_t trace_count, digest;
@@ -183,7 +186,7 @@ struct coordinator_output member_output(struct virtual_rank *member);
 /* network.c */
 void network_send(void *owner, int to, const uint8_t *bytes, size_t length);
 void network_flood(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
-bool network_is_cut(const struct world *world, const struct virtual_rank *a, int rank);
+bool network_is_cut(const struct world *world, int from, int to); /* ranks of the job */
 void network_deliver(struct world *world, const struct event *event);
 void network_deliver_early(struct virtual_rank *member);
 
@@ -194,11 +197,11 @@ int network_peer(const struct virtual_rank *member, int i);
 /* split.c: lost hosts and a split network */
 int64_t split_settling(const struct scenario *scenario);
 void split_plan(struct world *world);
-bool split_has_lost(const struct world *world, int rank);    /* the process of this rank */
-bool split_between(const struct world *world, int a, int b); /* ranks of the job */
-bool split_has_cut(const struct virtual_rank *member);       /* from some member of its set */
+bool split_has_lost(const struct world *world, int rank);        /* the process of this rank */
+bool split_stops(const struct world *world, int from, int to);   /* ranks of the job */
+bool split_blocks(const struct virtual_rank *member, int batch); /* for ever */
 void split_look(struct world *world, int rank);
-void split_check_cause(const struct virtual_rank *member, const struct rank_set *places, bool cut_off);
+void split_check_cause(const struct virtual_rank *member, const struct silence *silence);
 int *split_components(const struct world *world); /* [ranks of the job], malloc'd */
 
 /* scale.c: counts what a step costs among so many ranks. False: it grows with them. */

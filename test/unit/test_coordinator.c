@@ -36,12 +36,15 @@ static struct pending *requests[REQUESTS];
 static bool submits_apart;
 static int request_count;
 static int64_t now;
+static unsigned cut[RANKS]; /* by sender: a bit for each rank that nothing from it reaches */
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
 
 static void on_send(void *owner, int to, const uint8_t *bytes, size_t length)
 {
     const struct rank *rank = owner;
+    if (cut[rank->number] >> to & 1)
+        return;
     assert_true(message_count < MESSAGES);
     uint8_t *copy = malloc(length);
     memcpy(copy, bytes, length);
@@ -60,11 +63,16 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
     }
 }
 
-static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+static void on_silent(void *owner, const struct silence *silence, hvd_status *cause)
 {
-    char text[128];
+    char text[128] = "no hosts";
+    if (silence->lost.count)
+        rank_set_text(&silence->lost, text, sizeof text);
+    for (int i = 0; i < silence->pair_count; i++)
+        snprintf(text + (i ? strlen(text) : 0), 16, "%s%d and %d", i ? ", " : "hosts ", silence->pairs[i][0],
+                 silence->pairs[i][1]);
     status_set(cause, HVD_TIMED_OUT, "rank %d%s: %s", ((const struct rank *)owner)->number,
-               cut_off ? " is cut off" : "", rank_set_text(places, text, sizeof text));
+               silence->cut_off ? " is cut off" : "", text);
 }
 
 static void write_log(struct rank *rank, const char *text)
@@ -215,6 +223,7 @@ static int close_ranks(void **state)
         free(requests[i]);
     }
     size = message_count = request_count = 0;
+    memset(cut, 0, sizeof cut);
     config = usual;
     longest_message = sent_bytes = 0;
     now = 0;
@@ -871,27 +880,121 @@ TEST(a_lost_peer_ends_everything_everywhere)
     }
 }
 
+/* Nothing passes from one set of ranks to another; nor back, since nothing is acknowledged. */
+static void cut_between(unsigned from, unsigned to)
+{
+    for (int r = 0; r < RANKS; r++)
+        cut[r] |= (from >> r & 1 ? to : 0) | (to >> r & 1 ? from : 0);
+}
+
+/* All are given turns until these ranks have got that cause. */
+static void check_silence(unsigned of, const char *cause)
+{
+    hvd_status status;
+    settle();
+    for (now = 1100; now <= 1300; now += 10)
+        settle();
+    for (int r = 0; r < size; r++) {
+        if (!(of >> r & 1))
+            continue;
+        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
+        assert_string_equal(status.text, cause);
+    }
+}
+
+static void open_silence(const char *sizes, int number)
+{
+    config.settling_time = 100;
+    open_ranks(sizes, number);
+    now = 1000;
+}
+
 /* Everywhere the same ranks are known when the root ends the job. */
 TEST(silent_ranks_are_settled_on)
 {
-    config.settling_time = 100;
-    open_ranks("2,2,2", 6); /* 0 <- 1, 2, 4; 2 <- 3; 4 <- 5 */
-    now = 1000;
+    open_silence("2,2,2", 6); /* 0 <- 1, 2, 4; 2 <- 3; 4 <- 5 */
+    cut_between(0x0c, 0x33);
     coordinator_silent(ranks[0].coordinator, 2);
     settle();
     now = 1050;
     coordinator_silent(ranks[4].coordinator, 3);
     settle();
-    assert_true(coordinator_next_flush(ranks[0].coordinator) == 1100);
-    assert_true(coordinator_next_flush(ranks[5].coordinator) == 1283);
-    now = 1100;
-    flush(0);
-    settle();
-    for (int r = 0; r < 6; r++) {
-        hvd_status status;
-        assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
-        assert_string_equal(status.text, "rank 0: ranks 2-3");
-    }
+    assert_true(coordinator_next_flush(ranks[0].coordinator) == 1150);
+    assert_true(coordinator_next_flush(ranks[5].coordinator) == 1333);
+    check_silence(0x33, "rank 0: ranks 2-3");
+}
+
+/* A rank by which no host is connected is found by none. */
+TEST(a_host_none_of_whose_ranks_answers_is_lost)
+{
+    open_silence("3,3,3", 9);
+    cut_between(0x38, 0x1c7);
+    coordinator_silent(ranks[0].coordinator, 3);
+    check_silence(0x1c7, "rank 0: ranks 3-5");
+}
+
+TEST(a_stopped_rank_is_not_its_host)
+{
+    open_silence("2,2,2", 6);
+    cut_between(0x04, 0x3b);
+    coordinator_silent(ranks[3].coordinator, 2);
+    coordinator_silent(ranks[0].coordinator, 2);
+    check_silence(0x3b, "rank 0: rank 2");
+}
+
+static void check_pair(const char *sizes, int number, int one, int other, const char *cause)
+{
+    open_silence(sizes, number);
+    cut_between(1U << one, 1U << other);
+    coordinator_silent(ranks[one].coordinator, other);
+    check_silence((1U << number) - 1, cause);
+}
+
+/* Both reach the third host, which is not named, though each of its peers is reported. */
+TEST(two_hosts_that_do_not_hear_each_other_are_named)
+{
+    open_silence("1,1,1", 3);
+    cut_between(0x2, 0x4);
+    coordinator_silent(ranks[1].coordinator, 2);
+    coordinator_silent(ranks[2].coordinator, 1);
+    check_silence(0x7, "rank 0: hosts 1 and 2");
+}
+
+TEST(one_report_of_a_pair_is_enough)
+{
+    check_pair("1,1,1", 3, 1, 2, "rank 0: hosts 1 and 2");
+}
+
+TEST(the_root_of_a_pair_ends_the_job)
+{
+    check_pair("1,1,1,1", 4, 3, 0, "rank 0: hosts 0 and 3");
+}
+
+TEST(two_pairs_are_both_named)
+{
+    open_silence("1,1,1,1", 4);
+    cut_between(0x1, 0x2);
+    cut_between(0x4, 0x8);
+    for (int r = 0; r < 4; r++)
+        coordinator_silent(ranks[r].coordinator, r ^ 1);
+    check_silence(0xf, "rank 0: hosts 0 and 1, 2 and 3");
+}
+
+/* Each half names the other: the hosts as wholes, though only some of their ranks were peers. */
+TEST(halves_of_a_network_name_each_other)
+{
+    open_silence("2,2,2,2", 8);
+    cut_between(0x0f, 0xf0);
+    coordinator_silent(ranks[0].coordinator, 4);
+    coordinator_silent(ranks[0].coordinator, 6);
+    coordinator_silent(ranks[0].coordinator, 7);
+    coordinator_silent(ranks[3].coordinator, 4);
+    coordinator_silent(ranks[4].coordinator, 0);
+    coordinator_silent(ranks[4].coordinator, 3);
+    coordinator_silent(ranks[6].coordinator, 0);
+    coordinator_silent(ranks[7].coordinator, 0);
+    check_silence(0x0f, "rank 0: ranks 4-7");
+    check_silence(0xf0, "rank 4: ranks 0-3");
 }
 
 static void find_two_broken_paths(bool silent, const char *cause)
@@ -901,13 +1004,15 @@ static void find_two_broken_paths(bool silent, const char *cause)
     now = 1000;
     coordinator_broken(ranks[5].coordinator, "path b is broken");
     coordinator_broken(ranks[0].coordinator, "path a is broken");
-    if (silent)
+    if (silent) {
+        cut_between(0x0c, 0x33);
         coordinator_silent(ranks[1].coordinator, 2);
+    }
     settle();
     now = 1100;
     flush(0);
     settle();
-    for (int r = 0; r < 6; r++) {
+    for (int r = 0; r < 6; r += r == 1 && silent ? 3 : 1) {
         hvd_status status;
         assert_int_equal(coordinator_health(ranks[r].coordinator, &status), HVD_TIMED_OUT);
         assert_string_equal(status.text, cause);
@@ -922,32 +1027,17 @@ TEST(broken_paths_are_one_cause)
 
 TEST(silent_ranks_are_a_better_cause_than_a_broken_path)
 {
-    find_two_broken_paths(true, "rank 0: rank 2");
+    find_two_broken_paths(true, "rank 0: ranks 2-3");
 }
 
 TEST(a_host_that_nobody_answers_is_cut_off)
 {
-    hvd_status status;
-    config.settling_time = 100;
-    open_ranks("2,2,2", 6);
-    now = 1000;
+    open_silence("2,2,2", 6);
+    cut_between(0x0c, 0x33);
     coordinator_silent(ranks[2].coordinator, 0);
     coordinator_silent(ranks[2].coordinator, 1);
     coordinator_silent(ranks[3].coordinator, 4);
-    while (message_count) { /* only the two ranks of the host reach each other */
-        int to = messages[0].to;
-        if (to / 2 == messages[0].from / 2)
-            deliver(0);
-        else
-            free(messages[0].bytes),
-                memmove(messages, messages + 1, (size_t)--message_count * sizeof *messages);
-    }
-    flush(2);
-    flush(3);
-    now = 1133;
-    flush(2);
-    assert_int_equal(coordinator_health(ranks[2].coordinator, &status), HVD_TIMED_OUT);
-    assert_string_equal(status.text, "rank 2 is cut off: ranks 0-1, 4");
+    check_silence(0x0c, "rank 2 is cut off: ranks 0-1, 4-5");
 }
 
 TEST(a_fault_after_a_leave_is_told)
