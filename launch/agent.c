@@ -1,6 +1,6 @@
 /* agent.c - horovodrun --agent: starts the ranks of one host for a launcher elsewhere, passes on what they
  * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, or
- * no heartbeat has come for --timeout-seconds, it kills all ranks. */
+ * no heartbeat has come for three times --timeout-seconds, it kills all ranks. */
 #include "frames.h"
 #include "job.h"
 #include "messages.h"
@@ -379,7 +379,8 @@ static void on_end_of_frames(struct frames *frames)
 static void on_watch(uv_timer_t *timer)
 {
     struct agent *agent = timer->loop->data;
-    agent->lost = agent->lost || frames_silent(&agent->frames, agent->settings.timeout_seconds);
+    double limit = AGENT_PATIENCE * agent->settings.timeout_seconds;
+    agent->lost = agent->lost || frames_silent(&agent->frames, limit);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */

@@ -279,14 +279,14 @@ static void lose(struct remote *remote, const char *why)
 }
 
 /* Heartbeats come often enough that nobody else can have been silent for half that time, too. */
-static bool others_are_silent(const struct job *job, double timeout)
+static bool others_are_silent(const struct job *job, double limit)
 {
     int count = 0;
     for (int i = 0; i < job->remotes->count; i++) {
         const struct remote *remote = &job->remotes->list[i];
         if (remote->state != REMOTE_STARTED || remote->host->local)
             continue;
-        if (!frames_silent(&remote->frames, timeout / 2))
+        if (!frames_silent(&remote->frames, limit / 2))
             return false;
         count++;
     }
@@ -297,14 +297,15 @@ static bool others_are_silent(const struct job *job, double timeout)
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
-    double timeout = remote->job->settings->timeout_seconds;
+    /* Once the job ends there is nothing to be patient for. */
+    double limit = remote->job->settings->timeout_seconds * (remote->job->ending ? 1 : LAUNCHER_PATIENCE);
     if (remote->state == REMOTE_ENDED)
         return;
-    if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, timeout)) {
+    if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, limit)) {
         if (remote->running)
             kill(remote->pid, SIGKILL);
-        snprintf(why, sizeof why, "it has been silent for %g s%s", timeout,
-                 others_are_silent(remote->job, timeout)
+        snprintf(why, sizeof why, "it has been silent for %g s%s", limit,
+                 others_are_silent(remote->job, limit)
                      ? ", as all others: this host is cut off; is its network up?"
                      : "");
     } else if (remote->frames.open || remote->running ||
