@@ -780,7 +780,9 @@ def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHos
     assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
     try:
         _, err = process.communicate(timeout=90)
-        causes = [(launcher.folder / f"{rank}.error").read_text() for rank in range(6)]
+        errors = [launcher.folder / f"{rank}.error" for rank in range(6)]
+        assert wait_until(lambda: all(path.exists() and path.read_text() for path in errors)), err
+        causes = [path.read_text() for path in errors]
         for cause in causes[:4]:
             assert cause.startswith("host c (ranks 4-5) has not answered for 4 s"), (causes, err)
         for cause in causes[4:]:
@@ -933,12 +935,12 @@ hvd.shutdown()
 
 
 @pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
-def test_an_outage_of_20_seconds_is_no_fault(launcher: Launcher, hosts: VirtualHosts) -> None:
-    """With the default of --timeout-seconds. A kernel that waits longer than 2 s between two
-    retransmissions may take up to 40 s for it."""
+def test_an_outage_of_28_seconds_is_no_fault(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """With the default of --timeout-seconds. A kernel that waits longer than 1 s between two
+    retransmissions may take up to 56 s for it."""
     with socket.socket() as probe:
         try:
-            probe.setsockopt(socket.IPPROTO_TCP, 44, 2000)
+            probe.setsockopt(socket.IPPROTO_TCP, 44, 1000)
         except OSError:
             pytest.skip("Linux 6.15 or later: TCP_RTO_MAX_MS")
     process = start_on_a(launcher, hosts, "-H", "a:2,b:1,c:1", *launcher.python(OUTAGE))
@@ -946,7 +948,7 @@ def test_an_outage_of_20_seconds_is_no_fault(launcher: Launcher, hosts: VirtualH
     assert wait_until(lambda: all(path.exists() and path.read_text() > "" for path in steps))
     assert hosts.inside("b", "ip", "link", "set", "eth0", "down") == 0
     try:
-        time.sleep(20)
+        time.sleep(28)
     finally:
         assert hosts.inside("b", "ip", "link", "set", "eth0", "up") == 0
     before = [int(path.read_text() or 0) for path in steps]
