@@ -190,6 +190,20 @@ class VirtualHosts:
                 for end, device in ((name, f"eth{number}"), ("switch", f"p{number}-{name}")):
                     self.run(end, f"tc qdisc replace dev {device} root {bucket}")
 
+    def cut(self, sender: str, receiver: str) -> None:
+        """Nothing that one host sends arrives at the other one: it goes to an address that nobody has."""
+        self.set_address(sender, receiver, 0xFF)
+
+    def mend(self, sender: str, receiver: str) -> None:
+        """The end of `cut`."""
+        self.set_address(sender, receiver, self.names.index(receiver) + 1)
+
+    def set_address(self, sender: str, receiver: str, last: int) -> None:
+        for number, subnet in enumerate((SUBNET, SECOND)[: self.links]):
+            to = f"{subnet}.{self.names.index(receiver) + 1}"
+            address = f"02:00:00:00:{number:02x}:{last:02x}"
+            self.run(sender, f"ip neigh replace {to} lladdr {address} dev eth{number} nud permanent")
+
     def control(self, algorithm: str) -> None:
         """The congestion control of all connections: "cubic"; without, the one of this machine."""
         for number, subnet in enumerate((SUBNET, SECOND)[: self.links]):

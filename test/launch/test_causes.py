@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cuts
 import pytest
 import virtual_hosts
 from conftest import Launcher
+from cuts import Cut
 from virtual_hosts import VirtualHosts
 
 WORKER = Path(__file__).with_name("cause_worker.py")
@@ -90,3 +92,13 @@ def test_an_exit_on_slow_links_is_one_cause(
     """In the midst of the first 64 MiB, which take seconds; all ranks end without closing anything."""
     after = random.uniform(300, 3000)
     check_causes(launcher, slow_hosts, victim, "_exit", f"{after:.1f}", "_exit", "0")
+
+
+@pytest.mark.parametrize(
+    "cut", [Cut("b", "c", 60), Cut("d", "a", 60, one_way=True)], ids=["pair", "direction"]
+)
+def test_a_cut_between_two_hosts_names_both(launcher: Launcher, hosts: VirtualHosts, cut: Cut) -> None:
+    """And no other one; `python test/launch/cuts.py` draws more."""
+    causes, error = cuts.run(hosts, launcher.program, cut, limit=2, per_host=1, delay=random.uniform(0, 0.3))
+    assert causes and not cuts.explain(cut, 2, causes, error), (causes, error)
+    assert launcher.none_alive()
