@@ -254,7 +254,7 @@ def test_wrong_arguments(rank: int, size: int) -> None:
         hvd.broadcast_parameters([mx.nd.ones((1,))])
     with pytest.raises(ValueError, match="takes an optimizer of MXNet"):
         hvd.DistributedOptimizer("sgd")
-    with pytest.raises(ValueError, match="must be positive, not 0"):
+    with pytest.raises(ValueError, match="must be positive and finite, not 0"):
         hvd.DistributedOptimizer(mx.optimizer.SGD(), gradient_predivide_factor=0)
     bad_root = hvd.broadcast(mx.nd.ones((1,)), 99)
     with pytest.raises(mx.base.MXNetError, match="99"):
