@@ -13,6 +13,7 @@ except ImportError as error:
 
 from horovod._keras.functions import Functions
 from horovod.gradient_list import DenseArrays, MemoryArrays, Tensors
+from horovod.keras import jax_trainer
 from horovod.optimizer import Rules
 
 BACKEND: str = keras.backend.backend()
@@ -21,6 +22,8 @@ if BACKEND not in ("tensorflow", "jax", "torch"):
         f"horovod.keras works on the back ends tensorflow, jax and torch, not on {BACKEND}: set KERAS_BACKEND"
     )
 framework: Any = importlib.import_module(f"horovod.{BACKEND}")
+if BACKEND == "jax":
+    jax_trainer.install(importlib.import_module("horovod.jax.errors").check)
 
 
 class _OneCall(DenseArrays[Any]):

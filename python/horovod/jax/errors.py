@@ -1,0 +1,27 @@
+"""Errors of programs that JAX has run: it keeps them in the arrays that the program gives."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+
+_WRAPPED = re.compile(r"^(INTERNAL: )?(Error dispatching computation: )+")  # once for each later program
+
+
+def check(arrays: Any, wait: bool) -> None:
+    """Raises the error of a program that has failed; the ones that still run are skipped, or awaited.
+
+    Raises:
+        jax.errors.JaxRuntimeError: with the text of the program that failed first.
+    """
+    ended = [
+        array
+        for array in jax.tree.leaves(arrays)
+        if isinstance(array, jax.Array) and not array.is_deleted() and (wait or array.is_ready())
+    ]
+    try:
+        jax.block_until_ready(ended)
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        raise jax.errors.JaxRuntimeError(_WRAPPED.sub("", str(error))) from None
