@@ -179,6 +179,26 @@ def test_scan_cond_and_checkpoint(rank: int, size: int) -> None:
 
 
 @on_two_ranks
+def test_with_jit_disabled(rank: int, size: int) -> None:
+    """The program runs line by line; only the calls of the engine are compiled."""
+    x = jnp.arange(3.0) + rank
+    total = np.arange(3.0) * size + sum(range(size))
+
+    def reduce(x: Any) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    def body(before: Any, x: Any) -> tuple[Any, Any]:
+        return before + reduce(x), None
+
+    with jax.disable_jit():
+        np.testing.assert_allclose(reduce(x), total)
+        np.testing.assert_allclose(jax.jit(reduce)(x), total)
+        gradient = jax.grad(lambda x: jnp.sum(reduce(x) ** 2))(x)
+        np.testing.assert_allclose(gradient, 2 * total * size)
+        np.testing.assert_allclose(lax.scan(body, jnp.zeros(3), jnp.stack([x, x]))[0], 2 * total)
+
+
+@on_two_ranks
 def test_donated_arguments(rank: int, size: int) -> None:
     step = jax.jit(lambda w, x: (w + hvd.allreduce(x), hvd.allreduce(w)), donate_argnums=(0, 1))
     total, old = jnp.zeros(1000), None

@@ -76,7 +76,8 @@ def _compiled(spec: Spec) -> Callable[..., Any]:
 
 def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
     try:
-        return _compiled(spec)(*arrays)
+        with jax.disable_jit(False):  # without a compiled program there is no call of the engine
+            return _compiled(spec)(*arrays)
     except ValueError as error:  # JAX's for a status of a program that ran before, and now in this thread
         if not re.match("[A-Z_]+: ", str(error)):
             raise
