@@ -248,6 +248,8 @@ hvd_code starter_read(struct starter *starter, const struct variables *variables
         starter->name = readers[i].name;
         starter->launched = readers[i].launched;
         starter->by_hand = readers[i].by_hand;
+        snprintf(starter->variables, sizeof starter->variables, "%s, %s", readers[i].needed[0],
+                 readers[i].needed[1]);
         hvd_code code = read_places(starter, &readers[i], variables, status);
         return code || !readers[i].read ? code : readers[i].read(starter, variables, status);
     }

@@ -18,7 +18,8 @@ struct variables {
 extern const struct variables variables_of_process;
 
 struct starter {
-    const char *name; /* for texts; NULL: nothing known has started this process, it is a job of one */
+    const char *name;   /* for texts; NULL: nothing known has started this process, it is a job of one */
+    char variables[64]; /* for texts: where the rank and the size are */
     int64_t rank, size;
     bool launched;           /* by something that serves the rendezvous and gives all that a rank needs */
     bool by_hand;            /* rank, size and rendezvous are HOROVOD_ variables */

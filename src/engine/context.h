@@ -77,6 +77,7 @@ struct hvd_context {
     _Atomic(struct comm *) added; /* process sets not yet in the list of communicators */
     struct comm *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
     atomic_int spare; /* a descriptor in reserve, closed to report that there are no more; or -1 */
+    atomic_int claim; /* the descriptor that holds the rank, see claim.h; or -1 */
     struct sets sets;
     int last_set; /* the highest id given out; under the lock */
 

@@ -10,6 +10,7 @@
 #include "engine/config.h"
 #include "engine/context.h"
 #include "engine/progress.h"
+#include "rendezvous/claim.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/rendezvous.h"
 
@@ -153,24 +154,36 @@ static hvd_code load_settings(struct settings *settings, const hvd_config *confi
 }
 
 /* What has started this process says which rank it is, unless the program does. */
-static hvd_code ask_starter(struct hvd_context *context, int64_t deadline, hvd_status *status)
+static hvd_code ask_starter(struct hvd_context *context, const struct starter *starter, int64_t deadline,
+                            hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    struct starter starter;
-    if (!settings->from_environment)
+    if (!starter->name || starter->launched)
         return HVD_OK;
-    hvd_code code = starter_read(&starter, &variables_of_process, status);
-    if (!code && starter.name)
-        log_debug((int)starter.rank, "rank %lld of %lld, as %s says", (long long)starter.rank,
-                  (long long)starter.size, starter.name);
-    if (code || !starter.name || starter.launched)
+    if (setting_is_given(settings, setting_by_key("rank")) && !starter->by_hand)
+        return HVD_OK;
+    settings->rank = starter->rank;
+    settings->size = starter->size;
+    return starter->size > 1 ? meeting_arrange(starter, settings, deadline, &context->interrupt, status)
+                             : HVD_OK;
+}
+
+/* Holds the rank that the environment gives to this process, so that no child which inherits it joins. */
+static hvd_code read_starter(struct hvd_context *context, struct starter *starter, hvd_status *status)
+{
+    int descriptor;
+    *starter = (struct starter){.size = 1, .pmi = -1};
+    if (!context->settings.from_environment)
+        return HVD_OK;
+    hvd_code code = *context->settings.slot ? HVD_OK : starter_read(starter, &variables_of_process, status);
+    if (code)
         return code;
-    if (setting_is_given(settings, setting_by_key("rank")) && !starter.by_hand)
-        return HVD_OK;
-    settings->rank = starter.rank;
-    settings->size = starter.size;
-    return starter.size > 1 ? meeting_arrange(&starter, settings, deadline, &context->interrupt, status)
-                            : HVD_OK;
+    if (starter->name)
+        log_debug((int)starter->rank, "rank %lld of %lld, as %s says", (long long)starter->rank,
+                  (long long)starter->size, starter->name);
+    code = claim_rank(&context->settings, starter, &descriptor, status);
+    atomic_store(&context->claim, descriptor);
+    return code;
 }
 
 /* Who this rank is: by an MPI communicator that the program gives, or where nothing but MPI says it; by the
@@ -179,11 +192,15 @@ static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, in
                            hvd_status *status)
 {
     struct settings *settings = &context->settings;
+    struct starter starter;
     bool placed = *settings->rendezvous || *settings->slot;
+    hvd_code code = read_starter(context, &starter, status);
+    if (code)
+        return code;
     if (mpi_comm || (mpi_is_chosen(settings) && !placed))
         return mpi_meet(settings, mpi_comm, deadline, &context->interrupt, status);
     return *settings->slot ? look_up_assignment(context, deadline, status)
-                           : ask_starter(context, deadline, status);
+                           : ask_starter(context, &starter, deadline, status);
 }
 
 static void warn_of_misspelt(void *owner, const char *name, const char *right)
@@ -273,11 +290,17 @@ static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *
     return code;
 }
 
+static void close_descriptor(atomic_int *descriptor)
+{
+    int fd = atomic_exchange(descriptor, -1);
+    socket_close(&fd);
+}
+
 static void note_fork(void *owner)
 {
     struct hvd_context *context = owner;
-    int spare = atomic_exchange(&context->spare, -1);
-    socket_close(&spare);
+    close_descriptor(&context->spare);
+    close_descriptor(&context->claim);
     atomic_store(&context->forked, true);
 }
 
@@ -291,8 +314,8 @@ static void close_context(struct hvd_context *context)
     rendezvous_close(context->rendezvous);
     observe_close(context);
     tuning_close(context);
-    int spare = atomic_exchange(&context->spare, -1);
-    socket_close(&spare);
+    close_descriptor(&context->spare);
+    close_descriptor(&context->claim);
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -309,6 +332,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     pthread_mutex_init(&opened->handles_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
     atomic_init(&opened->spare, platform_event_create());
+    atomic_init(&opened->claim, -1);
     opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
     atfork_add(&opened->watch);
     sets_init(&opened->sets);

@@ -195,6 +195,15 @@ static hvd_code meet_by_pmi(const struct meeting *meeting, hvd_status *status)
 {
     char text[PMI_VALUE_LIMIT] = "";
     const struct starter *starter = meeting->starter;
+    struct stat info;
+    if (fstat(starter->pmi, &info) || !S_ISSOCK(info.st_mode))
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "PMI_FD=%d is not a connection to the process manager in process %d, so it can't be "
+            "rank %lld. A program that the rank starts inherits its variables (%s), but not "
+            "this connection: call hvd.init() in the rank's own process only, or start the "
+            "program without these variables",
+            starter->pmi, (int)getpid(), (long long)starter->rank, starter->variables);
     hvd_code code = starter->rank == 0 ? offer(meeting, text, status) : HVD_OK;
     if (code)
         return code;

@@ -1,0 +1,116 @@
+"""Programs that a rank starts inherit the variables of its rank, which names one process at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from conftest import Launcher
+from test_starters import OPEN_MPI, Starter
+
+FULL = "HOROVOD_TEST_FULL" in os.environ
+WAYS = 5  # to start a process, below
+
+# Each rank starts processes that call init: while it is a rank itself, and after that.
+PROGRAM = """
+import multiprocessing, os, subprocess, sys
+import numpy as np
+import horovod as hvd
+
+def total(name):
+    hvd.init()
+    result = int(hvd.allreduce(np.full(4, hvd.rank() + 1.0), op=hvd.Sum, name=name)[3])
+    hvd.shutdown()
+    return result
+
+def join():
+    try:
+        hvd.init()
+        print("JOINED", flush=True)
+    except ValueError as error:
+        print("REFUSED", os.getpid(), error, flush=True)
+
+def start_children():
+    program = [sys.executable, __file__, "join"]
+    subprocess.run(program, check=True)
+    subprocess.run(program, check=True, close_fds=False)
+    for method in ("spawn", "forkserver", "fork"):
+        process = multiprocessing.get_context(method).Process(target=join)
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0, (method, process.exitcode)
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["join"]:
+        join()
+    elif sys.argv[1:] == ["next"]:
+        print("NEXT", total("next"), flush=True)
+    else:
+        first = total("first")
+        hvd.init()
+        print("RANK", os.getpid(), flush=True)
+        start_children()
+        print("RIGHT", first, int(hvd.allreduce(np.ones(4), op=hvd.Sum)[0]), flush=True)
+        hvd.shutdown()
+        if "HOROVOD_JOB" in os.environ:  # elsewhere rank 0's process serves the rendezvous itself
+            subprocess.run([sys.executable, __file__, "next"], check=True)
+        print("LAST", total("last"), flush=True)
+"""
+
+
+@pytest.fixture
+def starter(launcher: Launcher) -> Starter:
+    return Starter(launcher)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["horovodrun"],
+        OPEN_MPI,
+        ["mpirun.mpich"],
+        pytest.param(
+            ["torchrun", "--no-python", "--standalone"],
+            marks=pytest.mark.skipif(not FULL, reason="long: HOROVOD_TEST_FULL=1"),
+        ),
+    ],
+)
+def test_children_of_a_rank(starter: Starter, words: list[str]) -> None:
+    """They are refused at once, in words, and the job goes on; later lives are open to any of them."""
+    count = "--nproc-per-node" if words[0] == "torchrun" else "-np"
+    program = starter.launcher.python(PROGRAM)
+    result = starter.run(*words, count, "2", *program, HOROVOD_START_TIMEOUT="300")
+    assert result.returncode == 0, result.stderr
+    assert "JOINED" not in result.stdout
+    assert result.stdout.count("RIGHT 3 2") == result.stdout.count("LAST 3") == 2, result.stdout
+    assert result.stdout.count("NEXT 3") == (2 if words[0] == "horovodrun" else 0)
+    ranks = re.findall(r"RANK (\d+)", result.stdout)
+    refused = re.findall(r"REFUSED (\d+) (.*)", result.stdout)
+    assert len(refused) == WAYS * len(ranks)
+    for pid, text in refused:
+        if "PMI_FD=" not in text:  # a closed connection says it before
+            assert text.startswith(f"process {pid} can't be rank ")
+            assert any(f"process {rank} is this rank already" in text for rank in ranks), text
+    assert starter.launcher.none_alive()
+
+
+UNGUARDED = """
+import multiprocessing
+import horovod as hvd
+hvd.init()
+process = multiprocessing.get_context("spawn").Process(target=print)
+process.start()
+process.join(60)
+hvd.barrier()
+print("ENDED", process.exitcode, flush=True)
+"""
+
+
+def test_worker_of_a_script_without_a_guard(launcher: Launcher) -> None:
+    """It runs the script once more, and says what to write."""
+    environment = launcher.environment(HOROVOD_START_TIMEOUT="300")
+    result = launcher.run("-np", "2", *launcher.python(UNGUARDED), env=environment)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("ENDED 1") == 2
+    assert result.stderr.count('if __name__ == "__main__"') >= 2
