@@ -88,11 +88,12 @@ void algorithm_describe(const struct topology *topology, const struct settings *
     }
 }
 
-/* In a set of one rank the result of a reduction is the scaled input. */
+/* In a set of one rank the result of a reduction is the scaled input; of bool, with 1 for every true one. */
 static void plan_alone(const struct collective *collective, struct schedule *schedule)
 {
     bool scales = collective->prescale != 1 || collective->postscale != 1;
-    if (scales || !vector_same(&collective->input, &collective->output))
+    bool logical = dtype_table[collective->dtype].family == FAMILY_logical;
+    if (scales || logical || !vector_same(&collective->input, &collective->output))
         schedule_add(schedule, (struct step){.kind = STEP_COPY,
                                              .gate = STEP_NO_GATE,
                                              .last = true,

@@ -34,6 +34,7 @@ void run_begin(struct run *run, struct collective *collective)
                                                                       : collective->input.length;
     run->prescales = reduces && collective->prescale != 1;
 
+    run->normalizes = reduces && dtype_table[collective->dtype].family == FAMILY_logical;
     run->finishes = reduces && (collective->postscale != 1 || run->divisor != 1);
 }
 
@@ -190,6 +191,8 @@ static void copy_piece(const struct task *task, const struct piece *piece)
         nontemporal_copy(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)
         memcpy(piece->to, piece->from, piece->length);
+    if (task->step->last && run->normalizes)
+        run->combine(piece->to, piece->to, piece->to, piece->length);
     if (task->step->last && run->finishes)
         finish(run, piece->to, piece->length);
 }

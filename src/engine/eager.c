@@ -75,7 +75,7 @@ static size_t contribute_tensor(const struct comm *comm, const hvd_request *requ
 }
 
 /* As the last step of an algorithm does it. In a message data lie anywhere: they are copied before they are
- * elements. */
+ * elements. Where all other ranks have joined, nothing has made 0 and 1 of bool yet. */
 static size_t write_tensor(const struct comm *comm, const hvd_request *request, const hvd_tensor *output,
                            const uint8_t *data)
 {
@@ -87,6 +87,8 @@ static size_t write_tensor(const struct comm *comm, const hvd_request *request, 
         narrow(output, elements, data);
     else if (bytes)
         memcpy(output->data, data, bytes);
+    if (bytes && dtype_table[output->dtype].family == FAMILY_logical)
+        reduce_combine(output->dtype, request->reduction)(output->data, output->data, output->data, elements);
     if (bytes && (factor != 1 || divisor != 1))
         reduce_scale(output->dtype, output->data, output->data, elements, factor, divisor);
     return is_wide ? elements * sizeof(float) : bytes;

@@ -113,6 +113,39 @@ static void all_types(struct member *member)
     }
 }
 
+/* Any byte but 0 is a true bool; results hold 0 and 1. */
+static void run_bytes_of_bool(struct member *member, hvd_reduction reduction, bool in_place)
+{
+    uint8_t given[] = {0, 1, 2, 128, 255, 0}, got[6];
+    int64_t elements = 6;
+    hvd_tensor input = tensor_of(given, HVD_BOOL, &elements, 1);
+    hvd_tensor output = tensor_of(got, HVD_BOOL, &elements, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "bytes", &input);
+    request.reduction = reduction;
+    request.outputs = in_place ? NULL : &output;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    const uint8_t *result = in_place ? given : got;
+    for (int i = 0; i < 6; i++)
+        CHECK(result[i] == (i > 0 && i < 5), "%s: element %d is %d", reduction_name(reduction), i, result[i]);
+}
+
+/* On one rank, too. */
+static void bytes_of_bool(struct member *member)
+{
+    static const hvd_reduction logical[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT};
+    for (int i = 0; i < 8; i++)
+        run_bytes_of_bool(member, logical[i % 4], i / 4);
+}
+
+/* And where the others have joined. */
+static void bytes_of_bool_alone(struct member *member)
+{
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    if (!member->rank)
+        bytes_of_bool(member);
+    CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+}
+
 /* A float32 and an int32 tensor; as a group, or the same memory twice. */
 struct two {
     float real[2];
@@ -254,3 +287,7 @@ GROUP_TEST(over_tcp_no_cache, all_cases, 2, 2, .transport = "tcp", SETTINGS("cac
 GROUP_TEST(over_faulty_shm, all_cases, 3, 3, .transport = "faulty-shm")
 GROUP_TEST(alone, pairs, 1, 1, .transport = "shm")
 GROUP_TEST(test_with_a_joined_rank, with_a_joined_rank, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_bytes_of_bool, bytes_of_bool, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_bytes_of_bool_alone, bytes_of_bool_alone, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_bytes_of_bool_alone_between_hosts, bytes_of_bool_alone, 2, 2, .transport = "auto",
+           .hosts = (const char *const[]){"a", "b"})
