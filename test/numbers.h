@@ -122,4 +122,96 @@ static inline double number_step(hvd_dtype dtype)
     return step;
 }
 
+/* ---- two elements become one --------------------------------------------------------------------------- */
+
+#define LOAD_integer(name, value) (value)
+#define LOAD_real(name, value)    (value)
+#define LOAD_half(name, value)    from_##name(value)
+
+#define STORE_integer(name, value) (value)
+#define STORE_real(name, value)    (value)
+#define STORE_half(name, value)    to_##name(value)
+
+#define SUM_integer(a, b)     ((uint64_t)(a) + (uint64_t)(b))
+#define SUM_real(a, b)        ((a) + (b))
+#define SUM_half(a, b)        ((a) + (b))
+#define PRODUCT_integer(a, b) ((uint64_t)(a) * (uint64_t)(b))
+#define PRODUCT_real(a, b)    ((a) * (b))
+#define PRODUCT_half(a, b)    ((a) * (b))
+
+#define EXPECT_SCALAR(name, storage, compute, family)                                                        \
+    static inline void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)    \
+    {                                                                                                        \
+        compute x = LOAD_##family(name, *(const storage *)a), y = LOAD_##family(name, *(const storage *)b);  \
+        compute z = reduction == HVD_PRODUCT ? (compute)PRODUCT_##family(x, y)                               \
+                    : reduction == HVD_MIN   ? (x != x || x < y ? x : y)                                     \
+                    : reduction == HVD_MAX   ? (x != x || x > y ? x : y)                                     \
+                                             : (compute)SUM_##family(x, y);                                    \
+        *(storage *)result = (storage)STORE_##family(name, z);                                               \
+    }                                                                                                        \
+    static inline bool is_nan_##name(const void *element)                                                    \
+    {                                                                                                        \
+        compute value = LOAD_##family(name, *(const storage *)element);                                      \
+        return value != value;                                                                               \
+    }
+
+#define EXPECT_integer(name, storage, compute) EXPECT_SCALAR(name, storage, compute, integer)
+#define EXPECT_real(name, storage, compute)    EXPECT_SCALAR(name, storage, compute, real)
+#define EXPECT_half(name, storage, compute)    EXPECT_SCALAR(name, storage, compute, half)
+
+#define EXPECT_logical(name, storage, compute)                                                               \
+    static inline void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)    \
+    {                                                                                                        \
+        bool x = *(const storage *)a, y = *(const storage *)b;                                               \
+        bool both = reduction == HVD_PRODUCT || reduction == HVD_MIN;                                        \
+        *(storage *)result = both ? x && y : x || y;                                                         \
+    }                                                                                                        \
+    static inline bool is_nan_##name(const void *element)                                                    \
+    {                                                                                                        \
+        (void)element;                                                                                       \
+        return false;                                                                                        \
+    }
+
+/* is_nan is asked of a part. */
+#define EXPECT_complex(name, storage, compute)                                                               \
+    static inline void expect_##name(hvd_reduction reduction, void *result, const void *a, const void *b)    \
+    {                                                                                                        \
+        const compute *x = a, *y = b;                                                                        \
+        compute *z = result;                                                                                 \
+        bool product = reduction == HVD_PRODUCT;                                                             \
+        z[0] = product ? x[0] * y[0] - x[1] * y[1] : x[0] + y[0];                                            \
+        z[1] = product ? x[0] * y[1] + x[1] * y[0] : x[1] + y[1];                                            \
+    }                                                                                                        \
+    static inline bool is_nan_##name(const void *element)                                                    \
+    {                                                                                                        \
+        compute value = *(const compute *)element;                                                           \
+        return value != value;                                                                               \
+    }
+
+#define PARTS_logical 1
+#define PARTS_integer 1
+#define PARTS_real    1
+#define PARTS_half    1
+#define PARTS_complex 2
+
+#define DTYPE(name, text, storage, compute, family, ...) EXPECT_##family(name, storage, compute)
+#include "base/dtypes.def"
+#undef DTYPE
+
+/* Of two elements, in place, too; the average's sum is not divided. */
+static inline void number_combine(hvd_dtype dtype, hvd_reduction reduction, void *result, const void *a,
+                                  const void *b)
+{
+    _Alignas(16) char combined[16];
+    switch (dtype) {
+#define DTYPE(name, ...)                                                                                     \
+    case HVD_##name:                                                                                         \
+        expect_##name(reduction, combined, a, b);                                                            \
+        break;
+#include "base/dtypes.def"
+#undef DTYPE
+    }
+    memcpy(result, combined, hvd_dtype_size(dtype));
+}
+
 #endif

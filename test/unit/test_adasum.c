@@ -2,6 +2,7 @@
  * the tree; what the formula promises; and the kernels. */
 #include "small_world.h"
 
+#include "adasum.h"
 #include "device/reduce.h"
 
 #define TENSORS  5
@@ -43,91 +44,21 @@ static struct vector tensors_make(const struct adasum_case *c)
 
 static double operands[WORLD_RANKS][ELEMENTS]; /* what the ranks give; the first becomes the result */
 
-static double factor(double square, double product)
-{
-    return square == 0 ? 1 : 1 - product / (2 * square);
-}
-
-static void merge_tensor(double *a, const double *b, size_t count)
-{
-    double aa = 0, bb = 0, ab = 0;
-    for (size_t i = 0; i < count; i++) {
-        aa += a[i] * a[i];
-        bb += b[i] * b[i];
-        ab += a[i] * b[i];
-    }
-    double fa = factor(aa, ab), fb = factor(bb, ab);
-    for (size_t i = 0; i < count; i++)
-        a[i] = fa * a[i] + fb * b[i];
-}
-
 static void merge(const struct adasum_case *c, int lower, int upper)
 {
     size_t start = 0;
     for (int tensor = 0; tensor < TENSORS; tensor++) {
-        merge_tensor(operands[lower] + start, operands[upper] + start, c->lengths[tensor]);
+        adasum_merge(operands[lower] + start, operands[upper] + start, c->lengths[tensor]);
         start += c->lengths[tensor];
     }
 }
 
-/* The order of the merges, by the layout of the world that was run: "lower" takes "upper" in. */
-static struct {
-    int lower, upper;
-} merges[WORLD_RANKS];
-static int merge_count;
-
-static void add_merge(int lower, int upper)
-{
-    merges[merge_count].lower = lower;
-    merges[merge_count++].upper = upper;
-}
-
-/* Those beyond the power of two fold in, then neighbours merge, pairs of them, and so on. */
-static void merge_in_halves(const int *members, int count)
-{
-    int power = pattern_power(count);
-    for (int i = 0; i + power < count; i++)
-        add_merge(members[i], members[i + power]);
-    for (int distance = 1; distance < power; distance *= 2)
-        for (int i = 0; i < power; i += 2 * distance)
-            add_merge(members[i], members[i + distance]);
-}
-
-/* A rank takes in those that come 1, 2, 4, ... after it. */
-static void merge_on_host(const int *members, int count, int at, int from)
-{
-    for (int distance = 1; distance < from && at + distance < count; distance *= 2) {
-        merge_on_host(members, count, at + distance, distance);
-        add_merge(members[at], members[at + distance]);
-    }
-}
-
-static bool is_power(int n)
-{
-    return pattern_power(n) == n;
-}
-
-static void order_merges(const struct topology *topology)
-{
-    int leaders[WORLD_RANKS], hosts = topology->hosts;
-    bool alike = topology_is_homogeneous(topology) && is_power(topology->size);
-    merge_count = 0;
-    if (hosts == 1 || hosts == topology->size || alike) {
-        merge_in_halves(topology->rank_at, topology->size);
-        return;
-    }
-    for (int host = 0; host < hosts; host++) {
-        leaders[host] = topology_leader(topology, host);
-        merge_on_host(topology->rank_at + topology->first[host], topology_host_size(topology, host), 0,
-                      WORLD_RANKS);
-    }
-    merge_in_halves(leaders, hosts);
-}
+static struct adasum_order order; /* in the world that was run */
 
 static void merge_all(const struct adasum_case *c)
 {
-    for (int i = 0; i < merge_count; i++)
-        merge(c, merges[i].lower, merges[i].upper);
+    for (int i = 0; i < order.count; i++)
+        merge(c, order.merges[i].lower, order.merges[i].upper);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
@@ -183,7 +114,7 @@ static void run(const struct adasum_case *c, value_fn value)
     links_assert_empty(world.links);
     for (int rank = 0; rank < c->size; rank++)
         work_assert_done(&works[rank]);
-    order_merges(&world_topology);
+    order = adasum_order_of(&world_topology);
     world_close(&world);
 }
 
