@@ -59,14 +59,50 @@ void join_mark_partial(const struct coordinator *c, struct entry *entry)
         round->rootless |= is_excluded(c, entry, place_of(&c->config, summary->root));
 }
 
-/* Rounds that waited for this reporter only are complete now. */
+static struct entry *merge(struct entry *a, struct entry *b)
+{
+    struct entry *merged = NULL, **end = &merged;
+    while (a && b) {
+        struct entry **first = a->round->number < b->round->number ? &a : &b;
+        *end = *first;
+        end = &(*first)->round->next;
+        *first = *end;
+    }
+    *end = a ? a : b;
+    return merged;
+}
+
+static struct entry *sort(struct entry *list)
+{
+    struct entry *middle = list, *end = list ? list->round->next : NULL;
+    if (!end)
+        return list;
+    while (end && (end = end->round->next)) {
+        end = end->round->next;
+        middle = middle->round->next;
+    }
+    struct entry *rest = middle->round->next;
+    middle->round->next = NULL;
+    return merge(sort(list), sort(rest));
+}
+
+/* Rounds that waited for this reporter only are complete now, in the order in which they were first reported:
+ * where the ranks that submit have one order, requests that share memory run in it. */
 static void count_absent(struct coordinator *c)
 {
     size_t cursor = 0;
+    struct entry_list before = c->complete;
     struct entry *entry;
+    entry_list_clear(&c->complete);
     c->absent++;
     while ((entry = map_next(&c->table.names, &cursor)))
         check_complete(c, entry);
+    struct entry *next = sort(c->complete.head);
+    c->complete = before;
+    while ((entry = next)) {
+        next = entry->round->next;
+        entry_list_push(&c->complete, entry);
+    }
 }
 
 /* At the root, whose texts list the joined ranks. */

@@ -106,10 +106,8 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
     return NULL;
 }
 
-bool table_open_round(struct table *table, struct entry *entry)
+static bool make_round(struct table *table, struct entry *entry)
 {
-    if (entry->round)
-        return true;
     size_t bytes = round_bytes(table);
     struct round *round = pool_take(&table->pool, bytes);
     if (!round)
@@ -119,6 +117,15 @@ bool table_open_round(struct table *table, struct entry *entry)
     round->opened = table->last_apart;
     entry->round = round;
     table->open++;
+    return true;
+}
+
+bool table_open_round(struct table *table, struct entry *entry)
+{
+    if (!entry->round && !make_round(table, entry))
+        return false;
+    if (entry->round->missing == table->reporters) /* a stall report may have come first */
+        entry->round->number = ++table->rounds;
     return true;
 }
 

@@ -108,6 +108,7 @@ struct round {
     struct form *common;         /* what all reporters submitted; NULL: none yet, or they differ */
     struct variants *variants;   /* where they differ */
     uint64_t opened;             /* the table's last_apart by then */
+    uint64_t number;             /* in the order in which rounds were first reported */
     uint8_t *parts;              /* part_bytes for each child: the data of its report */
     size_t part_bytes;           /* those of the common form; 0: no parts */
     uint64_t reported[];         /* a bit per child */
@@ -128,6 +129,7 @@ struct table {
     struct pool pool;                      /* of entries, rounds and agreements */
     int reporters;                         /* children and this rank */
     int open;                              /* rounds */
+    uint64_t rounds;                       /* the number of the last one */
     uint64_t last_apart;                   /* number of the last decision that runs something `apart` */
     struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
 };

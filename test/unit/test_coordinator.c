@@ -1207,6 +1207,24 @@ TEST(a_join_follows_what_was_asked_before)
     check_log("a j=1 ");
 }
 
+/* On rank 0 they share memory: they run in the order in which it has submitted them. */
+TEST(a_join_completes_requests_in_their_order)
+{
+    const char *const names[] = {"b", "d", "a", "f", "c", "h", "g", "e"};
+    open_ranks("", 3);
+    for (int i = 0; i < 8; i++) {
+        submits_apart = true;
+        submit(0, names[i], 3);
+        submits_apart = false;
+        submit(2, names[i], 3);
+    }
+    run_all();
+    join_rank(1);
+    run_all();
+    assert_string_equal(ranks[0].log, "b d a f c h g e ");
+    assert_string_equal(ranks[2].log, "b d a f c h g e ");
+}
+
 TEST(joined_ranks_may_not_submit)
 {
     open_ranks("", 2);
