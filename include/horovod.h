@@ -10,8 +10,9 @@
  *             text there. Outputs are written only on HVD_OK.
  * Order:      requests of one rank that use the same memory, and one of which writes it, run one after the
  *             other: in the order of their submission if that is the same on all ranks, else in one order on
- *             all ranks. If they are of several process sets, it must be the same on all
- *             ranks. The tensors of one group run one after the other likewise.
+ *             all ranks. If they are of several process sets, or groups whose own tensors share memory, that
+ *             order, and what shares memory with what, must be the same on all ranks. The tensors of one group
+ *             run one after the other likewise.
  * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
  *             done; names, shapes, factors and request structs are copied and may go once the call returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
