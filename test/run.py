@@ -266,7 +266,6 @@ def run_soak(result: Result) -> None:
     whole = {
         "HOROVOD_TEST_FULL": "1",
         "HOROVOD_TEST_LIVES": "1000",
-        "HOROVOD_TEST_SAMPLES": "2000",
         "HOROVOD_TEST_FAULTS": "24",  # of each kind a round; those of stopped processes take seconds
     }
     simulations: dict[str, list[str | Path]] = {
@@ -304,6 +303,9 @@ def run_soak(result: Result) -> None:
             )
     done = call(*pytest_words(["test/launch/test_hosts.py"], "/dev/null"), "-k", "outage", **whole)
     result.add("an outage of 28 seconds", "passed" if done else "failed")
+    for transport in ("shm", "tcp"):
+        done = call(BUILD / "test/group_test_beyond", HOROVOD_TEST_BEYOND=transport)
+        result.add(f"tensors of more than 2^32 elements over {transport}", "passed" if done else "failed")
     os.environ["HOROVOD_TEST_SIZES"] = "all"
     run_sanitize(result)
     rounds = 0

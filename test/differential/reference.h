@@ -1,0 +1,32 @@
+/* reference.h - what comes out of a phase: its steps run one by one, element by element, in the arenas of all
+ * ranks at once, by what the documentation says and by nothing of src/device or src/coll. */
+#ifndef HVD_TEST_REFERENCE_H
+#define HVD_TEST_REFERENCE_H
+
+#include "differential/program.h"
+
+struct reference {
+    const struct phase *phase;
+    const struct layout *layout;
+    char *before[RANKS], *after[RANKS];   /* the arenas */
+    char *results[RANKS][STEPS][TENSORS]; /* where they are the engine's */
+};
+
+/* `chosen` says which steps of the phase run. */
+void reference_make(struct reference *reference, const struct phase *phase, const struct layout *layout,
+                    const bool *chosen);
+void reference_free(struct reference *reference);
+
+/* Whether element `i` of a tensor of a step may be what it is on `rank`, where it has not the bits of
+ * `should`: of a NaN any, of a zero either sign; of what was rounded, within the bound that all orders of
+ * additions share. */
+bool reference_accepts(const struct reference *reference, const struct program_step *step,
+                       const struct tensor *tensor, int rank, int64_t i, const void *is, const void *should);
+
+/* ---- the parts of it ------------------------------------------------------------------------------------
+ */
+
+/* result = a * factor / divisor, as the table of types in docs/algorithms.md says. */
+void number_scale(hvd_dtype dtype, void *result, const void *a, double factor, int divisor);
+
+#endif
