@@ -40,7 +40,8 @@ struct mpi {
 /* ---- reductions --------------------------------------------------------------------------------------- */
 
 /* MPI_SUM adds integers and floats as the kernels do, and MPI implementations know it best. All else (a NaN
- * in a minimum, 16-bit floats, bool) is an MPI_Op over the kernels. */
+ * in a minimum, 16-bit floats, bool) is an MPI_Op over the kernels; so are sums of integers of 8 and 16 bits,
+ * which Open MPI 4's vector code does not let wrap around: it stops at the limits of the signed type. */
 #define KERNEL(kind, dtype, reduction)                                                                       \
     static void kind##_##dtype(void *in, void *inout, int *count, void *type)                                \
     {                                                                                                        \
@@ -78,7 +79,7 @@ static enum mpi_type type_of(hvd_dtype dtype)
 
 static bool adds_as_mpi(hvd_dtype dtype)
 {
-    return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_real)) != 0;
+    return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_real)) != 0 && dtype_table[dtype].size >= 4;
 }
 
 /* In what MPI computes: averages of halves in float32, as a sum of theirs overflows where the average would

@@ -113,6 +113,26 @@ static void all_types(struct member *member)
     }
 }
 
+/* Sums of integers do, whoever adds: vectors are long enough for any instruction set. */
+static void wraps_around(struct member *member)
+{
+    for (int t = 0; t < DTYPES; t++) {
+        uint8_t data[8 * 100];
+        int64_t elements = 100;
+        size_t size = hvd_dtype_size(dtypes[t]);
+        if (dtype_table[dtypes[t]].family != FAMILY_integer)
+            continue;
+        memset(data, 0x7f, sizeof data); /* near the greatest of the signed types */
+        hvd_tensor tensor = tensor_of(data, dtypes[t], &elements, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, "wraps", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        uint64_t should = UINT64_C(0x7f7f7f7f7f7f7f7f) * (uint64_t)member->size;
+        for (size_t i = 0; i < 100; i++)
+            CHECK(memcmp(data + i * size, &should, size) == 0, "%s: element %zu is %g",
+                  hvd_dtype_name(dtypes[t]), i, number_get(dtypes[t], data + i * size));
+    }
+}
+
 /* Any byte but 0 is a true bool; results hold 0 and 1. */
 static void run_bytes_of_bool(struct member *member, hvd_reduction reduction, bool in_place)
 {
@@ -291,3 +311,4 @@ GROUP_TEST(test_bytes_of_bool, bytes_of_bool, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_bytes_of_bool_alone, bytes_of_bool_alone, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_bytes_of_bool_alone_between_hosts, bytes_of_bool_alone, 2, 2, .transport = "auto",
            .hosts = (const char *const[]){"a", "b"})
+GROUP_TEST(test_wraps_around, wraps_around, 1, 4, .transport = "shm")
