@@ -144,7 +144,12 @@ def test_a_line_is_one_write() -> None:
     assert lines == ["a\u2028b\fc\n", "d\n"]
 
 
-def test_a_pipe_that_does_not_block() -> None:
+def unbuffered(file: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open(file, "wb", 0), encoding="utf-8", write_through=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [lambda file: open(file, "w", encoding="utf-8"), unbuffered])
+def test_a_pipe_that_does_not_block(make: Callable[[int], io.TextIOWrapper]) -> None:
     """Its reader is slower than the program."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -155,7 +160,7 @@ def test_a_pipe_that_does_not_block() -> None:
         with os.fdopen(reader, encoding="utf-8") as file:
             received.append(file.read())
 
-    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+    with make(writer) as stream:
         thread = in_thread(read)
         output = talk(f"{TALK}\nprint('ö' * 100_000)", stream)
     thread.join(DEADLINE)
@@ -268,6 +273,17 @@ def test_an_interrupted_run_has_last_words(launcher: Launcher) -> None:
     _, errors = process.communicate(timeout=DEADLINE)
     assert "KeyboardInterrupt" in errors
     assert launcher.none_alive()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_rank_failed_where_warnings_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        print("lost")
+        raise KeyError("own")
+
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(KeyError, match="own"):
+        horovod.run(fail, np=1)
 
 
 def test_in_a_thread_and_in_a_loop(capsys: pytest.CaptureFixture[str]) -> None:

@@ -176,8 +176,10 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
         reports = _reports(Path(folder))
-    warn_of_loss(outputs)
-    _raise_first(reports)
+    try:
+        warn_of_loss(outputs)  # raises where warnings are errors
+    finally:
+        _raise_first(reports)
     if code:
         raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
     return _results(reports)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import locale
 import os
 import re
@@ -20,7 +21,7 @@ from horovod.common.caller import warn_caller
 LAST_LINES = 40
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 HELD_CHARACTERS = 1 << 16  # of a line without an end; a longer one is passed on in parts
-PIECE = 2048  # characters: encoded, they fit into an empty buffer of a file
+PIECE = 1024  # characters: encoded, they fit into a pipe that has room
 PIPE_BYTES = 1 << 20  # one read empties a pipe
 CHECK_SECONDS = 0.5  # how soon the end of the process is noticed while another one has its pipes open
 FLUSHES = 100  # of a stream that says again and again that it is ready, but takes nothing
@@ -33,8 +34,17 @@ def _encoding() -> str:
     return locale.getpreferredencoding(False)
 
 
+def _wait_until_ready(stream: Any) -> None:
+    waiting = select.poll()
+    waiting.register(stream, select.POLLOUT)
+    waiting.poll()
+
+
 def _write(stream: Any, text: str) -> None:
     """Writes a text; characters that the stream's encoding lacks become escapes, such as ``\\xf6``."""
+    if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+        # What does not fit into a full pipe that does not block is dropped in silence (`python -u`).
+        _wait_until_ready(stream)
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -47,7 +57,7 @@ def _write(stream: Any, text: str) -> None:
 def _flush_when_ready(stream: Any) -> None:
     """Empties the buffer of a pipe that does not block, as fast as its reader reads."""
     for _ in range(FLUSHES):
-        select.select([], [stream], [])
+        _wait_until_ready(stream)
         with contextlib.suppress(BlockingIOError):
             stream.flush()
             return
