@@ -60,25 +60,42 @@ static bool holds(const struct wire_writer *text, const char *entry)
     return false;
 }
 
-/* What --host-setup has set wins, then the variables of the launcher, then those of this host. */
+/* What --host-setup has changed; a name alone is a variable that it has unset. Its text is in `first`, what
+ * there was before. NULL: it can't be told. */
+static char **changes_of_setup(struct wire_writer *first)
+{
+    size_t count = 0, next = 0, length;
+    if (!read_first_environment(first))
+        return NULL;
+    while (environ[count])
+        count++;
+    char **changes = calloc(count + first->length + 1, sizeof *changes);
+    for (size_t i = 0; changes && i < count; i++) {
+        if (!holds(first, environ[i]))
+            changes[next++] = environ[i];
+    }
+    for (size_t at = 0; changes && at < first->length; at += length + 1) {
+        char *entry = (char *)first->bytes + at;
+        length = strlen(entry);
+        entry[strcspn(entry, "=")] = '\0';
+        if (*entry && !getenv(entry))
+            changes[next++] = entry;
+    }
+    return changes;
+}
+
+/* What --host-setup has changed wins, then the variables of the launcher, then those of this host. */
 static bool take_environment(const struct agent *agent)
 {
     struct wire_writer first = {0};
-    size_t count = 0, next = 0;
-    while (environ[count])
-        count++;
-    char **set = calloc(count + 1, sizeof *set), **merged = NULL;
-    bool known = !agent->preparation.setup || read_first_environment(&first);
-    for (size_t i = 0; set && known && agent->preparation.setup && i < count; i++) {
-        if (!holds(&first, environ[i]))
-            set[next++] = environ[i];
-    }
-    if (set && known)
+    char **changes = agent->preparation.setup ? changes_of_setup(&first) : calloc(1, sizeof *changes);
+    char **merged = NULL;
+    if (changes)
         merged =
-            environment_merge((char *const *const[]){set, agent->preparation.environment, environ, NULL});
+            environment_merge((char *const *const[]){changes, agent->preparation.environment, environ, NULL});
     if (merged)
         environ = merged;
-    free(set);
+    free(changes);
     wire_writer_free(&first);
     return merged;
 }

@@ -49,7 +49,8 @@ char **environment_merge(char *const *const *lists)
     if (entries && merged) {
         qsort(entries, count, sizeof *entries, compare);
         for (size_t i = 0; i < count; i++) {
-            if (i == 0 || compare_names(&entries[i - 1], &entries[i]) != 0)
+            bool first = i == 0 || compare_names(&entries[i - 1], &entries[i]) != 0;
+            if (first && entries[i].text[entries[i].name] == '=')
                 merged[kept++] = entries[i].text;
         }
     } else {

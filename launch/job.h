@@ -152,7 +152,8 @@ hvd_code environment_of_rank(struct environment *environment, const struct rank 
 hvd_code environment_for_hosts(struct environment *environment, const struct job *job, hvd_status *status);
 void environment_free(struct environment *environment);
 
-/* One list of all, which end with NULL; of entries with one name the first counts. NULL: out of memory. */
+/* One list of all, which end with NULL; of entries with one name the first counts, and drops them all if it
+ * is a name alone. NULL: out of memory. */
 char **environment_merge(char *const *const *lists);
 
 /* ---- mpirun.c ------------------------------------------------------------------------------------------ */

@@ -75,9 +75,10 @@ static void write_script(const char *setup, uint64_t file_limit, char *script, s
         append_text(script, capacity, "ulimit -S -n %llu; ", (unsigned long long)file_limit);
     if (setup)
         /* The agent gets the environment before the setup, so that it knows what that has changed: start
-         * files of the shell, which may have changed some, have run by then. */
+         * files of the shell, which may have changed some, have run by then. It gets stdin, stdout and
+         * stderr back, too, whatever the setup does with them. */
         append_text(script, capacity,
-                    "exec {_hvd_before}< <(env -0)\n{ %s\n} </dev/null || exit %d\n"
+                    "exec {_hvd_before}< <(env -0)\n{ :; %s\n} </dev/null >&2 2>&1 || exit %d\n"
                     "_hvd_program=$(command -v horovodrun) || _hvd_program=%s\n"
                     "\"$_hvd_program\" --agent %d<&$_hvd_before {_hvd_before}<&-; exit $?",
                     setup, SETUP_FAILED, program, AGENT_ENVIRONMENT);

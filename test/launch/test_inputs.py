@@ -159,6 +159,21 @@ def test_host_setup_adds_to_the_path(launcher: Launcher) -> None:
     assert launcher.run(*words).stdout == f"[0]<stdout>: /new:{os.environ['PATH']}\n"
 
 
+@pytest.mark.parametrize(
+    ("setup", "own"),
+    [
+        (" ", "launcher"),
+        ("# nothing", "launcher"),
+        ("unset OWN", ""),
+        ("exec >/dev/null 2>&1 </dev/zero; echo; OWN=1", "1"),
+    ],
+)
+def test_host_setups(launcher: Launcher, setup: str, own: str) -> None:
+    words = [*agents(launcher), "-H", "x:1", "--host-setup", setup, "bash", "-c", "echo $OWN"]
+    result = launcher.run(*words, env=launcher.environment(OWN="launcher"))
+    assert (result.stdout, result.stderr) == (f"[0]<stdout>: {own}\n", "")
+
+
 MANY = "import sys; sys.stdout.buffer.write({start!r} + '{character}'.encode() * 50_000 + b'\\n')"
 
 
