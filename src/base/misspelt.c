@@ -11,6 +11,8 @@
 
 #define PREFIX     "HOROVOD_"
 #define NAME_LIMIT 64
+#define SHORT_NAME 16
+#define LONG_NAME  24
 
 static const char *const others[] = {
 #define VARIABLE(name) #name,
@@ -63,12 +65,20 @@ struct search {
     bool known;
 };
 
+/* HOROVOD_EPOCHS is not HOROVOD_EPOCH. */
+static bool is_plural(const char *name, const char *of)
+{
+    size_t length = strlen(of);
+    return strncmp(name, of, length) == 0 && strcmp(name + length, "S") == 0;
+}
+
 /* `name`: a spelling that stands for `right`. */
 static void consider(struct search *search, const char *name, const char *right)
 {
     int edits = misspelt_distance(search->name, name);
+    bool other = is_plural(search->name, right) && strlen(right) < SHORT_NAME;
     search->known = search->known || strcmp(search->name, right) == 0;
-    if (edits < search->least) {
+    if (edits < search->least && !other) {
         search->least = edits;
         search->right = right;
     }
@@ -86,25 +96,26 @@ static void consider_words(struct search *search, const char *words, const char 
     consider(search, name, right);
 }
 
-/* A mistake may be in the prefix, too. */
+/* A mistake may be in the prefix, too: it is compared with beginnings of several lengths. */
 static bool may_be_ours(const char *name)
 {
-    char prefix[sizeof PREFIX + 2];
-    size_t length = strcspn(name, "_") + 1;
-    if (length > sizeof PREFIX + 1 || strlen(name) <= length)
-        return false;
-    snprintf(prefix, sizeof prefix, "%.*s", (int)length, name);
+    char begin[sizeof PREFIX + 2];
+    bool ours = false;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (strncmp(name, families[i], strlen(families[i])) == 0)
             return false;
     }
-    return misspelt_distance(prefix, PREFIX) <= 2;
+    for (size_t length = sizeof PREFIX - 3; !ours && length < sizeof begin; length++) {
+        snprintf(begin, sizeof begin, "%.*s", (int)length, name);
+        ours = misspelt_distance(begin, PREFIX) <= 2;
+    }
+    return ours;
 }
 
 static int edits_allowed(const char *name)
 {
-    size_t length = strlen(name) - strcspn(name, "_") - 1;
-    return length < 8 ? 1 : length < 16 ? 2 : 3;
+    size_t length = strlen(name);
+    return length < SHORT_NAME ? 1 : length < LONG_NAME ? 2 : 3;
 }
 
 /* The right name, or NULL where this is one, or is like none. */
