@@ -148,7 +148,7 @@ def unbuffered(file: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(open(file, "wb", 0), encoding="utf-8", write_through=True)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("make", [lambda file: open(file, "w", encoding="utf-8"), unbuffered])
+@pytest.mark.parametrize("make", [lambda file: os.fdopen(file, "w", encoding="utf-8"), unbuffered])
 def test_a_pipe_that_does_not_block(make: Callable[[int], io.TextIOWrapper]) -> None:
     """Its reader is slower than the program."""
     reader, writer = os.pipe()
