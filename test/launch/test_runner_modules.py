@@ -192,6 +192,26 @@ def test_hosts_and_places(tmp_path: Path) -> None:
             hosts.parse_hosts(wrong)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\ufeffa slots=2\r\nb slots = 3\r\n", "a:2,b:3"),
+        ("a:2\n\tb : 3\n", "a:2,b:3"),
+        ("a max_slots=4 slots=2 port=22\n", "a:2"),
+        ("a slots=x\n", None),
+        ("a max_slots=4\n", None),
+    ],
+)
+def test_host_files_as_people_write_them(tmp_path: Path, text: str, expected: str | None) -> None:
+    (tmp_path / "hosts").write_text(text, encoding="utf-8")
+    if expected:
+        assert hosts.parse_host_files(str(tmp_path / "hosts")) == expected
+    else:
+        with pytest.raises(ValueError, match="is no line of a host file"):
+            hosts.parse_host_files(str(tmp_path / "hosts"))
+    assert hosts.parse_hosts(" a : 2,\tb:3 ") == [hosts.HostInfo("a", 2), hosts.HostInfo("b", 3)]
+
+
 def test_names_of_hosts() -> None:
     assert host_hash.host_hash() == host_hash.host_hash()
     assert host_hash.host_hash() != host_hash.host_hash(salt="container")

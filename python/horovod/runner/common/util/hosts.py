@@ -6,6 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# A name, and then the slots behind a colon or among other words, or neither.
+HOST_LINE = re.compile(
+    r"([^\s:=\[]+|\[.*?\])(?:\s*:\s*(\d+)|\s(?:.*\s)?slots\s*=\s*(\d+)(?:\s.*)?)?",
+)
+
 
 @dataclass(frozen=True)
 class HostInfo:
@@ -17,7 +22,7 @@ class HostInfo:
     @staticmethod
     def from_string(host_string: str) -> HostInfo:
         """``host:slots``; ValueError for anything else."""
-        found = re.fullmatch(r"([\w.-]+):([0-9]+)", host_string.strip())
+        found = re.fullmatch(r"([\w.-]+)\s*:\s*([0-9]+)", host_string.strip())
         if not found:
             raise ValueError(f"'{host_string}' is no host with its slots, e.g. localhost:4")
         return HostInfo(found[1], int(found[2]))
@@ -52,15 +57,22 @@ def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
     return [host.hostname for host in parsed], {host.hostname: host.slots for host in parsed}
 
 
+def _entry_of_line(line: str) -> str:
+    found = HOST_LINE.fullmatch(line)
+    if not found:
+        raise ValueError(f"'{line}' is no line of a host file, e.g. localhost slots=4")
+    return f"{found[1]}:{found[2] or found[3] or 1}"
+
+
 def parse_host_files(filename: str) -> str:
-    """A file of lines ``host slots=N`` as ``host:slots,…``, without empty lines and what follows a #."""
-    hosts = []
-    with open(filename) as file:
-        for line in file:
-            words = line.partition("#")[0].replace("slots=", " ").split()
-            if words:
-                hosts.append(":".join([*words, "1"][:2]))
-    return ",".join(hosts)
+    """A file of lines ``host slots=N`` or ``host:N`` as ``host:slots,…``, without what follows a #.
+
+    Raises:
+        ValueError: a line is neither.
+    """
+    with open(filename, encoding="utf-8-sig") as file:
+        lines = [line.partition("#")[0].strip() for line in file]
+    return ",".join(_entry_of_line(line) for line in lines if line)
 
 
 def get_host_assignments(
