@@ -49,7 +49,7 @@ void text_close_up(char *text, const char *characters)
 {
     char *to = text;
     for (const char *from = text; *from; from++) {
-        size_t blanks = strspn(from, " \t");
+        size_t blanks = strspn(from, " \t\r\n");
         char next = from[blanks];
         bool beside = to == text || !next || strchr(characters, to[-1]) || strchr(characters, next);
         if (blanks && !beside) {

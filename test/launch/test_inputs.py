@@ -27,7 +27,13 @@ def agents(launcher: Launcher, before: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "hosts", ["localhost:1, localhost:2", " localhost : 2 ,127.0.0.1:1\t", "localhost:2,[::1] :1"]
+    "hosts",
+    [
+        "localhost:1, localhost:2",
+        " localhost : 2 ,127.0.0.1:1\t",
+        "localhost:2,[::1] :1",
+        "localhost:1,\nlocalhost:2\r\n",
+    ],
 )
 def test_blanks_in_a_list_of_hosts(launcher: Launcher, hosts: str) -> None:
     assert sizes(launcher.run("-H", hosts, *ECHO)) == {"3"}

@@ -44,7 +44,7 @@ TEST(test_texts_that_are_too_long)
 
 TEST(test_close_up)
 {
-    static const char *const cases[][2] = {{"", ""},         {" \t ", ""},           {" a , b\t,c ", "a,b,c"},
+    static const char *const cases[][2] = {{"", ""},         {" \t\r\n ", ""},       {" a , b\t,c ", "a,b,c"},
                                            {"a  b", "a  b"}, {"a = 1  b", "a=1  b"}, {",  ,", ",,"},
                                            {" = ", "="}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
