@@ -7,7 +7,7 @@ SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 RANKS ?= 1000
-BENCH_SECONDS ?= 540
+BENCH_SECONDS ?= 2700
 
 BUILD  := build
 VENV   := .venv
@@ -79,7 +79,7 @@ simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=10
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
-bench: build install ## measure beside the peers (BENCH_SECONDS=540, or QUICK=1) and renew docs/performance.md
+bench: build install ## measure beside the peers (BENCH_SECONDS=2700, or QUICK=1) and renew docs/performance.md
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
 	@python bench/run.py --seconds $(BENCH_SECONDS) $(if $(QUICK),--quick)
 

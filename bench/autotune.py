@@ -133,7 +133,7 @@ def main() -> int:
         points[f"sweep, no. {place}"] = values
     peers = [peer(name, values, "tuned") for name, values in points.items()]
     comparison = compare.Comparison("autotune", replace(effort, seconds=5 * effort.seconds), args.seconds)
-    comparison.run([(each, 2, [case]) for each in peers])
+    comparison.run([(each, 2, [case]) for each in peers], whole=True)
     rows = [
         [each.name, *variables(points[each.name]).values(),
          publish.cell(comparison, 2, each, case, scale=1e-3)]

@@ -63,7 +63,9 @@ def main() -> int:
     effort = SHORT if args.effort == "full" else compare.EFFORTS[args.effort]
     comparison = compare.Comparison("before", effort, args.seconds / len(parts))
     for starts in parts:
-        comparison.run([(peer, ranks, cases) for ranks, cases in starts for trio in trios for peer in trio])
+        comparison.run(
+            [(peer, ranks, cases) for ranks, cases in starts for trio in trios for peer in trio], whole=True
+        )
 
     rows, below = [], [0, 0]
     for ranks, cases in [start for part in parts for start in part]:

@@ -75,16 +75,31 @@ class Comparison:
     seconds: float
     samples: list[Sample] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    left_out: int = 0  # starts that the time did not allow
 
-    def run(self, starts: list[tuple[Peer, int, list[str]]]) -> None:
-        """Rounds until the time is used up: one at least."""
+    def run(self, starts: list[tuple[Peer, int, list[str]]], whole: bool = False) -> None:
+        """Rounds until the time is used up, two at least where more than one is wanted.
+
+        What the first one does not reach in its share of the time is left out, unless it has to be `whole`:
+        so the first starts are those that matter most.
+        """
         begin = time.monotonic()
-        for turn in range(self.effort.rounds):
-            self.round(turn, starts[turn % len(starts) :] + starts[: turn % len(starts)])
-            elapsed = time.monotonic() - begin
-            print(f"{self.name}: round {turn + 1} done after {elapsed:.0f} s", flush=True)
-            if elapsed * (turn + 2) / (turn + 1) > self.seconds:
+        share = self.seconds / min(self.effort.rounds, 2)
+        done = []
+        for start_of_one in starts:
+            if done and not whole and time.monotonic() - begin > share:
                 break
+            self.round(0, [start_of_one])
+            done.append(start_of_one)
+        self.left_out += len(starts) - len(done)
+        print(f"{self.name}: round 1 done after {time.monotonic() - begin:.0f} s", flush=True)
+        for turn in range(1, self.effort.rounds):
+            elapsed = time.monotonic() - begin
+            if (turn > 1 or whole) and elapsed * (turn + 1) / turn > self.seconds:
+                break
+            first = turn % len(done)
+            self.round(turn, done[first:] + done[:first])
+            print(f"{self.name}: round {turn + 1} done after {time.monotonic() - begin:.0f} s", flush=True)
 
     def round(self, turn: int, starts: list[tuple[Peer, int, list[str]]]) -> None:
         for peer, ranks, cases in starts:
@@ -128,7 +143,8 @@ class Comparison:
         loads = [sample.foreign_load for sample in self.samples]
         rounds = 1 + max(sample.round for sample in self.samples)
         text = f"{rounds} interleaved round(s); others kept {statistics.median(loads):.1f} cores busy"
-        return f"{text} (median; at most {max(loads):.1f})."
+        text += f" (median; at most {max(loads):.1f})."
+        return f"{text} {self.left_out} start(s) left out for lack of time." if self.left_out else text
 
     def write_csv(self, path: Path) -> None:
         with path.open("w", newline="") as file:

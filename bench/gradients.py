@@ -93,19 +93,19 @@ def main() -> int:
     args = compare.arguments(__doc__, seconds=130)
     peers = compare.all_peers(args.output, original=args.effort == "full")
     machine = bound.machine_of(args.output)
-    cases_of_ranks: dict[int, list[str]] = {}
+    starts: list[tuple[compare.Peer, int, list[str]]] = []
     lines: list[tuple[int, str, str, float]] = []  # ranks, text, file, bound in ms
     for network, all_ranks in NETWORKS[args.effort].items():
         path, tensors, elements = write_counts(args.output, network, args.effort == "tiny")
         for ranks in all_ranks:
             if fits(network, ranks, elements):
                 text = f"{network}, {ranks} ranks ({tensors} tensors, {4e-6 * elements:,.0f} MB)"
-                cases_of_ranks.setdefault(ranks, []).extend(f"{way}:{path}" for way in WAYS)
+                starts += [(peer, ranks, [f"{way}:{path}" for way in WAYS]) for peer in peers]
                 least = 1e-3 * machine.bound("allreduce", ranks, 4 * elements)
                 lines.append((ranks, text, str(path), least))
 
     comparison = compare.Comparison("gradients", compare.EFFORTS[args.effort], args.seconds)
-    comparison.run([(peer, ranks, cases) for ranks, cases in cases_of_ranks.items() for peer in peers])
+    comparison.run(sorted(starts, key=lambda each: each[1]))
 
     def milliseconds(peer: compare.Peer, ranks: int, case: str) -> float | None:
         median = comparison.median(ranks, peer.name, case)

@@ -220,7 +220,7 @@ def measure(
     name += f"-{hosts.links}-links" if hosts.links > 1 else ""
     comparison = compare.Comparison(name, compare.EFFORTS[args.effort], seconds)
     peers = peers_on(hosts, run, args.peers.split(","), args.output)
-    comparison.run([(peer, ranks, [case.name for case in cases]) for peer in peers])
+    comparison.run([(peer, ranks, [case.name for case in cases]) for peer in peers], whole=True)
     carried = [f"carried-{case.name}" for case in cases if case.operation]
     if carried:
         comparison.round(0, [(peers[0], ranks, carried)])

@@ -63,7 +63,8 @@ def main() -> int:
             for index, (_, ranks, file) in enumerate(cases)
             for peer in peers
             if peer in ours or index == 0  # of the others one row is enough
-        ]
+        ],
+        whole=True,
     )
     rows = []
     for text, ranks, file in cases:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from timing import Work, median_time
+from timing import Work, time_of_call
 
 import horovod.tensorflow as hvd
 
@@ -64,7 +64,7 @@ def main() -> None:
     with (Path(folder) / str(hvd.rank())).open("w") as results:
         for case in cases:
             what, count = case.split(":")
-            time_of_one = median_time(Peer(), make_work(what, int(count)), SETTLING * float(seconds))
+            time_of_one = time_of_call(Peer(), make_work(what, int(count)), SETTLING * float(seconds))
             results.write(f"{case},{1e6 * time_of_one:.3f}\n")
     hvd.shutdown()
 

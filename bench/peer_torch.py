@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from timing import Work, median_time
+from timing import Work, time_of_call
 
 STEADY, SHORT_ONES, SHORT_BYTES = 20, 128, 64 << 10  # rounds until buffers have been used from end to end
 CPU_ROUNDS = 5
@@ -304,7 +304,7 @@ def main() -> None:
             elif what in peer.rows:
                 work = peer.rows[what](make_tensors(argument))
                 with contextlib.suppress(ValueError):  # the original Horovod knows no bfloat16
-                    results.write(f"{case},{1e6 * median_time(peer, work, float(seconds)):.3f}\n")
+                    results.write(f"{case},{1e6 * time_of_call(peer, work, float(seconds)):.3f}\n")
     peer.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -38,3 +39,21 @@ def median_time(peer: Peer, work: Work, seconds: float) -> float:
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def mean_time(peer: Peer, work: Work, seconds: float) -> float:
+    """Of the last one of batches that double until they take long enough, as bench/protocol.c does it."""
+    count, spent = 1, 0.0
+    while spent < seconds / 2:
+        count *= 2
+        peer.barrier()
+        start = time.perf_counter()
+        for _ in range(count):
+            work()
+        spent = peer.largest(time.perf_counter() - start)
+    return spent / count
+
+
+def time_of_call(peer: Peer, work: Work, seconds: float) -> float:
+    """Seconds: the median, or the mean where BENCH_MEAN is set."""
+    return (mean_time if os.environ.get("BENCH_MEAN") else median_time)(peer, work, seconds)

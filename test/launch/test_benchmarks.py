@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,36 @@ def test_training(tmp_path: Path, compare: Any) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     samples = list(compare.read_csv(tmp_path / "train.csv"))
     assert {sample.peer for sample in samples} == {"alone", "idle", "horovod.torch", "DDP", "apart"}
+
+
+@pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+def test_every_peer_beside_every_busy_program(tmp_path: Path, compare: Any) -> None:
+    done = run("busy", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    peers = {sample.peer for sample in compare.read_csv(tmp_path / "busy.csv")}
+    loads = importlib.import_module("busy").LOADS
+    assert {f"{peer}, {load}" for peer in OURS | {"torch, Gloo"} for load in loads} <= peers
+
+
+@pytest.mark.parametrize(
+    "kind, rank, own, beside", [("loop", 0, 0, 1), ("loader", 0, 1, 0), ("loader", 1, 0, 0)]
+)
+def test_busy_programs(kind: str, rank: int, own: int, beside: int, tmp_path: Path) -> None:
+    """A loop runs beside any command, a loader as the child of one of the first ranks."""
+    listing = "for p in $$ $PPID; do cat /proc/$p/task/*/children; echo; done >seen; exit 3"
+    done = subprocess.run(
+        [sys.executable, BENCH / "load.py", kind, "1", "sh", "-c", listing],
+        env=os.environ | {"HOROVOD_RANK": str(rank)}, cwd=tmp_path, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    of_command, of_parent = (tmp_path / "seen").read_text().splitlines()[:2]
+    assert len(of_command.split()) - 1 == own  # and cat
+    if kind == "loop":
+        assert len(of_parent.split()) - 1 == beside  # and the command
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{process}").exists() for process in of_command.split()):
+        assert time.monotonic() < deadline, "a loader outlives its rank, which ended at once"
+        time.sleep(0.01)
 
 
 @pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
@@ -214,6 +245,27 @@ def test_ratios_are_formed_within_rounds(compare: Any, publish: Any) -> None:
     assert comparison.median(2, "theirs", "other") is None
     peer = compare.Peer("theirs", (), (), beside="ours")
     assert publish.cell(comparison, 2, peer, "case") == "60 (2.00)"
+
+
+def test_what_the_time_does_not_allow_is_left_out(compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten starts of a second each: in 7 s there are two rounds of four of them, or one of all."""
+    time_now, started = [0.0], []
+
+    def start(peer: Any, *_: Any) -> tuple[dict[str, float], float]:
+        time_now[0] += 1
+        started.append(peer.name)
+        return {"case": 1.0}, 0.0
+
+    monkeypatch.setattr(compare, "start", start)
+    monkeypatch.setattr(compare.time, "monotonic", lambda: time_now[0])
+    starts = [(compare.Peer(str(i), (), ()), 2, ["case"]) for i in range(10)]
+    comparison = compare.Comparison("some", compare.EFFORTS["full"], 7)
+    comparison.run(starts)
+    assert sorted(started) == sorted(2 * [str(i) for i in range(4)])
+    assert "6 start(s) left out" in comparison.conditions()
+    started.clear()
+    comparison.run(starts, whole=True)
+    assert started == [str(i) for i in range(10)]
 
 
 def test_a_peer_that_fails_is_left_out_and_named(compare: Any, capfd: pytest.CaptureFixture[str]) -> None:
