@@ -14,7 +14,7 @@ import cuts
 import pytest
 import virtual_hosts
 from conftest import Launcher
-from cuts import Cut
+from cuts import Cut, Layout
 from virtual_hosts import VirtualHosts
 
 WORKER = Path(__file__).with_name("cause_worker.py")
@@ -99,6 +99,7 @@ def test_an_exit_on_slow_links_is_one_cause(
 )
 def test_a_cut_between_two_hosts_names_both(launcher: Launcher, hosts: VirtualHosts, cut: Cut) -> None:
     """And no other one; `python test/launch/cuts.py` draws more."""
-    causes, error = cuts.run(hosts, launcher.program, cut, limit=2, per_host=1, delay=random.uniform(0, 0.3))
-    assert causes and not cuts.explain(cut, 2, causes, error), (causes, error)
+    layout = Layout(HOSTS)
+    outcome = cuts.run(hosts, launcher.program, cut, 2, layout, delay=random.uniform(0, 0.3))
+    assert outcome.causes and not cuts.explain(cut, 2, outcome, layout), outcome
     assert launcher.none_alive()
