@@ -161,15 +161,30 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
                text, time_limit(settings), limiting_setting(settings));
 }
 
+/* Hosts are connected to a few others only, and another one may be there all the same: so these are named. */
+static void explain_cut_off(const struct comm *comm, const struct rank_set *lost, hvd_status *cause)
+{
+    const struct topology *topology = &comm->topology;
+    const struct settings *settings = &comm->context->settings;
+    char text[256] = "", peers[512] = "";
+    append_host(comm, topology->host_of[comm->rank], text, sizeof text);
+    for (int host = 0; host < topology->hosts; host++) {
+        if (!rank_set_has(lost, topology->first[host]))
+            continue;
+        append_text(peers, sizeof peers, *peers ? ", " : "");
+        append_host(comm, host, peers, sizeof peers);
+    }
+    status_set(
+        cause, HVD_TIMED_OUT,
+        "%s is cut off: no other host has answered for %g s (%s) of those that it is connected to, %s; "
+        "is its network up?",
+        text, time_limit(settings), limiting_setting(settings), peers);
+}
+
 void heartbeat_explain(const struct comm *comm, const struct silence *silence, hvd_status *cause)
 {
-    const struct settings *settings = &comm->context->settings;
-    char text[512] = "";
     if (silence->cut_off) {
-        append_host(comm, comm->topology.host_of[comm->rank], text, sizeof text);
-        status_set(cause, HVD_TIMED_OUT,
-                   "%s is cut off: no other host has answered for %g s (%s); is its network up?", text,
-                   time_limit(settings), limiting_setting(settings));
+        explain_cut_off(comm, &silence->lost, cause);
     } else if (silence->lost.count) {
         explain_silent(comm, &silence->lost, cause);
     } else {
@@ -196,6 +211,24 @@ static bool warns(const struct comm *comm, const struct edge *edge)
     return topology->rank_at[next] == comm->rank;
 }
 
+/* Once set 0 has closed nobody settles on a cause: what this rank finds is one. */
+static void report_silent(struct comm *comm, int peer)
+{
+    struct comm *world = comm->context->world;
+    struct rank_set lost = {0};
+    hvd_status cause;
+    if (world->closed) {
+        rank_set_add(&lost, world->topology.place_of[peer], world->topology.place_of[peer]);
+        explain_silent(world, &lost, &cause);
+        progress_fail(comm, peer, &cause);
+    } else {
+        coordinator_silent(world->coordinator, peer);
+        world->next_flush = clock_now();
+    }
+}
+
+/* Any wait looks at all peers of set 0: once a silent rank was reported, those that nobody waits for tell
+ * what is cut off. */
 static void look_at(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;
@@ -210,12 +243,12 @@ static void look_at(struct comm *comm, struct edge *edge)
     if (edge->missed_heartbeats == CHECKS_UNTIL_PING)
         edge_ping(edge);
     double silent = edge->missed_heartbeats * each;
-    double report = coordinator_has_silent(world->coordinator)
-                        ? limit / 2
-                        : limit * LOOKS_UNTIL_REPORT / LOOKS_PER_PERIOD;
+    bool others = coordinator_has_silent(world->coordinator);
+    double report = others ? limit / 2 : limit * LOOKS_UNTIL_REPORT / LOOKS_PER_PERIOD;
+    if (!others && !waits(comm))
+        return;
     if (limit > 0 && silent >= report) {
-        coordinator_silent(world->coordinator, comm->ranks[edge->peer]);
-        world->next_flush = clock_now();
+        report_silent(comm, comm->ranks[edge->peer]);
     } else if (warning > 0 && warns(comm, edge) &&
                (long)(silent / warning) > (long)((silent - each) / warning)) {
         warn(comm, edge, silent);
@@ -227,16 +260,21 @@ static void report_broken(struct comm *comm, int peer, const char *path)
 {
     struct comm *world = comm->context->world;
     const struct settings *settings = &comm->context->settings;
-    char text[HVD_STATUS_TEXT], host[MESH_PEER_TEXT] = "", who[MESH_PEER_TEXT];
+    char host[MESH_PEER_TEXT] = "", who[MESH_PEER_TEXT];
+    hvd_status cause;
     gethostname(host, sizeof host - 1);
     mesh_peer_state(comm->mesh, peer, who, sizeof who);
-    snprintf(
-        text, sizeof text,
+    status_set(
+        &cause, HVD_TIMED_OUT,
         "the network path from rank %d (host %s) to %s, %s, is broken: nothing was acknowledged for %g s "
         "(%s); is that network up?",
         comm->context->placement.rank, host, who, path, time_limit(settings), limiting_setting(settings));
-    coordinator_broken(world->coordinator, text);
-    world->next_flush = clock_now();
+    if (world->closed) {
+        progress_fail(comm, -1, &cause);
+    } else {
+        coordinator_broken(world->coordinator, cause.text);
+        world->next_flush = clock_now();
+    }
 }
 
 void heartbeat_check(struct hvd_context *context)
@@ -253,7 +291,7 @@ void heartbeat_check(struct hvd_context *context)
     char path[2 * SOCKET_TEXT];
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
-            if (!waits(comm))
+            if (!waits(comm) && (comm->id || comm->closed))
                 comm->edges[i].alive = true;
             look_at(comm, &comm->edges[i]);
         }

@@ -103,3 +103,88 @@ def test_a_cut_between_two_hosts_names_both(launcher: Launcher, hosts: VirtualHo
     outcome = cuts.run(hosts, launcher.program, cut, 2, layout, delay=random.uniform(0, 0.3))
     assert outcome.causes and not cuts.explain(cut, 2, outcome, layout), outcome
     assert launcher.none_alive()
+
+
+LATE = """
+import os, signal, time
+from pathlib import Path
+import numpy as np
+import horovod as hvd
+
+pair = hvd.ProcessSet([1, 2])
+hvd.init(process_sets=[pair])
+try:
+    if pair.included():
+        handle = hvd.allreduce_async(np.ones(32 << 20, np.float32), name="x", process_set=pair)
+        time.sleep(0.5)
+        assert not hvd.poll(handle)
+        Path(f"{hvd.rank()}.under_way").touch()
+        try:  # an end of the job that nobody answers for
+            while True:
+                hvd.barrier()
+        except hvd.HorovodInternalError as error:
+            assert "has left the job" in str(error), error
+        if hvd.rank() == 2:
+            time.sleep(1)  # set 0 has closed
+            assert not hvd.poll(handle)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        hvd.synchronize(handle)
+    else:
+        while not all(Path(f"{rank}.under_way").exists() for rank in (1, 2)):
+            hvd.barrier()
+except hvd.HorovodInternalError as error:
+    if pair.included():
+        Path(f"{hvd.rank()}.error").write_text(str(error))
+        raise
+hvd.shutdown()
+"""
+
+
+def test_a_rank_stops_after_others_have_left(launcher: Launcher, slow_hosts: VirtualHosts) -> None:
+    """In the last operation of a process set: nobody is left to settle with, and no wait is for ever."""
+    words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", ",".join(f"{name}:1" for name in HOSTS)]
+    first, *rest = slow_hosts.enter("a", launcher.folder)
+    words = [*rest, launcher.program, *words, *launcher.python(LATE)]
+    launcher.run(*words, program=first, env=launcher.environment())
+    assert "host c (rank 2) has not answered for 2 s" in (launcher.folder / "1.error").read_text()
+
+
+PAIR = """
+import time
+from pathlib import Path
+import numpy as np
+import horovod as hvd
+
+pair = hvd.ProcessSet([1, 2])
+hvd.init(process_sets=[pair])
+try:
+    while pair.included():
+        hvd.allreduce(np.ones(1 << 20, np.float32), name="x", process_set=pair)
+        Path(f"{hvd.rank()}.step").touch()
+    time.sleep(60)
+except hvd.HorovodInternalError as error:
+    Path(f"{hvd.rank()}.error").write_text(str(error))
+    raise
+"""
+
+
+def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """What that set does not exchange anything with tells all the same who is cut off."""
+    layout = ",".join(f"{name}:1" for name in HOSTS)
+    first, *rest = hosts.enter("a", launcher.folder)
+    words = [*rest, launcher.program, "--timeout-seconds", "2", "--grace-seconds", "1", "-H", layout]
+    process = launcher.start(*words, *launcher.python(PAIR), program=first, env=launcher.environment())
+    cut = Cut("b", "acd", 60)
+    try:
+        assert virtual_hosts.wait_until(lambda: (launcher.folder / "2.step").exists())
+        for pair in cut.directions():
+            hosts.cut(*pair)
+        process.communicate(timeout=virtual_hosts.DEADLINE)
+        errors = [launcher.folder / f"{rank}.error" for rank in (1, 2)]
+        assert virtual_hosts.wait_until(lambda: all(path.exists() and path.read_text() for path in errors))
+        texts = [path.read_text() for path in errors]
+        assert texts[0].startswith("host b (rank 1) is cut off: "), texts
+        assert texts[1].startswith("host b (rank 1) has not answered "), texts
+    finally:
+        for pair in cut.directions():
+            hosts.mend(*pair)

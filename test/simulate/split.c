@@ -164,12 +164,32 @@ static int silent_looks(const struct virtual_rank *member, int peer)
     return looks < member->looks ? (int)looks : member->looks;
 }
 
+static bool waits(const struct virtual_rank *member)
+{
+    return coordinator_pending_count(member->coordinator) || member->running;
+}
+
+/* In any of its sets. */
+static bool rank_waits(const struct world *world, int rank)
+{
+    bool found = false;
+    for (int s = 0; s <= SETS_LIMIT; s++) {
+        const struct virtual_rank *member = member_of(world, s, rank);
+        found = found || (member && waits(member));
+    }
+    return found;
+}
+
+/* Any wait looks at all peers of set 0, which are reported once a silent rank was. */
 static bool look_at_peers(struct virtual_rank *member, struct coordinator *first)
 {
     struct world *world = member->set->world;
-    bool waits = coordinator_pending_count(member->coordinator) || member->running, found = false;
-    int limit = coordinator_has_silent(first) ? LOOKS_AFTER_OTHERS : LOOKS_UNTIL_REPORT;
-    member->looks = waits ? member->looks + 1 : 0;
+    bool others = coordinator_has_silent(first), found = false;
+    int limit = others ? LOOKS_AFTER_OTHERS : LOOKS_UNTIL_REPORT;
+    bool looked_at = member->set->id == 0 && !member->closed && rank_waits(world, member->rank);
+    member->looks = looked_at || waits(member) ? member->looks + 1 : 0;
+    if (!others && !waits(member))
+        return false;
     for (int i = 0; i < network_peers(member); i++) {
         int peer = network_peer(member, i);
         int looks = peer < 0 ? 0 : silent_looks(member, member->set->ranks[peer]);
