@@ -252,7 +252,7 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
 /* ---- lost hosts ---------------------------------------------------------------------------------------- */
 
 /* Its ranks are gone, for all that can be known: without its launcher an agent kills them. */
-static void lose(struct remote *remote, const char *why)
+static void lose(struct remote *remote, enum rank_step step, const char *why)
 {
     struct job *job = remote->job;
     int first = -1, last = -1;
@@ -275,7 +275,7 @@ static void lose(struct remote *remote, const char *why)
         job_say(job, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
                 first, first < last ? " to " : "", first < last ? last : 0, why);
     job_decide(job, 1);
-    stop_all(job, STEP_OWN);
+    stop_all(job, step);
 }
 
 /* Heartbeats come often enough that nobody else can have been silent for half that time, too. */
@@ -297,6 +297,7 @@ static bool others_are_silent(const struct job *job, double limit)
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
+    enum rank_step step = STEP_OWN;
     /* Once the job ends there is nothing to be patient for. */
     double limit = remote->job->settings->timeout_seconds * (remote->job->ending ? 1 : LAUNCHER_PATIENCE);
     if (remote->state == REMOTE_ENDED)
@@ -304,6 +305,8 @@ static void check_end(struct remote *remote)
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, limit)) {
         if (remote->running)
             kill(remote->pid, SIGKILL);
+        /* Ranks that reach that host must have ended when its agent kills its ranks. */
+        step = STEP_TERM;
         snprintf(why, sizeof why, "it has been silent for %g s%s", limit,
                  others_are_silent(remote->job, limit)
                      ? ", as all others: this host is cut off; is its network up?"
@@ -325,7 +328,7 @@ static void check_end(struct remote *remote)
                     remote->said.failed ? "" : (char *)remote->said.bytes, why, sizeof why);
     }
     if (remote->state == REMOTE_STARTED) {
-        lose(remote, why);
+        lose(remote, step, why);
     } else {
         remote_fail(remote, 1, "%s", why);
         remote_end(remote);

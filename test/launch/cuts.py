@@ -147,6 +147,9 @@ def explain_launcher(cut: Cut, limit: float, outcome: Outcome) -> str:
     lost = set(re.findall(r"lost host (\w) with", outcome.error))
     if not lost or lost - {*cut.other}:
         return f"horovodrun has lost {lost or 'nothing'}"
+    texts = itertools.chain(*(texts for host, texts in outcome.causes.items() if host not in cut.other))
+    if re.search("killed|crashed", "".join(texts)):
+        return "a rank that its agent has killed is a cause"
     return ""
 
 
