@@ -10,9 +10,9 @@
  *             text there. Outputs are written only on HVD_OK.
  * Order:      requests of one rank that use the same memory, and one of which writes it, run one after the
  *             other: in the order of their submission if that is the same on all ranks, else in one order on
- *             all ranks. If they are of several process sets, or groups whose own tensors share memory, that
- *             order, and what shares memory with what, must be the same on all ranks. The tensors of one group
- *             run one after the other likewise.
+ *             all ranks. If they are of several process sets, their order, and which of them share memory,
+ *             must be the same on all ranks. The tensors of one group run one after the other, in its order,
+ *             and no other request between them.
  * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
  *             done; names, shapes, factors and request structs are copied and may go once the call returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
@@ -91,8 +91,8 @@ HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 /* Not every type knows every reduction: of bool, sum and max are the logical or, product and min the logical
  * and, and there is no average; complex numbers have no min and max. */
 typedef enum hvd_reduction {
-    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero; float16 and bfloat16
-                        never overflow on the way */
+    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero; float16 and
+                        bfloat16 never overflow on the way */
     HVD_SUM = 1,
     HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
     HVD_MIN = 3,
@@ -145,9 +145,9 @@ typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 /* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
  * request of several tensors, of one element type or more, is a group: it runs as a whole or fails as a
  * whole, and ends once. Tensors that share memory which the group writes (the same one twice, a view) run one
- * after the other, in the order of the group; ranks that share differently get HVD_MISMATCH, where a tensor
- * that had to wait has a first extent of 0. Tensors on a device are used after the work that `stream` holds
- * at hvd_submit; once the operation is done its results are there for all streams. */
+ * after the other, in the order of the group; ranks that share differently get HVD_MISMATCH. Tensors on a
+ * device are used after the work that `stream` holds at hvd_submit; once the operation is done its results
+ * are there for all streams. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;

@@ -82,6 +82,14 @@ static void write_shape(const struct signature_head *head, const struct signatur
     snprintf(text, capacity, "[*%s%s", tensor->ndim > 1 ? ", " : "", rest + 1);
 }
 
+static void write_part(const struct signature_tensor *tensor, char *text, size_t capacity)
+{
+    if (tensor->part)
+        snprintf(text, capacity, "some of an earlier tensor (so it runs in step %d)", tensor->part + 1);
+    else
+        snprintf(text, capacity, "its own");
+}
+
 static bool tensors_differ(const struct signature_head *head, const struct signature_tensor *a,
                            const struct signature_tensor *b, int index, struct diff_out *to)
 {
@@ -93,6 +101,11 @@ static bool tensors_differ(const struct signature_head *head, const struct signa
     snprintf(what, sizeof what, "the shape of tensor %d", index);
     write_shape(head, a, texts[0], sizeof texts[0]);
     write_shape(head, b, texts[1], sizeof texts[1]);
+    if (diff_text(to, what, texts[0], texts[1]))
+        return true;
+    snprintf(what, sizeof what, "the memory of tensor %d", index);
+    write_part(a, texts[0], sizeof texts[0]);
+    write_part(b, texts[1], sizeof texts[1]);
     return diff_text(to, what, texts[0], texts[1]);
 }
 

@@ -2,8 +2,8 @@
  *
  * Layout: operation, reduction, type, device (u8 each; type of tensor 0, only where it is reduced), root
  * (u32), prescale, postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32),
- * and per tensor type, dimensions (u8 each) and extents (u64), the first left out where it may differ by
- * rank. */
+ * and per tensor type, dimensions (u8 each), part of the group (u32) and extents (u64), the first left out
+ * where it may differ by rank. */
 #include "coordinate/request.h"
 
 #include "base/status.h"
@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#define HEAD_LENGTH ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
+#define HEAD_LENGTH   ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
+#define TENSOR_LENGTH ((size_t)1 + 1 + 4) /* without extents */
 
 /* ---- checks ----------------------------------------------------------------------------------------- */
 
@@ -199,7 +200,7 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
     if (operation_takes(request->operation, ARGUMENT_members))
         bytes += ((size_t)request->rank_count + 1) * sizeof(uint32_t);
     for (int i = 0; i < request->count; i++)
-        bytes += 2 + ((size_t)request->inputs[i].ndim - first) * sizeof(uint64_t);
+        bytes += TENSOR_LENGTH + ((size_t)request->inputs[i].ndim - first) * sizeof(uint64_t);
     if (bytes > REQUEST_SIGNATURE_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "the shapes of a group of %d tensors need %zu bytes, at most %d are allowed; "
@@ -209,7 +210,8 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
     return HVD_OK;
 }
 
-struct signature signature_encode(const hvd_request *request, uint8_t *bytes, uint32_t length)
+struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
+                                  uint32_t length)
 {
     struct wire_writer writer = {.bytes = bytes, .capacity = length};
     put_head(&writer, request);
@@ -222,6 +224,7 @@ struct signature signature_encode(const hvd_request *request, uint8_t *bytes, ui
     for (int i = 0; i < request->count; i++) {
         wire_put_u8(&writer, (uint8_t)request->inputs[i].dtype);
         wire_put_u8(&writer, (uint8_t)request->inputs[i].ndim);
+        wire_put_u32(&writer, parts ? parts[i] : 0);
         for (int d = first; d < request->inputs[i].ndim; d++)
             wire_put_u64(&writer, (uint64_t)request->inputs[i].shape[d]);
     }
@@ -278,8 +281,10 @@ bool signature_read_tensor(struct wire_reader *reader, const struct signature_he
 {
     tensor->dtype = (hvd_dtype)wire_get_u8(reader);
     tensor->ndim = wire_get_u8(reader);
+    uint32_t part = wire_get_u32(reader);
+    tensor->part = (int)part;
     if (reader->failed || !dtype_known((int)tensor->dtype) || tensor->ndim > HVD_MAX_DIMENSIONS ||
-        tensor->ndim < head->first_dimension)
+        tensor->ndim < head->first_dimension || part >= (uint32_t)head->count)
         return false;
     for (int d = head->first_dimension; d < tensor->ndim; d++)
         tensor->shape[d] = (int64_t)wire_get_u64(reader);
@@ -303,6 +308,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
                                           .priority = head.priority,
                                           .root = head.root};
     struct wire_reader ranks;
+    bool divided = false;
     if (operation_takes(head.operation, ARGUMENT_members) && !signature_read_ranks(&reader, &ranks))
         return false;
     for (int i = 0; i < head.count; i++) {
@@ -321,11 +327,12 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
             return false;
         if (operation_reduces(head.operation))
             summary->types |= 1U << tensor.dtype;
+        divided |= tensor.part > 0;
     }
     bool is_wide = operation_reduces(head.operation) && is_average_of_halves(head.reduction, head.dtype);
     summary->eager_bytes =
         is_wide ? summary->bytes / hvd_dtype_size(head.dtype) * sizeof(float) : summary->bytes;
-    /* The engine moves the types of a group one by one. */
-    summary->may_fuse = head.may_fuse && summary->types == 1U << head.dtype;
+    /* The engine moves the types and the parts of a group one by one. */
+    summary->may_fuse = head.may_fuse && summary->types == 1U << head.dtype && !divided;
     return wire_done(&reader);
 }

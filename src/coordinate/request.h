@@ -1,9 +1,9 @@
 /* request.h - validation and canonical encoding of a request, by which ranks compare requests of one name.
  *
  * A signature is the canonical encoding of all that the ranks must agree on: operation, reduction, factors,
- * root, device, priority, and per tensor the type and shape (the first dimension is left out where it may
- * differ by rank). Equal requests have equal bytes. Decoding is bounds-checked: signatures arrive from other
- * ranks. */
+ * root, device, priority, and per tensor the type, the part of the group and the shape (the first dimension
+ * is left out where it may differ by rank). Equal requests have equal bytes. Decoding is bounds-checked:
+ * signatures arrive from other ranks. */
 #ifndef HVD_COORDINATE_REQUEST_H
 #define HVD_COORDINATE_REQUEST_H
 
@@ -49,8 +49,10 @@ static inline double factor_of(const double *given)
 /* Checks the request (ranges, shapes, NULLs; text for the user); `length`: of its signature. */
 hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status);
 
-/* Encodes what was measured; `bytes` has room for it. */
-struct signature signature_encode(const hvd_request *request, uint8_t *bytes, uint32_t length);
+/* Encodes what was measured; `bytes` has room for it. `parts`: in which step each tensor of a group runs, see
+ * engine/handle.h; NULL: all at once. */
+struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
+                                  uint32_t length);
 
 /* False when the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);
@@ -81,7 +83,7 @@ struct signature_head {
 
 struct signature_tensor {
     hvd_dtype dtype;
-    int ndim;
+    int ndim, part;
     int64_t shape[HVD_MAX_DIMENSIONS];
 };
 

@@ -64,7 +64,7 @@ static hvd_code make_data(const struct comm *comm, const struct memory_ops *memo
 }
 
 static hvd_code create(struct comm *comm, int device_type, hvd_request *request, hvd_tensor *tensors,
-                       struct hvd_handle **handle, hvd_status *status)
+                       struct parts parts, struct hvd_handle **handle, hvd_status *status)
 {
     const struct memory_ops *memory = memory_of(device_type);
     void *data = NULL;
@@ -83,6 +83,7 @@ static hvd_code create(struct comm *comm, int device_type, hvd_request *request,
         return code;
     }
     (*handle)->own_data = data;
+    (*handle)->parts = parts;
     (*handle)->observed = observed(comm->context); /* though this rank has submitted nothing */
     handle_release(*handle);                       /* the engine's reference is the only one */
     return HVD_OK;
@@ -90,12 +91,14 @@ static hvd_code create(struct comm *comm, int device_type, hvd_request *request,
 
 /* What is left out of a signature, the rows of this rank, is none. */
 static bool read_tensors(struct wire_reader *reader, const struct signature_head *head, hvd_tensor *tensors,
-                         struct signature_tensor *shapes)
+                         struct parts *parts, struct signature_tensor *shapes)
 {
     for (int i = 0; i < head->count; i++) {
         shapes[i].shape[0] = 0;
         if (!signature_read_tensor(reader, head, &shapes[i]))
             return false;
+        parts->of[i] = (uint16_t)shapes[i].part;
+        parts->count = shapes[i].part < parts->count ? parts->count : shapes[i].part + 1;
         tensors[i] = (hvd_tensor){.shape = shapes[i].shape,
                                   .ndim = shapes[i].ndim,
                                   .dtype = shapes[i].dtype,
@@ -133,14 +136,17 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
     size_t count = (size_t)head.count + 1;
     hvd_tensor *tensors = calloc(count, sizeof *tensors);
     struct signature_tensor *shapes = calloc(count, sizeof *shapes);
+    struct parts parts = {.of = calloc(count, sizeof *parts.of), .count = 1};
     hvd_code code = HVD_OK;
-    if (!tensors || !shapes)
+    if (!tensors || !shapes || !parts.of)
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch while this rank has joined");
-    else if (!read_tensors(&reader, &head, tensors, shapes))
+    else if (!read_tensors(&reader, &head, tensors, &parts, shapes))
         code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
     hvd_request request = request_of(comm, member->name, &head, tensors);
     if (!code)
-        code = create(comm, head.device_type, &request, tensors, handle, status);
+        code = create(comm, head.device_type, &request, tensors, parts, handle, status);
+    if (code)
+        parts_free(&parts);
     free(tensors);
     free(shapes);
     return code;
@@ -152,8 +158,8 @@ static void batch_done(struct collective *collective, const hvd_status *status)
 {
     struct running_batch *running = collective->owner;
     struct comm *comm = running->comm;
-    if (running->handles[0]->other_types) {
-        running->handles[0]->other_types--;
+    if (running->handles[0]->following) {
+        running->handles[0]->following--;
         if (status->code)
             handle_fail(running->handles[0], status);
     } else {
@@ -236,63 +242,54 @@ static void start(struct comm *comm, struct running_batch *running)
     backends_start(&comm->backends, &running->collective);
 }
 
-/* A collective for each of the types, bits; all or none start. */
-static hvd_code run_types(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
-                          uint32_t types, hvd_status *status)
+/* Bits of the types in one part of a request. What is only moved is moved as bytes, whatever it is. */
+static uint32_t types_of(const struct hvd_handle *handle, int part)
+{
+    const hvd_request *request = &handle->request;
+    uint32_t types = 0;
+    if (!operation_reduces(request->operation))
+        return 1U << HVD_UINT8;
+    for (int i = 0; i < request->count; i++) {
+        if (!handle->parts.of || handle->parts.of[i] == part)
+            types |= 1U << request->inputs[i].dtype;
+    }
+    return types;
+}
+
+/* A collective for each type. */
+static hvd_code lay_out_part(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
+                             int part, struct collective_queue *laid_out, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (uint32_t types = types_of(handles[0], part); !code && types; types &= types - 1) {
+        struct running_batch *running =
+            lay_out(comm, handles, batch, (hvd_dtype)__builtin_ctz(types), status);
+        if (!running)
+            return HVD_OUT_OF_MEMORY;
+        running->part = part;
+        running->follows = laid_out->head != NULL;
+        handles[0]->following += running->follows;
+        collective_queue_push(laid_out, &running->collective);
+        code = layout_fill(running, status);
+    }
+    return code;
+}
+
+/* The members of a batch have one type and one part each, except for a group, which is alone in it: then all
+ * of its collectives start, or none. */
+static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
+                    hvd_status *status)
 {
     struct collective_queue laid_out = {0};
     hvd_code code = HVD_OK;
-    for (; !code && types; types &= types - 1) {
-        struct running_batch *running =
-            lay_out(comm, handles, batch, (hvd_dtype)__builtin_ctz(types), status);
-        if (!running) {
-            code = HVD_OUT_OF_MEMORY;
-            break;
-        }
-        running->one_type = true;
-        running->follows = laid_out.head != NULL;
-        handles[0]->other_types += running->follows;
-        collective_queue_push(&laid_out, &running->collective);
-        code = layout_fill(running, status);
-    }
+    for (int part = 0; !code && part < handles[0]->parts.count; part++)
+        code = lay_out_part(comm, handles, batch, part, &laid_out, status);
     for (struct collective *collective; (collective = collective_queue_pop(&laid_out));) {
         if (code)
             layout_free(collective->owner);
         else
             start(comm, collective->owner);
     }
-    return code;
-}
-
-static uint32_t types_of(const hvd_request *request)
-{
-    uint32_t types = 0;
-    for (int i = 0; i < request->count; i++)
-        types |= 1U << request->inputs[i].dtype;
-    return types;
-}
-
-/* The members of a batch have one type, but for a group, which is alone in it. */
-static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
-                    hvd_status *status)
-{
-    const hvd_request *request = &handles[0]->request;
-    bool reduces = operation_reduces(request->operation);
-    if (reduces && batch->count == 1 && request->count > 1) {
-        uint32_t types = types_of(request);
-        if (types & (types - 1))
-            return run_types(comm, handles, batch, types, status);
-    }
-    /* What is only moved is moved as bytes, whatever it is. */
-    hvd_dtype dtype = reduces ? request->inputs[0].dtype : HVD_UINT8;
-    struct running_batch *running = lay_out(comm, handles, batch, dtype, status);
-    if (!running)
-        return HVD_OUT_OF_MEMORY;
-    hvd_code code = layout_fill(running, status);
-    if (code)
-        layout_free(running);
-    else
-        start(comm, running);
     return code;
 }
 
@@ -311,11 +308,11 @@ void batch_start(struct comm *comm, const struct batch *batch)
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
         status_set(&status, code, "rank %d is out of memory for a batch", comm->context->placement.rank);
-    for (int i = 0; !code && i < batch->count; i++) {
-        if (batch->requests[i])
-            handles[i] = batch->requests[i]->owner;
+    while (!code && (!found || found < batch->count)) { /* there is one at least */
+        if (batch->requests[found])
+            handles[found] = batch->requests[found]->owner;
         else /* it is here because it joined */
-            code = stand_in_create(comm, &batch->members[i], &handles[i], &status);
+            code = stand_in_create(comm, &batch->members[found], &handles[found], &status);
         found += !code;
     }
     if (!code && operation_changes_sets(handles[0]->request.operation)) {

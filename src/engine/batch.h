@@ -13,8 +13,8 @@
 /* Lays the requests' tensors out as spans and gives them to the back end. */
 void batch_start(struct comm *comm, const struct batch *batch);
 
-/* One allocation: the collective, its handles, and the lists that its vectors need. A group of several
- * element types has one for each. */
+/* One allocation: the collective, its handles, and the lists that its vectors need. A group has one for each
+ * of its parts, and in these for each element type that is reduced. */
 struct running_batch {
     struct collective collective;
     struct comm *comm;
@@ -22,8 +22,8 @@ struct running_batch {
     uint64_t sequence;
     int count;
     bool in_place; /* all of it: the output is the input */
-    bool one_type; /* tensors of other types are in others of the same number, */
-    bool follows;  /* at least one of which is before this one */
+    int part;      /* of a group whose tensors share memory */
+    bool follows;  /* another one of the same number is before this one */
     struct hvd_handle **handles;
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */

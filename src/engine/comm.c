@@ -182,15 +182,13 @@ static void name_request(struct comm *comm, struct hvd_handle *handle)
     const hvd_request *request = &handle->request;
     handle->counters = &comm->counters->operations[request->operation];
     counter_add(&handle->counters->submitted, 1);
-    handle->pending.unnamed = !request->name && !handle->part;
+    handle->pending.unnamed = !request->name;
     /* handle_create has left room for a name. */
     if (handle->pending.unnamed)
         snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
                  hvd_operation_name(request->operation),
                  (unsigned long long)(coordinator_unnamed(comm->coordinator, request->operation) +
                                       comm->held_unnamed[request->operation]));
-    if (handle->whole)
-        parts_name(handle);
 }
 
 void comm_hold(struct comm *comm, struct hvd_handle *handle)
@@ -215,9 +213,9 @@ void comm_take(struct comm *comm, struct hvd_handle *handle)
         name_request(comm, handle);
     }
     /* The later one of two is enough: it shares its batch with none. */
-    handle->pending.apart = overlaps_any(&comm->context->overlaps, &handle->touched);
+    handle->pending.apart = handle->parts.of || overlaps_any(&comm->context->overlaps, &handle->touched);
     hvd_status refusal;
-    if (parts_check(handle, &refusal) || coordinator_submit(comm->coordinator, &handle->pending, &refusal)) {
+    if (coordinator_submit(comm->coordinator, &handle->pending, &refusal)) {
         handle_finish(handle, &refusal);
         return;
     }

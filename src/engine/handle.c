@@ -235,6 +235,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
                        struct hvd_handle **handle, hvd_status *status)
 {
     const struct memory_ops *memory = NULL;
+    struct parts parts;
     uint32_t signature_length;
     size_t name_length;
     hvd_code code = signature_measure(request, &signature_length, status);
@@ -244,16 +245,21 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         code = measure_name(request, &name_length, status);
     if (!code)
         code = find_memory(request, &memory, status);
+    if (!code)
+        code = parts_find(request, &parts, status);
     if (code)
         return code;
     struct handle_block block = measure(request, size, signature_length, name_length);
     struct hvd_handle *created;
     code = open_block(context, request, block.total, name_length, claims, &created, status);
-    if (code)
+    if (code) {
+        parts_free(&parts);
         return code;
+    }
     created->memory = memory;
     code = record_ready(created, status);
     if (code) {
+        parts_free(&parts);
         close_block(context, created);
         return code;
     }
@@ -262,8 +268,9 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     char *base = (char *)created;
     created->pending = (struct pending){
         .name = created->name,
-        .signature = signature_encode(request, (uint8_t *)base + block.signature, signature_length),
+        .signature = signature_encode(request, parts.of, (uint8_t *)base + block.signature, signature_length),
         .owner = created};
+    created->parts = parts;
     created->request.name = request->name ? created->name : NULL;
     created->touched.ranges = (struct memory_range *)(base + block.ranges);
     copy_tensors(created, request, &block);
@@ -289,7 +296,6 @@ void handle_release(struct hvd_handle *handle)
     if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1)
         return;
     struct hvd_context *context = handle->context;
-    struct hvd_handle *whole = handle->whole;
     free_results(handle);
     if (handle->ready)
         handle->memory->event_release(handle->ready);
@@ -297,9 +303,8 @@ void handle_release(struct hvd_handle *handle)
         handle->memory->release(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
+    parts_free(&handle->parts);
     close_block(context, handle);
-    if (whole)
-        handle_release(whole);
     context_release(context);
 }
 
@@ -340,8 +345,6 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     struct hvd_context *context = handle->context;
     overlaps_leave(&context->overlaps, &handle->touched);
     handle_let_go(handle);
-    parts_drop(handle);
-    parts_ended(handle, status);
     /* Sequentially consistent, as the loads in hvd_on_done: one of the two sides sees the other's store. */
     if (atomic_exchange(&handle->state, HANDLE_DONE) == HANDLE_AWAITED)
         futex_wake_all(&handle->state);

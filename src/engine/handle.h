@@ -9,6 +9,12 @@
 
 #include <stdatomic.h>
 
+/* Which tensors of a group run in which of its parts. */
+struct parts {
+    uint16_t *of; /* the part of each tensor, from 0 on; NULL: all are in one */
+    int count;
+};
+
 struct hvd_handle {
     atomic_int references; /* the caller's and the engine's */
     atomic_uint state;     /* HANDLE_*; a futex word */
@@ -25,17 +31,13 @@ struct hvd_handle {
     hvd_status *failure;        /* NULL when all went well or nothing is known yet */
     hvd_tensor *results; /* the engine's outputs, once done; those in the caller's memory have no data here */
     int result_count;
-    int value;       /* join: the last rank; adding a process set: its id */
-    int other_types; /* of a group: its collectives under way, but for one; under the progress lock */
+    int value;     /* join: the last rank; adding a process set: its id */
+    int following; /* of a group: its collectives still to end, except for one; under the progress lock */
     const struct memory_ops *memory; /* of its tensors */
     struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
-    void *own_data;           /* what the tensors point to where it is the engine's; freed with the handle */
-    struct touched touched;   /* its memory; under the progress lock */
-    struct hvd_handle *parts; /* of a group that shares memory, see below; until they are taken */
-    struct hvd_handle *whole; /* that this is a part of */
-    struct hvd_handle *following; /* the next part */
-    int part;                     /* its number, from 0 on */
-    int parts_done;               /* of the whole; under the progress lock */
+    void *own_data;         /* what the tensors point to where it is the engine's; freed with the handle */
+    struct touched touched; /* its memory; under the progress lock */
+    struct parts parts;     /* of a group whose tensors share memory, see below */
     struct hvd_handle *held_back; /* those that wait for the end of this one */
     struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */
@@ -81,31 +83,12 @@ void *result_allocate(const struct memory_ops *memory, int32_t device_id, const 
                       size_t bytes, const int64_t **kept_shape);
 
 /* ---- parts -----------------------------------------------------------------------------------------------
- * A group whose tensors share memory runs as several requests, its parts, one after the other: each
- * writes only what no other tensor of the part reads or writes. All parts have the tensors of the whole
- * group, those of other parts without elements: so ranks that divide a group differently get the error of a
- * mismatch.
- *
- * The caller's handle is the whole group's. The coordinator sees the parts only. */
+ * A group whose tensors share memory runs as several collectives, its parts, one after the other: each writes
+ * only what no other tensor of the part reads or writes. The ranks agree on the division, which is in the
+ * signature, and all parts belong to one request, so nothing can run between them. */
 
-/* Any thread: gives the group its parts where it needs some; `whole` was not queued yet. `size` as for
- * handle_create. */
-hvd_code parts_create(struct hvd_handle *whole, int size, hvd_status *status);
-
-/* Those that were not queued; fine where there are none. */
-void parts_drop(struct hvd_handle *whole);
-
-/* Under the progress lock, as the rest. Whether an earlier part is still to end well. */
-bool parts_wait(const struct hvd_handle *part);
-
-/* Why it can't run any more: an earlier part has failed on all ranks. */
-hvd_code parts_check(const struct hvd_handle *part, hvd_status *status);
-
-/* Fine for what is no part. Releases the next part; the last one ends the group, as does a failure of all
- * ranks. */
-void parts_ended(struct hvd_handle *part, const hvd_status *status);
-
-/* Its name; that of the first one is the group's. */
-void parts_name(struct hvd_handle *part);
+/* Any thread: the parts of a request, whose tensors were checked. */
+hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status *status);
+void parts_free(struct parts *parts); /* fine where there are none */
 
 #endif

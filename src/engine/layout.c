@@ -96,9 +96,13 @@ static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
     running->row_bytes[index] = row_bytes_of(tensor);
 }
 
-static bool has_type(const struct running_batch *running, const hvd_tensor *tensor)
+/* Whether a tensor of one of the handles is in this collective. */
+static bool includes(const struct running_batch *running, const struct hvd_handle *handle, int tensor)
 {
-    return !running->one_type || tensor->dtype == running->collective.dtype;
+    const struct collective *collective = &running->collective;
+    return (!operation_reduces(collective->operation) ||
+            handle->request.inputs[tensor].dtype == collective->dtype) &&
+           (!handle->parts.of || handle->parts.of[tensor] == running->part);
 }
 
 static void fill_plainly(struct running_batch *running)
@@ -109,7 +113,7 @@ static void fill_plainly(struct running_batch *running)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
-            if (!has_type(running, input))
+            if (!includes(running, running->handles[i], t))
                 continue;
             vector_add(&collective->input, input->data, tensor_bytes(input));
             /* Its output follows when the rows of all ranks are known: layout_gathered. */
@@ -127,7 +131,7 @@ static void fill_plainly(struct running_batch *running)
 
 static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status *status)
 {
-    if (!handle->results) /* no collective of another type has */
+    if (!handle->results) /* no other collective of the request has */
         handle->results = calloc((size_t)count, sizeof *handle->results);
     handle->result_count = handle->results ? count : 0;
     if (!handle->results)
@@ -211,12 +215,15 @@ static hvd_code add_results_of_all(struct collective *collective, const uint64_t
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
         hvd_code code = results_reserve(handle, handle->request.count, status);
-        for (int t = 0; !code && t < handle->request.count; t++, tensor++) {
+        for (int t = 0; !code && t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
+            if (!includes(running, handle, t))
+                continue;
             uint64_t before = sum_over_ranks(collective, collective->rank, rows, tensor);
             uint64_t all = sum_over_ranks(collective, collective->size, rows, tensor);
             code = add_result(collective, handle, t, all,
                               (uintptr_t)input->data - before * row_bytes_of(input), status);
+            tensor++;
         }
         if (code)
             return code;
@@ -278,7 +285,7 @@ static void add_block(struct running_batch *running, int rank)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             uint64_t row = row_bytes_of(input);
-            if (!has_type(running, input))
+            if (!includes(running, running->handles[i], t))
                 continue;
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, rank);
             char *start = rows.length && row ? (char *)input->data + rows.offset * row : NULL;
@@ -296,7 +303,7 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
         for (int t = 0; !code && t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, collective->rank);
-            if (!has_type(running, input))
+            if (!includes(running, handle, t))
                 continue;
             code = add_result(collective, handle, t, rows.length,
                               (uintptr_t)input->data + rows.offset * row_bytes_of(input), status);

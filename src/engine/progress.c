@@ -19,15 +19,14 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* To its communicator, whose coordinator orders it among those of the set that use the same memory. What that
- * does not have yet, or never will, it can't order: a request waits here for the end of earlier ones of other
- * sets, and behind those of its own set that are held here, such as the later parts of a group. A join waits
- * for what this rank requested before. */
+/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
+ * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
+ * those of other sets, behind those of its own that do. A join waits for what this rank requested before. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct comm *comm = membership_find(context, handle->request.process_set);
     struct hvd_handle *before = NULL;
-    if (context->world->next || context->world->held) /* else the coordinator of the only set has them all */
+    if (context->world->next || context->world->held) /* else there is no other set */
         before = overlaps_before(&context->overlaps, &handle->touched);
     if (!comm) {
         hvd_status removed;
@@ -36,8 +35,6 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
     } else if (handle->request.operation == HVD_REMOVE_PROCESS_SET &&
                handle->request.root >= HVD_OPENED_SETS) {
         membership_decided(context, handle); /* by this rank alone */
-    } else if (parts_wait(handle)) {
-        comm_hold(comm, handle);
     } else if (before) {
         comm_hold(comm, handle);
         handle->next = before->held_back;
@@ -79,19 +76,6 @@ static void take(struct hvd_context *context, struct hvd_handle *handle)
     hand_over(context, handle);
 }
 
-/* What comes later on the same memory comes behind all parts. */
-static void take_parts(struct hvd_context *context, struct hvd_handle *whole)
-{
-    struct hvd_handle *part = whole->parts;
-    whole->parts = NULL;
-    while (part) {
-        struct hvd_handle *next = part->following;
-        part->submitted = whole->submitted;
-        take(context, part);
-        part = next;
-    }
-}
-
 static bool take_submissions(struct hvd_context *context)
 {
     struct hvd_handle *newest = NULL;
@@ -102,10 +86,7 @@ static bool take_submissions(struct hvd_context *context)
     struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
-        if (oldest->parts)
-            take_parts(context, oldest);
-        else
-            take(context, oldest);
+        take(context, oldest);
         oldest = next;
     }
     return newest;

@@ -74,12 +74,6 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
         code = handle_create(context, &own, size, true, &created, status);
     if (code)
         return code;
-    code = parts_create(created, size, status);
-    if (code) { /* no other thread has it */
-        handle_release(created);
-        handle_release(created);
-        return code;
-    }
     expect_writes(created);
     *handle = created;
     if (observed(context))

@@ -20,7 +20,7 @@ struct drawing {
     uint64_t *state;
     struct area areas[AREAS];
     int area_count;
-    bool alike;   /* all ranks share memory alike, as they must where several sets or tensors of a group do */
+    bool alike;   /* all ranks share memory alike, as they must where several sets do */
     int only_set; /* else: the one of an ordered phase */
 };
 
@@ -370,8 +370,7 @@ static bool make_in_areas(struct drawing *d, struct program_step *step)
         step->given = step->in_place = false;
     if (operation_makes_results(step->operation))
         step->in_place = false;
-    if (d->alike ? operation_makes_results(step->operation)
-                 : step->count > 1 && !operation_makes_results(step->operation))
+    if (d->alike && operation_makes_results(step->operation))
         return false;
     for (int t = 0; t < step->count; t++) {
         struct tensor *tensor = &step->tensors[t];

@@ -135,7 +135,7 @@ static void open_subject(struct subject *subject, int rank)
         uint32_t length;
         if (signature_measure(&request, &length, NULL))
             abort();
-        subject->requests[i].signature = signature_encode(&request, malloc(length), length);
+        subject->requests[i].signature = signature_encode(&request, NULL, malloc(length), length);
     }
 }
 

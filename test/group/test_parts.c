@@ -253,13 +253,114 @@ static void one_rank_only(struct member *member)
         hvd_request request = group_of(round % 2 ? "half" : NULL, tensors, (float *[]){x, y, shares ? y : z},
                                        (int64_t[]){2, 2, 2}, count);
         hvd_code code = run(member, &request, &status);
-        CHECK(code == HVD_MISMATCH && strstr(status.text, "tensor"), "round %d: %s: %s", round,
+        const char *text = round % 3 == 2 ? "the number of tensors" : "the memory of tensor 2";
+        CHECK(code == HVD_MISMATCH && strstr(status.text, text), "round %d: %s: %s", round,
               hvd_code_name(code), status.text);
         /* Their unnamed requests still mean the same. */
         hvd_request next = request_of(HVD_ALLREDUCE, NULL, tensors);
         CHECK_OK(run(member, &next, &check_status));
         check_allreduce_works(member, "after");
     }
+}
+
+/* On even ranks the second request shares memory with the group and the third one with none; on odd ranks the
+ * third one reads what the second one writes. */
+static void shared_differently(struct member *member)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        bool even = member->rank % 2 == 0;
+        float x[2] = {1, 1}, own[2] = {1, 1}, second[2] = {0}, third[2] = {0};
+        int64_t two = 2;
+        hvd_tensor tensors[3], inputs[2], outputs[2];
+        hvd_handle *handles[3];
+        hvd_request requests[] = {group_of("group", tensors, (float *[]){x, x, x}, (int64_t[]){2, 2, 2}, 3),
+                                  request_of(HVD_ALLREDUCE, "second", &inputs[0]),
+                                  request_of(HVD_ALLREDUCE, "third", &inputs[1])};
+        inputs[0] = tensor_of(even ? x : own, HVD_FLOAT32, &two, 1);
+        outputs[0] = tensor_of(second, HVD_FLOAT32, &two, 1);
+        inputs[1] = tensor_of(even ? own : second, HVD_FLOAT32, &two, 1);
+        outputs[1] = tensor_of(third, HVD_FLOAT32, &two, 1);
+        requests[1].outputs = &outputs[0];
+        requests[2].outputs = &outputs[1];
+        for (int i = 0; i < 3; i++)
+            CHECK_OK(hvd_submit(member->context, &requests[i], &handles[i], &check_status));
+        for (int i = 0; i < 3; i++)
+            finish(handles[i]);
+        float size = (float)member->size, odds = (float)(member->size / 2), evens = size - odds;
+        float sum = evens * size * size * size + odds;
+        CHECK(second[0] == sum && second[1] == sum, "round %d: %g, not %g", round, second[0], sum);
+        CHECK(third[0] == evens + odds * sum, "round %d: %g, not %g", round, third[0], evens + odds * sum);
+    }
+}
+
+/* A set is removed, and a barrier and a join end, once the group before them has run. */
+static void ended_behind_a_group(struct member *member)
+{
+    int32_t everybody[] = {0, 1, 2, 3}, id;
+    hvd_request barrier = {.struct_size = sizeof barrier, .operation = HVD_BARRIER};
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    for (int round = 0; round < ROUNDS; round++) {
+        float x[2] = {1, 1}, size = (float)member->size;
+        hvd_tensor tensors[3];
+        hvd_handle *handle;
+        hvd_request group = group_of(NULL, tensors, (float *[]){x, x, x}, (int64_t[]){2, 2, 2}, 3);
+        CHECK_OK(hvd_process_set_add(member->context, everybody, member->size, &id, &check_status));
+        group.process_set = round % 2 ? id : 0;
+        CHECK_OK(hvd_submit(member->context, &group, &handle, &check_status));
+        if (round % 3 == 1)
+            CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        if (round % 3 == 2)
+            CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+        if (round % 2 == 0)
+            CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+        finish(handle);
+        CHECK(x[0] == size * size * size, "round %d: %g", round, x[0]);
+        if (round % 2)
+            CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+    }
+}
+
+/* A group in flight when its set is removed runs as a whole or not at all. */
+static void removed_with_a_group(struct member *member)
+{
+    int32_t everybody[] = {0, 1, 2, 3}, id;
+    for (int round = 0; round < ROUNDS; round++) {
+        float x[2] = {1, 1}, size = (float)member->size;
+        hvd_tensor tensors[3];
+        hvd_handle *handle;
+        hvd_status status;
+        hvd_request group = group_of(NULL, tensors, (float *[]){x, x, x}, (int64_t[]){2, 2, 2}, 3);
+        CHECK_OK(hvd_process_set_add(member->context, everybody, member->size, &id, &check_status));
+        group.process_set = id;
+        CHECK_OK(hvd_submit(member->context, &group, &handle, &check_status));
+        CHECK_OK(hvd_process_set_remove(member->context, id, &check_status));
+        hvd_code code = hvd_wait(handle, 30, &status);
+        hvd_release(handle);
+        CHECK(code == HVD_OK || code == HVD_SHUT_DOWN, "round %d: %s", round, status.text);
+        CHECK(x[0] == (code ? 1 : size * size * size), "round %d: %g after %s", round, x[0],
+              hvd_code_name(code));
+    }
+    check_allreduce_works(member, "after");
+}
+
+/* Only rank 0 has the group: the others have joined, and run all of its parts with nothing of their own. */
+static void joined_beside_a_group(struct member *member)
+{
+    float x[2] = {2, 2}, y[2] = {3, 3};
+    double d[1] = {5};
+    int64_t two = 2, one = 1;
+    hvd_tensor tensors[4] = {tensor_of(x, HVD_FLOAT32, &two, 1), tensor_of(d, HVD_FLOAT64, &one, 1),
+                             tensor_of(x, HVD_FLOAT32, &two, 1), tensor_of(y, HVD_FLOAT32, &two, 1)};
+    hvd_request group = request_of(HVD_ALLREDUCE, "alone", tensors);
+    hvd_request join = {.struct_size = sizeof join, .operation = HVD_JOIN};
+    group.count = 4;
+    group.grouped = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (member->rank == 0)
+            CHECK_OK(hvd_run(member->context, &group, NULL, &check_status));
+        CHECK_OK(hvd_run(member->context, &join, NULL, &check_status));
+    }
+    CHECK(x[0] == 2 && x[1] == 2 && y[1] == 3 && d[0] == 5, "%g %g %g %g", x[0], x[1], y[1], d[0]);
 }
 
 static void note(void *argument, const hvd_status *status)
@@ -320,5 +421,9 @@ GROUP_TEST(test_behind_groups_of_another_set, behind_groups_of_another_set, 1, 4
 GROUP_TEST(test_written_behind_a_group, written_behind_a_group, 2, 4, .transport = "shm")
 GROUP_TEST(test_in_any_order, in_any_order, 2, 4, .transport = "shm")
 GROUP_TEST(test_one_rank_only, one_rank_only, 2, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_shared_differently, shared_differently, 2, 4, EVERY_TRANSPORT)
+GROUP_TEST(test_ended_behind_a_group, ended_behind_a_group, 2, 3, .transport = "shm")
+GROUP_TEST(test_removed_with_a_group, removed_with_a_group, 2, 3, .transport = "shm")
+GROUP_TEST(test_joined_beside_a_group, joined_beside_a_group, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_name_and_join, name_and_join, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_ended_by_shutdown, ended_by_shutdown, 2, 3, EVERY_TRANSPORT)

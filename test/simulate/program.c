@@ -244,7 +244,7 @@ static struct signature encode(const hvd_request *request)
         fprintf(stderr, "%s\n", status.text);
         abort();
     }
-    return signature_encode(request, malloc(length), length);
+    return signature_encode(request, NULL, malloc(length), length);
 }
 
 struct signature join_signature(void)

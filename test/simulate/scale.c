@@ -163,8 +163,8 @@ static void submit(struct node *node, int name)
     hvd_status status;
     uint32_t length;
     check(signature_measure(&request, &length, &status), &status);
-    node->requests[name] = (struct pending){.name = names[name],
-                                            .signature = signature_encode(&request, malloc(length), length)};
+    node->requests[name] = (struct pending){
+        .name = names[name], .signature = signature_encode(&request, NULL, malloc(length), length)};
     check(coordinator_submit(node->coordinator, &node->requests[name], &status), &status);
 }
 

@@ -287,7 +287,7 @@ static struct signature encode(const hvd_request *request)
 {
     uint32_t length;
     assert_int_equal(signature_measure(request, &length, NULL), HVD_OK);
-    return signature_encode(request, malloc(length), length);
+    return signature_encode(request, NULL, malloc(length), length);
 }
 
 static hvd_code submit_request(int rank, const char *name, const hvd_request *request, hvd_status *status)

@@ -39,7 +39,7 @@ static struct signature encode(const struct example *e)
 {
     uint32_t length;
     ASSERT_OK(signature_measure(&e->request, &length, &check_status));
-    return signature_encode(&e->request, malloc(length), length);
+    return signature_encode(&e->request, NULL, malloc(length), length);
 }
 
 static bool equal(const struct example *a, const struct example *b)
