@@ -398,6 +398,11 @@ HVD_API const char *hvd_version(void);
  * NULL: any. */
 HVD_API hvd_code hvd_find_mpi(const char *path, hvd_status *found);
 
+/* The numeric addresses of this host that `interfaces`, a value of the setting network_interface, allows, in
+ * found->text: separated by commas, the best first, loopback only if there is no other. "": all.
+ * HVD_INVALID_ARGUMENT: there is none. */
+HVD_API hvd_code hvd_find_addresses(const char *interfaces, hvd_status *found);
+
 #ifdef __cplusplus
 }
 #endif

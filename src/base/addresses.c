@@ -188,6 +188,18 @@ hvd_code addresses_find(const char *interfaces, const char *preferred, struct ad
     return code;
 }
 
+hvd_code hvd_find_addresses(const char *interfaces, hvd_status *found)
+{
+    struct addresses all;
+    hvd_code code = addresses_find(interfaces, "", &all, found);
+    if (code)
+        return code;
+    *found = (hvd_status){.code = HVD_OK};
+    for (int i = 0; i < all.count; i++)
+        append_text(found->text, sizeof found->text, "%s%s", i ? "," : "", all.list[i]);
+    return HVD_OK;
+}
+
 /* As the routing table says: to connect a datagram socket sends nothing. */
 static bool find_source(const char *address, char source[SOCKET_TEXT])
 {

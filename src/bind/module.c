@@ -265,6 +265,15 @@ static PyObject *core_native_entry(PyObject *Py_UNUSED(module), PyObject *Py_UNU
     return PyLong_FromVoidPtr((void *)&entry_table);
 }
 
+static PyObject *core_addresses(PyObject *Py_UNUSED(module), PyObject *interfaces)
+{
+    hvd_status found;
+    const char *text = PyUnicode_AsUTF8AndSize(interfaces, NULL);
+    if (!text)
+        return NULL;
+    return hvd_find_addresses(text, &found) ? raise_status(&found) : PyUnicode_FromString(found.text);
+}
+
 static PyMethodDef methods[] = {
     {"init", context_init, METH_VARARGS,
      "init($module, settings, mpi_comm=0, /)\n--\n\n"
@@ -338,6 +347,10 @@ static PyMethodDef methods[] = {
     {"mxnet_push", core_mxnet_push, METH_O,
      "mxnet_push($module, library, /)\n--\n\n"
      "The address of mxnet_push (src/native/mxnet.h), for ctypes; `library` is dlopen's handle of MXNet's."},
+    {"addresses", core_addresses, METH_O,
+     "addresses($module, interfaces, /)\n--\n\n"
+     "The numeric addresses of this host that HOROVOD_NETWORK_INTERFACE allows if it has this value, "
+     "separated by commas, the best first; loopback only if there is no other."},
     {"native_entry", core_native_entry, METH_NOARGS,
      "native_entry($module, /)\n--\n\n"
      "The address of the entry_table (src/native/entry.h), for kernels in a library of their own."},

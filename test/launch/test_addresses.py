@@ -284,3 +284,81 @@ def test_a_published_port(launcher: Launcher, hosts: VirtualHosts) -> None:
     finally:
         assert hosts.inside("c", *(word.replace("%s", "del") for word in unreachable)) == 0
     assert f"rank 1 (host c) tried: {SUBNET}.2 port 22000: No route to host" in error
+
+
+# ---- torch.distributed: its store on rank 0's host, and Gloo inside ---------------------------------------
+
+DISTRIBUTED = """
+import socket, threading
+import torch, torch.distributed as dist
+import horovod as hvd
+import horovod.torch.distributed
+
+created = dist.TCPStore
+
+def with_a_stranger(host, port, *rest, **options):
+    if not with_a_stranger.servers:  # on the other host, at the same port of every address
+        with_a_stranger.servers.append(socket.create_server(("", port), backlog=50))
+    return created(host, port, *rest, **options)
+
+with_a_stranger.servers = []
+hvd.init()
+if hvd.rank():
+    horovod.torch.distributed.dist = type("", (), {**vars(dist), "TCPStore": staticmethod(with_a_stranger)})
+dist.init_process_group("horovod")
+bits = torch.tensor([1 << dist.get_rank()])
+dist.all_reduce(bits, dist.ReduceOp.OPERATION)
+print(bits.item(), socket.gethostname())
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def names(hosts: VirtualHosts) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Gives hosts a and b an /etc/hosts of their own."""
+
+    def give(lines: dict[str, str]) -> None:
+        for name, text in lines.items():
+            path = hosts.folder / f"hosts.{name}"
+            path.write_text(f"127.0.0.1 localhost\n{text}")
+            assert hosts.inside(name, "mount", "--bind", str(path), "/etc/hosts") == 0
+
+    yield give
+    for name in ("a", "b"):
+        hosts.inside(name, "umount", "/etc/hosts")
+
+
+def test_own_name_means_loopback(
+    launcher: Launcher, on_a: Run, names: Callable[[dict[str, str]], None]
+) -> None:
+    """Debian's default, and 172.17.0.1 is an address of both hosts: there a stranger listens on b."""
+    pytest.importorskip("torch")
+    names({"a": f"127.0.1.1 a\n{SUBNET}.2 b\n", "b": f"127.0.1.1 b\n{SUBNET}.1 a\n"})
+    words = ["--network-interface", "docker0,eth0", "--start-timeout", "15"]
+    result = on_a(*words, "-H", "a:1,b:1", *launcher.python(DISTRIBUTED.replace("OPERATION", "SUM")))
+    lines = ["[0]<stdout>: 3 a", "[1]<stdout>: 3 b"]
+    assert sorted(result.stdout.splitlines()) == lines, result.stderr
+
+
+def test_name_unknown_and_ipv6_only(
+    launcher: Launcher, hosts: VirtualHosts, on_a: Run, names: Callable[[dict[str, str]], None]
+) -> None:
+    pytest.importorskip("torch")
+    names({"a": "fd00:83::2 b\n", "b": ""})
+    hosts.know_hosts("host_key")
+    key = " ".join((hosts.folder / "host_key.pub").read_text().split()[:2])
+    hosts.write("known_hosts", f"b,fd00:83::2 {key}\n")
+    for name in ("a", "b"):
+        assert hosts.inside(name, "ip", "link", "set", "docker0", "down") == 0
+        assert hosts.inside(name, "ip", "-4", "address", "flush", "dev", "eth0") == 0
+        assert hosts.inside(name, "ip", "-4", "address", "flush", "dev", "hole0") == 0
+    try:
+        program = launcher.python(DISTRIBUTED.replace("OPERATION", "BOR"))  # by Gloo
+        result = on_a("--start-timeout", "15", "-H", "localhost:1,b:1", *program)
+    finally:
+        for i, name in enumerate(NAMES[:2], 1):
+            hosts.inside(name, "ip", "link", "set", "docker0", "up")
+            hosts.inside(name, "ip", "address", "add", f"{SUBNET}.{i}/24", "dev", "eth0")
+            hosts.inside(name, "ip", "address", "add", f"10.99.0.{i}/32", "dev", "hole0")
+    lines = ["[0]<stdout>: 3 a", "[1]<stdout>: 3 b"]
+    assert sorted(result.stdout.splitlines()) == lines, result.stderr

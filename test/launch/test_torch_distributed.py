@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -52,6 +53,30 @@ def test_ddp_under_torchrun(launcher: Launcher) -> None:
     lines = run(launcher, TORCHRUN, "ddp.py", "--steps", "300")
     assert "weights equal on all ranks: yes" in lines
     assert error_of(lines) < 1
+
+
+SUM = """
+import torch, torch.distributed as dist
+import horovod.torch.distributed
+dist.init_process_group("horovod")
+x = torch.ones(1)
+dist.all_reduce(x)
+print(x.item())
+dist.destroy_process_group()
+"""
+
+
+def test_master_address_of_ipv6(launcher: Launcher) -> None:
+    """LOCAL_WORLD_SIZE is removed, as by a starter that sets the address alone."""
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        port = str(probe.getsockname()[1])
+    program = launcher.folder / "sum.py"
+    program.write_text("import os\ndel os.environ['LOCAL_WORLD_SIZE']\n" + SUM)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    words = ["--nproc-per-node", "2", "--master-addr", "::1", "--master-port", port, str(program)]
+    result = launcher.run(*words, program="torchrun", env=launcher.environment(PATH=path))
+    assert result.stdout.count("2.0") == 2, result.stderr
 
 
 @full

@@ -29,7 +29,7 @@ if not torch.distributed.is_available():
 from torch.distributed import distributed_c10d as _c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod import _core
+from horovod import _core, addresses
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import env
@@ -63,13 +63,16 @@ _job = _Job()
 # ---- where the ranks meet --------------------------------------------------------------------------
 
 
+_MOST_ADDRESSES = 8  # ADDRESSES_LIMIT of base/addresses.h
+_PROBE = 10.0  # seconds for what may be no store
+
+
 def _addresses() -> list[str]:
-    """Names and addresses of this host; the last one is for ranks on it."""
-    found = [name for name in ("HOROVOD_ADVERTISED_ADDRESS", "MASTER_ADDR") if os.environ.get(name)]
-    names = [os.environ[name] for name in found]
-    with contextlib.suppress(OSError):
-        names += socket.gethostbyname_ex(socket.gethostname())[2]
-    return list(dict.fromkeys([*names, "127.0.0.1"]))[-8:]
+    """Names and addresses of this host, the best first."""
+    advertised = os.environ.get("HOROVOD_ADVERTISED_ADDRESS", "")
+    given = [addresses.split(advertised)[0], os.environ.get("MASTER_ADDR", "").strip("[]")]
+    own = addresses.of_this_host()
+    return list(dict.fromkeys([*filter(None, given), *own]))[:_MOST_ADDRESSES]
 
 
 def _free_port() -> int:
@@ -84,35 +87,43 @@ def _meet_by_store(store: Any, rank: int, size: int) -> None:
     given = os.environ.get("HOROVOD_SECRET") or os.environ.get("HOROVOD_SECRET_FILE")
     if rank == 0:
         port = _free_port()
-        where = ",".join(f"{address}:{port}" for address in _addresses())
+        one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(size)  # as torchrun says
+        hosts = [addresses.LOOPBACK] if one_host else _addresses()
+        where = ",".join(addresses.join(host, port) for host in hosts)
         store.set(key, json.dumps([where, "" if given else secrets.token_hex(32)]))
     where, secret = json.loads(store.get(key))
     secret_variable = {} if given else {"HOROVOD_SECRET": secret}
     _job.begin(HOROVOD_RANK=str(rank), HOROVOD_SIZE=str(size), HOROVOD_RENDEZVOUS=where, **secret_variable)
 
 
-def _reachable(addresses: list[str], port: int) -> str:
-    for address in addresses:
-        with contextlib.suppress(OSError), socket.create_connection((address, port), 5):
-            return address
+def _store_at(hosts: list[str], port: int, token: str, timeout: timedelta) -> Any:
+    """The store of rank 0, which alone has the token: others may listen at that port, even on this host."""
+    probe = min(timeout, timedelta(seconds=_PROBE))
+    for address in addresses.resolved(hosts):
+        with contextlib.suppress(OSError, RuntimeError):  # errors of a store are RuntimeErrors
+            socket.create_connection((address, port), _PROBE / 2).close()
+            store = dist.TCPStore(address, port, None, False, probe)
+            if store.check([token]):
+                store.set_timeout(timeout)
+                return store
     raise HorovodInternalError(
         f"rank {basics.rank()} can't connect to the store of torch.distributed, which rank 0 serves at port "
-        f"{port} of {', '.join(addresses)}; set HOROVOD_ADVERTISED_ADDRESS on its host to an address that "
+        f"{port} of {', '.join(hosts)}; set HOROVOD_ADVERTISED_ADDRESS on its host to an address that "
         "the others can reach"
     )
 
 
 def _store_by_engine(timeout: timedelta) -> Any:
     """The store, where nothing but the engine is known to all: rank 0 serves it."""
-    master = basics.rank() == 0
-    store = dist.TCPStore("127.0.0.1", 0, None, True, timeout, wait_for_workers=False) if master else None
-    place = (_addresses(), store.port) if store else None
-    addresses, port = broadcast_object(place, 0, "torch.distributed.store")
-    if store:
-        return store
-    if basics.local_size() == basics.size():
-        addresses = addresses[-1:]
-    return dist.TCPStore(_reachable(addresses, port), port, None, False, timeout)
+    place = None
+    if basics.rank() == 0:
+        store = dist.TCPStore(addresses.LOOPBACK, 0, None, True, timeout, wait_for_workers=False)
+        token = f"horovod/{secrets.token_hex(16)}"
+        store.set(token, "")
+        one_host = basics.local_size() == basics.size()
+        place = [addresses.LOOPBACK] if one_host else _addresses(), store.port, token
+    hosts, port, token = broadcast_object(place, 0, "torch.distributed.store")
+    return store if place else _store_at(hosts, port, token, timeout)
 
 
 _handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers

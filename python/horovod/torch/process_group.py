@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import queue
 import threading
 import time
@@ -19,7 +20,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from horovod import _core
+from horovod import _core, addresses
+from horovod.common import basics
 from horovod.common.basics import Average, Max, Min, Product, Sum
 from horovod.common.exceptions import HorovodInternalError
 from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
@@ -119,8 +121,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _gloo(self) -> Any:
         """Its ranks connect when they first need each other, not all at once, where PyTorch can do that."""
         store, kind = dist.PrefixStore("gloo", self._store), dist.ProcessGroupGloo
+        place = {}
+        if not os.environ.get("GLOO_SOCKET_IFNAME"):  # otherwise what the host's own name means
+            one_host = basics.local_size() == basics.size()
+            place["hostname"] = addresses.LOOPBACK if one_host else addresses.of_this_host()[0]
         try:
-            device = kind.create_default_device(lazy_init=True)
+            make = kind.create_device if place else kind.create_default_device
+            device = make(**place, lazy_init=True)
         except TypeError:
             return kind(store, self.rank(), self.size(), self._options.timeout)
         options = kind._Options()
