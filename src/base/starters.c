@@ -239,6 +239,20 @@ static hvd_code read_places(struct starter *starter, const struct reader *reader
     return code;
 }
 
+/* A starter that is like torchrun, but half of its variables are missing: not a job of one rank each. */
+static hvd_code refuse_half(const struct variables *variables, hvd_status *status)
+{
+    const char *rank = look_up(variables, "RANK"), *size = look_up(variables, "WORLD_SIZE");
+    bool has_address = *look_up(variables, "MASTER_ADDR");
+    if (!*rank || strtol(size, NULL, 10) < 2)
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "RANK=%s and WORLD_SIZE=%s are set, but %s is not; set MASTER_ADDR and MASTER_PORT on "
+                      "all ranks to rank 0's host and a free port, as torchrun does, or unset RANK for a job "
+                      "of one rank",
+                      rank, size, has_address ? "MASTER_PORT" : "MASTER_ADDR");
+}
+
 hvd_code starter_read(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     *starter = (struct starter){.size = 1, .pmi = -1};
@@ -253,5 +267,5 @@ hvd_code starter_read(struct starter *starter, const struct variables *variables
         hvd_code code = read_places(starter, &readers[i], variables, status);
         return code || !readers[i].read ? code : readers[i].read(starter, variables, status);
     }
-    return HVD_OK;
+    return refuse_half(variables, status);
 }

@@ -59,7 +59,7 @@ static void check(const struct starter *starter, const char *name, int rank, int
 TEST(no_starter)
 {
     struct starter starter;
-    READ(&starter, "HOME=/root", "RANK=1", "WORLD_SIZE=2", "PMI_RANK=", "JOB_COMPLETION_INDEX=3");
+    READ(&starter, "HOME=/root", "RANK=0", "WORLD_SIZE=1", "PMI_RANK=", "JOB_COMPLETION_INDEX=3");
     assert_null(starter.name);
     assert_int_equal(starter.size, 1);
     READ(&starter, BATCH); /* the script itself */
@@ -129,6 +129,15 @@ TEST(torchrun)
     assert_int_equal(starter.port, 29501);
     assert_string_equal(starter.job, "torchrun-n1-29500-0");
     FAIL("MASTER_PORT=65535", "RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=n1", "MASTER_PORT=65535");
+}
+
+TEST(half_of_torchrun)
+{
+    FAIL("RANK=1 and WORLD_SIZE=2 are set, but MASTER_ADDR is not", "RANK=1", "WORLD_SIZE=2");
+    FAIL("but MASTER_PORT is not", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n1");
+    struct starter starter;
+    READ(&starter, "RANK=1", "WORLD_SIZE=2", OPEN_MPI);
+    check(&starter, "Open MPI", 2, 4, false);
 }
 
 TEST(slurm)
