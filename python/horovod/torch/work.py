@@ -45,10 +45,10 @@ class GlooHandle:
         self._future.add_done_callback(lambda _: self._over.set())
 
     def done(self) -> bool:
-        return self._over.is_set()
+        return bool(self._future.done())
 
     def wait(self, seconds: float) -> None:
-        if not self._over.wait(seconds):
+        if not self.done() and not self._over.wait(seconds):
             raise TimeoutError(f"an operation of Gloo is in progress after {1000 * seconds:.0f} ms")
         self._future.value()
 
