@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -60,8 +61,6 @@ def fail(kind: str, victim: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "odd":
             raise TwoArgumentsError(1, 2)
-        if kind == "exit":
-            sys.exit(0)
         raise KeyError("the victim's own")
     hvd.allreduce(np.ones(1))
 
@@ -88,22 +87,47 @@ def test_functions_without_a_name() -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_the_first_exception_comes_with_its_traceback(victim: int) -> None:
-    with pytest.raises(KeyError, match="the victim's own") as caught:
+def test_the_first_exception_is_the_cause(victim: int) -> None:
+    expected = rf"^{FAILED}.\nrank {victim}: KeyError: \"the victim's own\"\n"
+    with pytest.raises(RuntimeError, match=expected) as caught:
         horovod.run(fail, ("throw", victim), np=2)
-    assert f"rank {victim} raised it here:" in str(caught.value.__cause__)
-    assert FAILED in str(caught.value.__cause__)
-    assert 'raise KeyError("the victim\'s own")' in str(caught.value.__cause__)
+    assert repr(caught.value.__cause__) == repr(KeyError("the victim's own"))
+    text = str(caught.value)
+    assert f"rank {victim} raised it here:\nTraceback" in text
+    assert 'raise KeyError("the victim\'s own")' in text
+    assert re.search(
+        rf"^horovodrun: the first to fail was rank {victim} .*exit code 1", text.splitlines()[-1]
+    )
 
 
 def test_exceptions_that_cannot_be_pickled() -> None:
-    with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 1: .*TwoArgumentsError: 1 and 2"):
+    with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 1: .*TwoArgumentsError: 1 and 2") as caught:
         horovod.run(fail, ("odd", 1), np=2)
+    assert caught.value.__cause__ is None
+
+
+def test_what_cannot_be_unpickled_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_there.py").write_text("class Absent(Exception):\n    pass\n")
+
+    def make(raises: bool) -> Any:
+        sys.path.append(str(tmp_path))
+        absent = __import__("only_there").Absent("from there")
+        if raises:
+            raise absent
+        return absent
+
+    with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 0: only_there.Absent: from there") as caught:
+        horovod.run(make, (True,), np=1)
+    assert caught.value.__cause__ is None
+    with pytest.raises(RuntimeError, match="rank 0 returned can't be unpickled here, ModuleNotFoundError"):
+        horovod.run(make, (False,), np=1)
 
 
 def test_a_rank_that_is_killed_is_named_by_the_others() -> None:
-    with pytest.raises(HorovodInternalError, match="rank 1"):
+    with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 0: (.|\n)*rank 1") as caught:
         horovod.run(fail, ("kill", 1), np=2)
+    assert isinstance(caught.value.__cause__, HorovodInternalError)
+    assert re.search("first to fail was rank 1 .*was killed by SIGKILL", str(caught.value))
 
 
 def test_a_rank_that_dies_alone() -> None:
@@ -114,9 +138,13 @@ def test_a_rank_that_dies_alone() -> None:
         horovod.run(fail, ("kill", 0), np=1)
 
 
-def test_a_rank_that_leaves_without_a_result() -> None:
-    with pytest.raises(RuntimeError, match="rank 0: SystemExit: 0"):
-        horovod.run(fail, ("exit", 0), np=1)
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_function_that_ends_its_process(code: int) -> None:
+    with pytest.raises(RuntimeError, match=f"{FAILED}.\nrank 0: SystemExit: {code}") as caught:
+        horovod.run(sys.exit, (code,), np=1)
+    assert isinstance(caught.value.__cause__, SystemExit)
+    with pytest.raises(RuntimeError, match=f"rank 0.*exit code {code}" if code else "no result came"):
+        horovod.run(os._exit, (code,), np=1)
 
 
 @pytest.mark.parametrize(("ranks", "missing"), [(1, "0 of 1"), (3, "1, 2 of 3")])
@@ -126,8 +154,9 @@ def test_ranks_that_leave_in_silence(ranks: int, missing: str) -> None:
 
 
 def test_results_that_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="rank 0 returned a generator, which can't be pickled"):
+    with pytest.raises(RuntimeError, match="rank 0 returned a generator, which can't be pickled") as caught:
         horovod.run(lambda: (each for each in range(3)), np=1)
+    assert isinstance(caught.value.__cause__, TypeError)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +192,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     modes = horovod.run(lambda: [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()], np=1)
     assert modes == [[0o700]]
-    with pytest.raises(KeyError):
+    with pytest.raises(RuntimeError, match="KeyError"):
         horovod.run(fail, ("throw", 0), np=1)
     assert not list(tmp_path.iterdir())
 

@@ -50,7 +50,7 @@ def test_a_job_of_a_function() -> None:
     args.np, args.hosts, args.verbose, args.nics, args.run_func = 2, "localhost:2", 2, [], place
     assert _run(args) == [(0, 2), (1, 2)]
     args.run_func = lambda: 1 / 0
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(RuntimeError, match=r"rank [01]: ZeroDivisionError"):
         _run(args)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,16 +24,9 @@ T = TypeVar("T")
 
 TASK = "from horovod.runner.task import main; main()"
 
-
 # How programs know that ranks have failed.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
-
-
-class RankError(RuntimeError):
-    """The cause of an exception that a rank raised: where it did."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(f"{FAILED}.\n\nrank {report.rank} raised it here:\n{report.traceback}")
+TRACEBACK_LINES = 40
 
 
 def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -81,31 +75,46 @@ def _reports(folder: Path) -> list[Report]:
     return sorted(reports, key=lambda report: report.rank)
 
 
-def _error_of(report: Report) -> Exception:
-    error = pickle.loads(report.error) if report.error else None
-    if not isinstance(error, Exception):
-        error = RuntimeError(f"{FAILED}.\nrank {report.rank}: {report.summary}")
-    error.__cause__ = RankError(report)
-    return error
+def _unpickled(error: bytes | None) -> BaseException | None:
+    """The exception of a rank; None if it can't be brought here, as when its module exists only there."""
+    try:
+        found = pickle.loads(error) if error else None
+    except Exception:
+        return None
+    return found if isinstance(found, BaseException) else None
 
 
-def _raise_first(reports: Sequence[Report]) -> None:
-    """The first error; those of ranks that only lost another one count less."""
-    errors = [(report.when, _error_of(report)) for report in reports if report.traceback]
-    if errors:
-        raise min(errors, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0]))[1]
+def _raise_first(reports: Sequence[Report], verdict: str) -> None:
+    """RuntimeError caused by the first error; those of ranks that only lost another one count less."""
+    failed = [(report, _unpickled(report.error)) for report in reports if report.traceback]
+    if not failed:
+        return
+    report, cause = min(failed, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0].when))
+    lines = "\n".join(report.traceback.splitlines()[-TRACEBACK_LINES:])
+    text = f"{FAILED}.\nrank {report.rank}: {report.summary}\n\nrank {report.rank} raised it here:\n{lines}"
+    raise RuntimeError(f"{text}\n\n{verdict}".rstrip()) from cause
+
+
+def _result(report: Report) -> Any:
+    try:
+        return pickle.loads(report.result or b"")
+    except Exception as error:
+        raise RuntimeError(
+            f"what rank {report.rank} returned can't be unpickled here, {error!r}: return what needs no "
+            "module that only the ranks have"
+        ) from error
 
 
 def _results(reports: Sequence[Report]) -> list[Any]:
     """Those of all ranks: one of them may have ended without a result, as by ``os._exit(0)``."""
-    results = {report.rank: report.result for report in reports}
+    found = {report.rank: report for report in reports}
     size = reports[0].size if reports else 1
-    if missing := [str(rank) for rank in range(size) if rank not in results]:
+    if missing := [str(rank) for rank in range(size) if rank not in found]:
         raise RuntimeError(
             f"no result came from rank {', '.join(missing)} of {size}: did the function call os._exit, or "
             "replace the process by another program?"
         )
-    return [results[rank] for rank in range(size)]
+    return [_result(found[rank]) for rank in range(size)]
 
 
 def run(
@@ -151,8 +160,8 @@ def run(
     Raises:
         ValueError: parameters that exclude each other, or that ``horovodrun`` refuses.
         ImportError: the function can't be sent without cloudpickle.
-        RuntimeError: a rank ended without a word, or its exception can't be brought here.
-        Exception: what a rank raised, with its traceback as the cause.
+        RuntimeError: a rank failed; it says which one and how. What it raised is the ``__cause__``, unless
+            that can't be brought here.
     """
     parameters = locals()
     function = pickled(parameters.pop("func"), parameters.pop("args"), parameters.pop("kwargs") or {})
@@ -176,10 +185,11 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
         reports = _reports(Path(folder))
+    verdict = "".join([*filter(re.compile(r"horovodrun: \S").match, outputs[1].last)][-1:])
     try:
         warn_of_loss(outputs)  # raises where warnings are errors
     finally:
-        _raise_first(reports)
+        _raise_first(reports, verdict)
     if code:
         raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
     return _results(reports)

@@ -31,8 +31,7 @@ def _run(args: _HorovodArgs) -> list[Any] | None:
 
     Raises:
         ValueError: neither a command nor a function, or arguments that exclude each other.
-        RuntimeError: the command failed.
-        Exception: as ``horovod.run``, for a function.
+        RuntimeError: the command, or the function on a rank, failed.
     """
     given = dict(vars(args))
     command, function, executable = (given.pop(name) for name in ("command", "run_func", "executable"))

@@ -35,7 +35,7 @@ class Report:
 
     rank: int
     size: int
-    result: Any = None
+    result: bytes | None = None  # pickled
     error: bytes | None = None  # the exception, if it can be pickled
     traceback: str = ""  # "" when there was no exception
     summary: str = ""  # type and text of the exception
@@ -79,7 +79,7 @@ def _pickled(error: BaseException) -> bytes | None:
     """The exception as the caller can read it back, or None: many can be written, but not read."""
     try:
         data: bytes = pickler.dumps(error)
-        return data if isinstance(pickle.loads(data), Exception) else None
+        return data if isinstance(pickle.loads(data), BaseException) else None
     except Exception:
         return None
 
@@ -88,9 +88,10 @@ def _run(rank: int, size: int) -> None:
     function, args, kwargs = _receive_function()
     result = function(*args, **kwargs)
     try:
-        _write(Report(rank, size, result))
+        data = pickler.dumps(result)
     except Exception as error:
         raise TypeError(f"rank {rank} returned a {type(result).__name__}, which can't be pickled") from error
+    _write(Report(rank, size, data))
 
 
 def main() -> None:
