@@ -153,6 +153,55 @@ def test_a_function_needs_no_folder_in_common(launcher: Launcher, hosts: Virtual
     assert launcher.none_alive(LEFT_SECONDS)
 
 
+OTHER_LAUNCHER = """
+import os, shlex, subprocess, sys
+from horovod.runner import gloo_run
+from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+from horovod.runner.common.util.settings import Settings
+from horovod.runner.http.http_server import RendezvousServer
+
+address, program = "10.83.0.1", sys.argv[1]
+command = [sys.executable, "-c", program]
+
+def ssh(host, text, secret=""):
+    process = subprocess.Popen(["ssh", host, text], stdin=subprocess.PIPE)
+    process.stdin.write(f"{secret}\\n".encode())
+    process.stdin.close()
+    return process
+
+def by_hand(slot, port):
+    names = "HOSTNAME RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE"
+    variables = {f"HOROVOD_{name}": getattr(slot, name.lower()) for name in names.split()}
+    variables |= {"HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": port}
+    variables |= dict(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo", HOROVOD_GLOO_IFACE="eth0")
+    words = [f"{name}={value}" for name, value in variables.items()]
+    return f"read -r HOROVOD_SECRET; export HOROVOD_SECRET; exec env {shlex.join([*words, *command])}"
+
+server = RendezvousServer()
+port = server.start()
+plan = get_host_assignments(parse_hosts("a:2,b:2"), 4)
+server.init(plan)
+for secret in (os.environ["HOROVOD_SECRET"], ""):
+    ranks = [ssh(slot.hostname, by_hand(slot, port), secret) for slot in plan]
+    print([rank.wait() for rank in ranks], flush=True)
+server.stop()
+run = lambda text, slot, events: ssh(slot.hostname, text).wait()
+gloo_run.launch_gloo(command, run, Settings(num_proc=4, hosts="a:2,b:2"), ["eth0"], None, address)
+"""
+
+
+def test_another_launcher(launcher: Launcher, hosts: VirtualHosts) -> None:
+    """It serves the rendezvous and starts the ranks: as Horovod, without the secret, by a function."""
+    first, *rest = hosts.enter("a", launcher.folder)
+    env = launcher.environment(HOME=str(launcher.folder))
+    env.pop("HOROVOD_SECRET", None)
+    result = launcher.run(*rest, *launcher.python(OTHER_LAUNCHER), TRAIN, program=first, env=env)
+    lines = [f"{2 * i + j} {name} {j} 2 True" for i, name in enumerate("ab") for j in range(2)]
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == sorted([*lines, *lines, "[0, 0, 0, 0]", "[1, 1, 1, 1]"])
+    assert all(f"rank {rank} has no HOROVOD_SECRET" in result.stderr for rank in range(4))
+
+
 FAULTS = {
     "nowhere:1": "host nowhere: its name is unknown; check the spelling",
     "10.83.0.99:1": "host 10.83.0.99: there is no route to it; is it up",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from conftest import DEADLINE, Launcher
 
 from horovod.runner import gloo_run, mpi_run
+from horovod.runner.common.util import safe_shell_exec
 from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
 from horovod.runner.common.util.settings import Settings
 from horovod.runner.common.util.timeout import Timeout
@@ -78,10 +82,59 @@ def test_ranks_that_inherit_nothing_meet(launcher: Launcher, server: Any) -> Non
     assert found == ["0 2 0 1.0", "1 2 1 1.0"]
 
 
+@pytest.mark.parametrize(
+    ("secret", "problem"),
+    [("", "rank 1 has no HOROVOD_SECRET.*create_run_env_vars"), ("of another job", "it has another secret")],
+)
+def test_ranks_without_the_secret(launcher: Launcher, server: Any, secret: str, problem: str) -> None:
+    """As those of a launcher that passes on the variables of Horovod only."""
+    plan = get_host_assignments(parse_hosts("localhost:2"), 2)
+    env = launcher.environment(HOROVOD_SECRET=secret, **by_hand(plan[1], server.start()))
+    result = launcher.run("-c", RANK, program=sys.executable, env=env)
+    assert re.search(problem, result.stderr.splitlines()[-1])
+
+
+def in_a_shell(commands: list[str], text: str, events: list[threading.Event]) -> int:
+    """What launch_gloo is given to run commands by."""
+    commands.append(text)
+    return safe_shell_exec.execute(text, dict(os.environ), events=events)
+
+
+@pytest.mark.parametrize("words", [True, False])
+def test_ranks_by_a_function_of_the_caller(launcher: Launcher, server: Any, words: bool) -> None:
+    command: Any = [sys.executable, "-c", f"{RANK}\nopen(f'{launcher.folder}/{{hvd.rank()}}', 'x')"]
+    command = command if words else f"{shlex.join(command)}; echo $A >>{launcher.folder}/$HOROVOD_RANK"
+    commands: list[str] = []
+    env = launcher.environment(A="a 'quoted' word", HOME=str(launcher.folder))
+    settings = Settings(num_proc=2, hosts="localhost:2")
+    execute = lambda text, slot, events: in_a_shell(commands, text, events)  # noqa: E731
+    gloo_run.launch_gloo(command, execute, settings, ["lo"], env, "127.0.0.1")
+    expected = ["", ""] if words else ["a 'quoted' word\n"] * 2
+    assert [(launcher.folder / str(rank)).read_text() for rank in range(2)] == expected
+    assert not any(os.environ["HOROVOD_SECRET"] in text or "quoted" in text for text in commands)
+
+
+def test_a_rank_that_fails_ends_the_others(launcher: Launcher, server: Any) -> None:
+    def execute(text: str, slot: SlotInfo, events: list[threading.Event]) -> int:
+        if slot.rank == 1:
+            raise OSError("no shell")
+        return safe_shell_exec.execute(text, dict(os.environ), events=events)
+
+    settings, nothing = Settings(num_proc=2, hosts="localhost:2"), (None, None, "127.0.0.1")
+    with pytest.raises(RuntimeError, match=r"status: the first was rank 1 on localhost.*no shell") as caught:
+        gloo_run.launch_gloo("sleep 100", execute, settings, *nothing)
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(RuntimeError, match="the first was rank 0 on localhost, which ended with exit code 3"):
+        gloo_run.launch_gloo(
+            "exit 3", lambda text, _, events: in_a_shell([], text, events), Settings(num_proc=1), *nothing
+        )
+    assert not [*Path.home().glob(".horovod/launch-*")]
+
+
 def test_what_a_server_refuses(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="handler_cls"):
         server.start(object)
-    (tmp_path / "secret").write_text("of the user\n")
+    (tmp_path / "secret").write_text("of the user\nand more\n")
     monkeypatch.setenv("HOROVOD_SECRET_FILE", str(tmp_path / "secret"))
     server.start()
     assert gloo_run.create_run_env_vars("a", [], 1)["HOROVOD_SECRET"] == "of the user"

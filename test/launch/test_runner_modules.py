@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
+import os
 import re
 import socketserver
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import DEADLINE, Launcher, wait_until
 
-from horovod.runner import _HorovodArgs
+from horovod.runner import _HorovodArgs, absent, command_line, js_run
 from horovod.runner.common.util import (
     config_parser,
     env,
@@ -24,8 +27,9 @@ from horovod.runner.common.util import (
     settings,
     timeout,
 )
-from horovod.runner.launch import _run, run_controller
-from horovod.runner.util import network
+from horovod.runner.common.util.settings import Settings
+from horovod.runner.launch import _run, parse_args, run_controller
+from horovod.runner.util import cache, lsf, network
 from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import in_thread, on_event
 
@@ -68,6 +72,95 @@ def test_a_job_of_a_command(tmp_path: Path) -> None:
         _run(args)
     with pytest.raises(ValueError, match="nothing to run"):
         _run(_HorovodArgs())
+
+
+def test_arguments_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "-np 2 -H localhost:2 --verbose --no-stall-check --cycle-time-ms 0.5 --network-interface lo"
+    args = parse_args([*words.split(), "python", "-v", "--np=3"])
+    assert (args.np, args.num_proc, args.hosts, args.hostfile, args.verbose) == (
+        2,
+        2,
+        "localhost:2",
+        None,
+        True,
+    )
+    assert (args.command, args.cycle_time_ms, args.nics) == (["python", "-v", "--np=3"], 0.5, ["lo"])
+    assert (args.stall_check, args.no_stall_check, args.autotune, args.no_autotune) == (
+        *(False, True, None), None,
+    )  # fmt: skip
+    assert not any((args.use_gloo, args.use_mpi, args.use_jsrun, args.disable_cache, args.check_build))
+    assert (args.min_np, args.ssh_port, args.start_timeout, args.prefix_output_with_timestamp) == (
+        *(None, None, None), False,
+    )  # fmt: skip
+    show = f'echo "$HOROVOD_STALL_CHECK_DISABLE $HOROVOD_CYCLE_TIME" >{tmp_path}/$HOROVOD_RANK'
+    assert _run(parse_args([*words.split(), "--", "sh", "-c", show])) is None
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["1 0.5\n"] * 2
+    for wrong in (["--no-such", "true"], ["-np", "x", "true"]):
+        with pytest.raises(SystemExit):
+            parse_args(wrong)
+    assert "-np/--np/-num-proc/--num-proc: invalid int value: 'x'" in capsys.readouterr().err
+
+
+def test_every_option_is_an_attribute(launcher: Launcher) -> None:
+    listed = re.findall(r"^  (?:-\S+, )?--(?:\[no-\])?([\w-]+)", launcher.run("--help").stdout, re.MULTILINE)
+    parser = command_line._parser()
+    known = {flag.lstrip("-") for action in parser._actions for flag in action.option_strings}
+    assert len(listed) > 50
+    assert set(listed) - known == set()
+
+
+def test_jsrun(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that starts the ranks and sets what the real one sets."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(RuntimeError, match="no jsrun on the PATH"):
+        js_run.js_run(Settings(num_proc=2), None, None, "true")
+    program = launcher.folder / "jsrun"
+    program.write_text(
+        f"""#!/bin/sh
+[ "$1 $3 $4" = "--np -b rs" ] || exit 9
+size=$2; shift 4
+for rank in $(seq 0 $((size - 1))); do
+    JSM_NAMESPACE_RANK=$rank JSM_NAMESPACE_SIZE=$size "$@" >{launcher.folder}/out.$rank & pids="$pids $!"
+done
+for pid in $pids; do wait $pid || exit; done
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{launcher.folder}:/usr/bin:/bin")
+    assert js_run.is_jsrun_installed()
+    show = "import horovod as hvd; hvd.init(); print(hvd.rank(), hvd.size())"
+    settings = Settings(num_proc=2, binding_args="-b rs", nics={"lo"})
+    env = launcher.environment(HOME=str(launcher.folder), PATH=os.environ["PATH"], LSB_JOBID="9")
+    js_run.js_run(settings, None, env, [sys.executable, "-c", show])
+    assert [(launcher.folder / f"out.{rank}").read_text() for rank in range(2)] == ["0 2\n", "1 2\n"]
+    with pytest.raises(RuntimeError, match=r"one or more processes exited(.*)jsrun ended with exit code 3"):
+        js_run.js_run(settings, None, env, "sh -c 'exit 3'")
+
+
+# -- what is not here -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*absent.MODULES, "horovod.runner.common.service.task_service"])
+def test_modules_that_are_not_here_say_why(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"^horovod.runner.* has no counterpart here: \w+ "):
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", absent.NAMES)
+def test_names_that_are_not_here_say_why(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    if module.endswith("LSFUtils"):
+        with pytest.raises(AttributeError, match=rf"^{name} has no counterpart here: \w+ "):
+            getattr(lsf.LSFUtils, attribute)
+    else:
+        with pytest.raises(ImportError, match=rf"^{name} has no counterpart here: \w+ "):
+            exec(f"from {module} import {attribute}")
+        assert not hasattr(importlib.import_module(module), "no_such")
+
+
+def test_what_is_not_here_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    assert [name for name in [*absent.MODULES, *absent.NAMES] if f"`{name}`" not in page] == []
 
 
 # -- threads ---------------------------------------------------------------------------------------
@@ -167,6 +260,51 @@ def test_execute_ends_at_an_event_with_all_processes(launcher: Launcher) -> None
     thread.join(DEADLINE)
     assert codes == [-15]
     assert launcher.none_alive()
+
+
+# -- LSF, results that are kept ---------------------------------------------------------------------
+
+
+def test_hosts_of_lsf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LSB_JOBID", "LSB_DJOB_RANKFILE", "LSB_MCPU_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert (lsf.LSFUtils.using_lsf(), lsf.LSFUtils.get_compute_hosts()) == (False, [])
+    monkeypatch.setenv("LSB_JOBID", "9")
+    assert lsf.LSFUtils.using_lsf()
+    for pairs, names, slots in (
+        ("batch5 1 h1 2 h2 2", ["h1", "h2"], 4), ("login1 1 h1 42 h2 42", ["h1", "h2"], 84),
+        ("h1 1 h2 1", ["h1", "h2"], 2), ("h1 1", ["h1"], 1),
+    ):  # fmt: skip
+        monkeypatch.setenv("LSB_MCPU_HOSTS", pairs)
+        assert (lsf.LSFUtils.get_compute_hosts(), lsf.LSFUtils.get_num_processes()) == (names, slots)
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "h1")
+    with pytest.raises(ValueError, match="0 is not a number of slots for h1"):
+        lsf.LSFUtils.get_compute_hosts()
+    (tmp_path / "ranks").write_text("batch1\nh1\nh1\nh2\nh2\nh1\n")
+    monkeypatch.setenv("LSB_DJOB_RANKFILE", str(tmp_path / "ranks"))
+    assert (lsf.LSFUtils.get_compute_hosts(), lsf.LSFUtils.get_num_processes()) == (["h1", "h2"], 5)
+
+
+def test_results_are_kept(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    @cache.use_cache()
+    def double(number: int) -> int:
+        called.append(number)
+        return 2 * number
+
+    folder = str(tmp_path / "kept")
+    kept = cache.Cache(folder, 10, "a")
+    assert [double(2, fn_cache=kept), double(2, fn_cache=kept), double(2), double(3, fn_cache=kept)] == [
+        *(4, 4, 4), 6,
+    ]  # fmt: skip
+    assert called == [2, 2, 3]
+    assert double(2, fn_cache=cache.Cache(folder, 10, "a")) == 4
+    assert called == [2, 2, 3]
+    others = ((10, "a"), (-1, "a"), (10, "b"))
+    assert [cache.Cache(folder, *other).get(((2,),)) for other in others] == [4, None, None]
+    (tmp_path / "kept" / cache.FILE).write_text("{")
+    assert cache.Cache(folder, 10, "a").get(((2,),)) is None
 
 
 # -- hosts -----------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+SECRETS = ("HOROVOD_SECRET", "HOROVOD_SECRET_FILE")
+
 
 def adopt_variables() -> None:
     """Sets the engine's own variables from those of Horovod, except where they are set already."""
@@ -11,6 +13,14 @@ def adopt_variables() -> None:
     port = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_PORT")
     if not address or not port or "HOROVOD_RENDEZVOUS" in os.environ:
         return
+    if os.environ.get("HOROVOD_SIZE", "1") != "1" and not any(map(os.environ.get, SECRETS)):
+        raise ValueError(
+            f"HOROVOD_GLOO_RENDEZVOUS_ADDR={address} is that of a launcher's RendezvousServer, but rank "
+            f"{os.environ.get('HOROVOD_RANK', '?')} has no HOROVOD_SECRET, without which that accepts "
+            "nobody. The launcher must put the one of its own os.environ, which create_run_env_vars of "
+            "horovod.runner.gloo_run returns, too, into the environment of every rank, here and elsewhere; "
+            "or set HOROVOD_SECRET_FILE for the launcher and all ranks"
+        )
     host = f"[{address}]" if ":" in address else address
     os.environ["HOROVOD_RENDEZVOUS"] = f"{host}:{port}"
     os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # whoever names the job serves the rendezvous

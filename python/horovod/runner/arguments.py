@@ -24,10 +24,12 @@ FLAGS = {
     "verbose": "--verbose",
     "use_gloo": "--gloo",
     "use_mpi": "--mpi",
+    "use_jsrun": "--jsrun",
+    "tcp_flag": "--tcp",
     "mpi_args": "--mpi-args",
     "network_interfaces": "--network-interface",
 }
-SWITCHES = {"--disable-cache", "--verbose", "--gloo", "--mpi"}
+SWITCHES = {"--disable-cache", "--verbose", "--gloo", "--mpi", "--jsrun", "--tcp"}
 EXCLUSIVE = [("hosts", "hostfile"), ("use_gloo", "use_mpi")]
 OLD_NAMES = {
     "np": "num_proc",
@@ -79,7 +81,7 @@ def options_of(parameters: Mapping[str, Any]) -> list[str]:
     if given["num_proc"] is None and not given["hosts"] and not given["hostfile"]:
         given["num_proc"] = 1
     known: Iterable[str] = [*FLAGS, *(name for name in given if name not in FLAGS)]
-    return [word for name in known for word in _words(_flag(name), given[name])]
+    return [word for name in known for word in _words(_flag(name), given.get(name))]
 
 
 def _flag(name: str) -> str:

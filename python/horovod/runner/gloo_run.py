@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
+from threading import Event
 
-from horovod.runner.common.util.hosts import SlotInfo
-from horovod.runner.common.util.settings import BaseSettings
+from horovod.runner.absent import names_of
+from horovod.runner.common.util.env import is_exportable
+from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
+from horovod.runner.common.util.settings import BaseSettings, Settings
 from horovod.runner.controllers import run_with_settings
-from horovod.runner.http.http_server import shared_secret
+from horovod.runner.functions import FAILED
+from horovod.runner.http.http_server import RendezvousServer, shared_secret
+
+__getattr__ = names_of(__name__)
 
 
 def create_slot_env_vars(slot_info: SlotInfo) -> dict[str, str]:
@@ -40,6 +52,102 @@ def create_run_env_vars(
     if names := ",".join(nics):
         variables["HOROVOD_NETWORK_INTERFACE"] = names
     return variables
+
+
+@contextlib.contextmanager
+def _private_script(variables: Mapping[str, str]) -> Iterator[Path]:
+    """A file that only this user can read, for a shell that shall have these variables.
+
+    It is where hosts with a home folder in common find it.
+    """
+    folder = Path.home() / ".horovod"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix="launch-", dir=folder)
+    try:
+        with open(descriptor, "w") as file:
+            file.writelines(f"export {assignment}\n" for assignment in _assignments(variables))
+        yield Path(name)
+    finally:
+        os.unlink(name)
+
+
+def _failure(slot: SlotInfo, done: Future[int]) -> RuntimeError | None:
+    if error := done.exception():
+        how = f"could not be run: {error!r}"
+    elif code := done.result():
+        how = f"ended with exit code {code}"
+    else:
+        return None
+    failure = RuntimeError(f"{FAILED}: the first was rank {slot.rank} on {slot.hostname}, which {how}")
+    failure.__cause__ = error
+    return failure
+
+
+def _run_slots(
+    commands: Mapping[SlotInfo, str], execute: Callable[[str, SlotInfo, list[Event]], int]
+) -> None:
+    """Runs the commands at once; when one fails the event tells the others to end."""
+    stop, failures = Event(), []
+    with ThreadPoolExecutor(len(commands)) as threads:
+        running = {threads.submit(execute, text, slot, [stop]): slot for slot, text in commands.items()}
+        try:
+            for done in as_completed(running):
+                if failure := _failure(running[done], done):
+                    failures.append(failure)
+                    stop.set()
+        finally:
+            stop.set()
+    if failures:
+        raise failures[0]
+
+
+def launch_gloo(
+    command: Sequence[str] | str,
+    exec_command: Callable[[str, SlotInfo, list[Event]], int],
+    settings: Settings,
+    nics: Iterable[str] | None,
+    env: Mapping[str, str] | None,
+    server_ip: str,
+) -> None:
+    """Starts the ranks of a job by a function of the caller, and serves their rendezvous.
+
+    The text that ``exec_command`` is given holds neither the secret nor the environment: it makes a shell
+    read them from a file below ~/.horovod, which only this user can read; other hosts need it in common.
+
+    Args:
+        command: of every rank, a list of words or a text for a shell.
+        exec_command: runs a text by a shell on the host of a slot, and returns its exit code; it should end
+            the process when one of the events that it is given comes.
+        settings: ``hosts`` and ``num_proc`` of the job.
+        nics: the network interfaces that the ranks use; None: any.
+        env: the environment of the ranks; None: that of this process.
+        server_ip: an address of this host.
+
+    Raises:
+        RuntimeError: a rank failed.
+    """
+    hosts = parse_hosts(settings.hosts or f"localhost:{settings.num_proc or 1}")
+    plan = get_host_assignments(hosts, settings.num_proc or sum(host.slots for host in hosts))
+    text = command if isinstance(command, str) else shlex.join(command)
+    server = RendezvousServer(settings.verbose)
+    port = server.start()
+    try:
+        server.init(plan)
+        given = {name: value for name, value in (os.environ if env is None else env).items() if _passes(name)}
+        with _private_script(given | create_run_env_vars(server_ip, nics or [], port)) as script:
+            own = {slot: " ".join(_assignments(create_slot_env_vars(slot))) for slot in plan}
+            before = f". {shlex.quote(str(script))} && export"
+            _run_slots({slot: f"{before} {own[slot]} && {{ {text}\n}}" for slot in plan}, exec_command)
+    finally:
+        server.stop()
+
+
+def _passes(name: str) -> bool:
+    return name.isidentifier() and name.isascii() and is_exportable(name)
+
+
+def _assignments(variables: Mapping[str, str]) -> Iterator[str]:
+    return (f"{name}={shlex.quote(value)}" for name, value in variables.items())
 
 
 def gloo_run(

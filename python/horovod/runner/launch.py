@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from horovod.runner.absent import names_of
 from horovod.runner.arguments import _HorovodArgs, options_of
+from horovod.runner.command_line import parse_args as parse_args
 from horovod.runner.controllers import run_command
 from horovod.runner.functions import pickled, run_pickled
 from horovod.runner.program import horovodrun
+
+__getattr__ = names_of(__name__)
 
 
 def run_commandline(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -26,7 +31,7 @@ def check_build(verbose: bool = False) -> None:
     print(text.stdout, end="")
 
 
-def _run(args: _HorovodArgs) -> list[Any] | None:
+def _run(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
     """Runs a job and waits for it; the results of ``run_func`` in rank order, None for a command.
 
     Raises:
@@ -34,6 +39,9 @@ def _run(args: _HorovodArgs) -> list[Any] | None:
         RuntimeError: the command, or the function on a rank, failed.
     """
     given = dict(vars(args))
+    if given.pop("check_build", False):
+        check_build()
+        return None
     command, function, executable = (given.pop(name) for name in ("command", "run_func", "executable"))
     options = options_of(given)
     if function:

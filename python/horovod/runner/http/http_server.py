@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,10 @@ from typing import Any
 
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.absent import names_of
 from horovod.runner.common.util.hosts import SlotInfo
+
+__getattr__ = names_of(__name__)
 
 
 class _Status(ctypes.Structure):
@@ -27,7 +31,7 @@ def shared_secret() -> str:
     """Returns the secret of the ranks; makes one, which processes inherit that are started from now on."""
     secret, path = (os.environ.get(f"HOROVOD_SECRET{suffix}") for suffix in ("", "_FILE"))
     if not secret and path:
-        return Path(path).read_text().strip()
+        return re.split("[\r\n]", Path(path).read_text(), maxsplit=1)[0]  # the ranks read its first line, too
     secret = secret or secrets.token_hex(32)
     os.environ["HOROVOD_SECRET"] = secret
     return secret
