@@ -41,7 +41,8 @@ class Environment:
     backends: tuple[str, ...] = ()  # of Keras: the tests run with each
 
 
-TENSORFLOW = ("tensorflow*",)
+RANDOM = "random_operations"  # OPERATIONS of them
+TENSORFLOW = ("tensorflow*", RANDOM)
 KERAS_2 = (("TF_USE_LEGACY_KERAS", "1"),)
 ENVIRONMENTS = {
     "tensorflow-2.12": Environment(
@@ -66,11 +67,13 @@ ENVIRONMENTS = {
         "keras",
         backends=("tensorflow", "jax", "torch"),
     ),
-    "jax-0.6": Environment(("jax==0.6.2", "jaxlib==0.6.2", "optax==0.2.5", "numpy==1.26.4"), ("jax",), "jax"),
-    "jax-0.10": Environment(
-        ("jax==0.10.2", "jaxlib==0.10.2", "optax==0.2.8", "numpy==2.4.6"), ("jax",), "jax"
+    "jax-0.6": Environment(
+        ("jax==0.6.2", "jaxlib==0.6.2", "optax==0.2.5", "numpy==1.26.4"), ("jax", RANDOM), "jax"
     ),
-    "mxnet-1.9": Environment(("mxnet==1.9.1", "numpy==1.23.5"), ("mxnet",), "mxnet"),
+    "jax-0.10": Environment(
+        ("jax==0.10.2", "jaxlib==0.10.2", "optax==0.2.8", "numpy==2.4.6"), ("jax", RANDOM), "jax"
+    ),
+    "mxnet-1.9": Environment(("mxnet==1.9.1", "numpy==1.23.5"), ("mxnet", RANDOM), "mxnet"),
     "torch-2.13": Environment(
         ("torch==2.13.0", "numpy==2.4.6", "matplotlib==3.11.2"),
         ("torch*", "optimizer*", "distributed", "sparse", "sync_batch_norm", "training_styles"),
@@ -79,6 +82,7 @@ ENVIRONMENTS = {
 }
 COMMON = ("collectives", "every_framework", "exchanges", "requests")  # on NumPy as old as it demands
 SIZES = (1, 2, 3)
+OPERATIONS = "500"
 
 
 def build_wheel() -> Path:
@@ -138,6 +142,7 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
         **dict(environment.variables),
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(binaries.parent),
+        "HOROVOD_TEST_OPERATIONS": OPERATIONS,
     }
     tests = files("test/python", environment.tests)
     for backend in environment.backends or ("",):

@@ -278,6 +278,11 @@ def run_soak(result: Result) -> None:
     for size in (2, 3, 4):
         done = call("horovodrun", "-np", str(size), *pytest_words(["test/python"], "/dev/null"), **whole)
         result.add(f"test/python with 1,000 lives of {size} processes", "passed" if done else "failed")
+        chosen = pytest_words(["test/python/test_random_operations.py"], "/dev/null")
+        done = call("horovodrun", "-np", str(size), *chosen, HOROVOD_TEST_OPERATIONS="1000")
+        result.add(
+            f"1,000 random operations of each framework on {size} ranks", "passed" if done else "failed"
+        )
     launched = pytest_words(["test/launch"], "/dev/null")
     done = call(
         *launched,
