@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,14 @@ hvd_code guard_init(struct guard *guard, char **argv, hvd_status *status)
     return HVD_OK;
 }
 
+/* The system shows the name, so that what is killed by the name of one process spares the others. */
+static void rename_process(const struct guard *guard, const char *name)
+{
+    prctl(PR_SET_NAME, name);
+    memset(guard->title, 0, guard->title_bytes);
+    snprintf(guard->title, guard->title_bytes, "%s", name);
+}
+
 static void become_job(struct guard *guard, pid_t parent)
 {
     sigset_t ended;
@@ -44,9 +53,7 @@ static void become_job(struct guard *guard, pid_t parent)
     prctl(PR_SET_PDEATHSIG, GUARD_PARENT_ENDED);
     guard->parent = parent;
     setsid();
-    prctl(PR_SET_NAME, "hvd-job");
-    memset(guard->title, 0, guard->title_bytes);
-    snprintf(guard->title, guard->title_bytes, "hvd-job");
+    rename_process(guard, "hvd-job");
 }
 
 bool guard_parent_ended(const struct guard *guard)
@@ -64,10 +71,34 @@ hvd_code guard_end_with_parent(pid_t parent, hvd_status *status)
                             (int)parent);
 }
 
+/* Returns false if there is none. */
+static bool kill_groups(const struct guard *guard)
+{
+    bool killed = false;
+    for (int i = 0; guard->groups && i < GROUP_LIMIT; i++)
+        killed = (guard->groups[i] && kill(-guard->groups[i], SIGKILL) == 0) || killed;
+    return killed;
+}
+
+/* The pipe ends with both processes, which alone can write to it. */
+static void keep(const struct guard *guard, int ended)
+{
+    char byte;
+    setsid();
+    rename_process(guard, "hvd-keeper");
+    for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+        close(file);
+    while (read(ended, &byte, 1) < 0 && errno == EINTR)
+        ;
+    kill_groups(guard);
+    _exit(0);
+}
+
 hvd_code guard_fork(struct guard *guard, hvd_status *status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
     pid_t own = getpid();
+    int ends[2]; /* the writing one stays open in both processes */
     sigemptyset(&guard->signals);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
         struct sigaction before;
@@ -82,6 +113,8 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (guard->groups == MAP_FAILED)
         return status_set_errno(status, errno, "can't map memory for the list of ranks");
+    if (pipe2(ends, O_CLOEXEC))
+        return status_set_errno(status, errno, "can't make a pipe for the process that runs the job");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     guard->job = fork();
     if (guard->job < 0)
@@ -89,7 +122,11 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
     if (guard->job == 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* a child does not inherit it */
         become_job(guard, own);
+    } else if ((guard->keeper = fork()) == 0) {
+        close(ends[1]);
+        keep(guard, ends[0]);
     }
+    close(ends[0]);
     return HVD_OK;
 }
 
@@ -102,6 +139,10 @@ int guard_watch(struct guard *guard)
             kill(guard->job, signal);
             kill(guard->job, SIGCONT); /* it may be stopped */
         }
+    }
+    if (guard->keeper > 0) {
+        kill(guard->keeper, SIGKILL);
+        waitpid(guard->keeper, NULL, 0);
     }
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
@@ -135,15 +176,6 @@ void guard_remove(struct guard *guard, pid_t group)
     pid_t *place = place_of(guard, group);
     if (place)
         *place = 0;
-}
-
-/* Returns false if there is none. */
-static bool kill_groups(const struct guard *guard)
-{
-    bool killed = false;
-    for (int i = 0; guard->groups && i < GROUP_LIMIT; i++)
-        killed = (guard->groups[i] && kill(-guard->groups[i], SIGKILL) == 0) || killed;
-    return killed;
 }
 
 static pid_t parent_of(pid_t pid)

@@ -1,7 +1,8 @@
 /* guard.h - two processes, so that nothing of a job outlives horovodrun, however it ends: the one that the
  * user started, and its child, which runs the job. Both are subreapers, so all that the ranks start remain
- * their descendants; each kills these when the other one is killed. When both are killed, the ranks get a
- * signal from the system (child.c), but not what the ranks have started. */
+ * their descendants; each kills these when the other one is killed. A third one, the keeper, waits until
+ * both have ended, and kills the process groups of the ranks, but not what has left these. When all three
+ * are killed, the ranks get a signal from the system (child.c), but not what they have started. */
 #ifndef HVD_LAUNCH_GUARD_H
 #define HVD_LAUNCH_GUARD_H
 
@@ -19,8 +20,9 @@ struct guard {
     size_t title_bytes;
     sigset_t signals; /* blocked in both processes, until the child handles them */
     pid_t job;        /* the child; 0 in the child itself */
+    pid_t keeper;     /* in the first process; -1: it could not be started */
     pid_t parent;     /* in the child: the first process */
-    pid_t *groups;    /* process groups of the child's children, in memory of both processes */
+    pid_t *groups;    /* process groups of the child's children, in memory of all processes */
     bool has_agents;  /* children are connections to agents */
 };
 

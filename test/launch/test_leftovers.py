@@ -62,17 +62,18 @@ def test_where_there_is_no_proc(launcher: Launcher, victim: str) -> None:
     assert launcher.none_alive(5.0)
 
 
-def start_job(launcher: Launcher, where: str, command: str) -> subprocess.Popen[str]:
+def start_job(launcher: Launcher, where: str, command: str = "exec sleep 100") -> subprocess.Popen[str]:
     words = ["-np", "2"] if where == "here" else agents(launcher)
-    process = launcher.start(*words, *command.split())
-    wait_for_ranks(launcher, command.split()[0], 2)
+    process = launcher.start(*words, "sh", "-c", command)
+    wait_for_ranks(launcher, "sleep", 2)
     return process
 
 
 @pytest.mark.parametrize("where", ["here", "agents"])
-def test_both_processes_are_killed_at_once(launcher: Launcher, where: str) -> None:
-    """The system itself sends the ranks a signal; stopped processes can't do anything about it."""
-    start_job(launcher, where, "sleep 100")
+@pytest.mark.parametrize("command", ["exec sleep 100", "sleep 100; true"])
+def test_both_processes_are_killed_at_once(launcher: Launcher, where: str, command: str) -> None:
+    """Stopped processes can't do anything about it, but the keeper can."""
+    start_job(launcher, where, command)
     both = named(launcher, "horovodrun", "hvd-job")
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in both:
@@ -80,9 +81,18 @@ def test_both_processes_are_killed_at_once(launcher: Launcher, where: str) -> No
     assert launcher.none_alive(5.0)
 
 
+def test_all_processes_are_killed_at_once(launcher: Launcher) -> None:
+    """The system itself sends the ranks a signal."""
+    start_job(launcher, "here")
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in named(launcher, "horovodrun", "hvd-job", "hvd-keeper"):
+            os.kill(pid, number)
+    assert launcher.none_alive(5.0)
+
+
 @pytest.mark.parametrize("where", ["here", "agents"])
 def test_one_is_killed_while_the_other_one_is_stopped(launcher: Launcher, where: str) -> None:
-    start_job(launcher, where, "sleep 100")
+    start_job(launcher, where)
     for name, number in (("hvd-job", signal.SIGSTOP), ("horovodrun", signal.SIGKILL)):
         for pid in named(launcher, name):
             os.kill(pid, number)
@@ -107,7 +117,7 @@ def test_mpirun_ends_with_the_parent(launcher: Launcher) -> None:
 
 
 def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
-    process = start_job(launcher, "here", "sleep 100")
+    process = start_job(launcher, "here")
     os.kill(named(launcher, "hvd-job")[0], signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE) == 143

@@ -93,7 +93,7 @@ def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
 
 def test_second_interrupt_does_not_wait_for_a_reader(launcher: Launcher) -> None:
     process = launcher.start("-np", "2", "--grace-seconds", "3600", "bash", "-c", "trap '' INT; yes")
-    assert wait_until(lambda: len(launcher.alive()) == 4)  # nobody reads, so `yes` soon stands still
+    assert wait_until(lambda: len(launcher.alive()) == 5)  # nobody reads, so `yes` soon stands still
     process.send_signal(signal.SIGINT)
     assert process.stderr
     assert process.stderr.readline() == "horovodrun: got SIGINT; ending the job\n"
@@ -273,7 +273,7 @@ def test_signals_that_the_parent_ignores_and_blocks(launcher: Launcher) -> None:
     result = launcher.run("-np", "2", "bash", "-c", "exit 7", preexec_fn=ignore_and_block)
     assert result.returncode == 7, result.stderr
     process = launcher.start("-np", "2", "sleep", "100", preexec_fn=ignore_and_block)
-    assert wait_until(lambda: len(launcher.alive()) == 4)
+    assert wait_until(lambda: len(launcher.alive()) == 5)
     process.kill()
     process.wait(DEADLINE)
     assert launcher.none_alive()
