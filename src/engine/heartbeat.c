@@ -155,10 +155,10 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
         append_host(comm, silence->pairs[i][1], text, sizeof text);
     }
     status_set(cause, HVD_TIMED_OUT,
-               "%s have not heard each other for %g s (%s), though both answer through other hosts: the "
-               "network between them is cut, in one direction or both; look for a firewall, a route or a "
-               "cable",
-               text, time_limit(settings), limiting_setting(settings));
+               "%s have not heard each other for %g s (%s)%s: the network between them is cut, in one "
+               "direction or both; look for a firewall, a route or a cable",
+               text, time_limit(settings), limiting_setting(settings),
+               comm->topology.hosts > 2 ? ", though both answer through other hosts" : "");
 }
 
 /* Hosts are connected to a few others only, and another one may be there all the same: so these are named. */
