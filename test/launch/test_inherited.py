@@ -9,7 +9,7 @@ import pytest
 from conftest import Launcher
 from test_starters import OPEN_MPI, Starter
 
-FULL = "HOROVOD_TEST_FULL" in os.environ
+long = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
 WAYS = 5  # to start a process, below
 
 # Each rank starts processes that call init: while it is a rank itself, and after that.
@@ -72,7 +72,7 @@ def starter(launcher: Launcher) -> Starter:
         ["mpirun.mpich"],
         pytest.param(
             ["torchrun", "--no-python", "--standalone"],
-            marks=pytest.mark.skipif(not FULL, reason="long: HOROVOD_TEST_FULL=1"),
+            marks=long,
         ),
     ],
 )
@@ -114,3 +114,88 @@ def test_worker_of_a_script_without_a_guard(launcher: Launcher) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("ENDED 1") == 2
     assert result.stderr.count('if __name__ == "__main__"') >= 2
+
+
+# ---- jobs that a rank starts -----------------------------------------------------------------------------
+
+JOBS = """
+import subprocess, sys
+import numpy as np
+import horovod as hvd
+from horovod.runner import run
+
+def join():
+    hvd.init()
+    return hvd.rank(), hvd.size(), int(hvd.allreduce(np.ones(4), op=hvd.Sum)[0])
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print("INNER", *join(), flush=True)
+    else:
+        hvd.init()
+        subprocess.run(["horovodrun", "-np", "3", sys.executable, __file__, "inner"], check=True)
+        assert run(join, np=2) == [(0, 2, 2), (1, 2, 2)]
+        print("OUTER", int(hvd.allreduce(np.ones(4), op=hvd.Sum)[0]), flush=True)
+"""
+every_starter = pytest.mark.parametrize(
+    "words",
+    [
+        ["horovodrun", "-np"],
+        pytest.param([*OPEN_MPI, "-np"], marks=long),
+        pytest.param(["mpirun.mpich", "-np"], marks=long),
+        pytest.param(["torchrun", "--no-python", "--standalone", "--nproc-per-node"], marks=long),
+    ],
+)
+
+
+@every_starter
+def test_jobs_of_a_rank(starter: Starter, words: list[str]) -> None:
+    """The variables of the outer rank mean nothing to the launcher of another job."""
+    result = starter.run(*words, "2", *starter.launcher.python(JOBS))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("OUTER 2") == 2, result.stdout
+    for rank in range(3):
+        assert result.stdout.count(f"INNER {rank} 3 3") == 2, result.stdout
+    assert starter.launcher.none_alive()
+
+
+RESTARTED = """
+import os, signal
+import numpy as np
+import horovod as hvd
+hvd.init()
+life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+hvd.barrier()
+if life == 0 and hvd.rank() == int(os.environ["VICTIM"]):
+    os.kill(os.getpid(), signal.SIGKILL)
+os.write(1, b"LIFE %d %d\\n" % (life, hvd.allreduce(np.ones(4), op=hvd.Sum)[0]))
+"""
+
+
+@long
+@pytest.mark.parametrize("victim", [0, 1])
+def test_restart_by_torchrun(starter: Starter, victim: int) -> None:
+    """A rank is free as soon as its process has ended."""
+    words = ["torchrun", "--no-python", "--standalone", "--max-restarts", "1", "--nproc-per-node", "2"]
+    result = starter.run(*words, *starter.launcher.python(RESTARTED), VICTIM=str(victim))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["LIFE 1 2"] * 2
+
+
+LOADER = """
+import torch
+import horovod.torch as hvd
+hvd.init()
+data = torch.utils.data.TensorDataset(torch.arange(8.0))
+for _ in torch.utils.data.DataLoader(data, num_workers=1, multiprocessing_context="spawn"):
+    pass
+"""
+
+
+@long
+def test_spawned_data_loader_without_a_guard(launcher: Launcher) -> None:
+    environment = launcher.environment(HOROVOD_START_TIMEOUT="300")
+    result = launcher.run("-np", "2", *launcher.python(LOADER), env=environment)
+    assert result.returncode != 0
+    assert 'if __name__ == "__main__"' in result.stderr
+    assert launcher.none_alive()
