@@ -386,6 +386,8 @@ void hvd_shutdown(hvd_context *context)
 {
     if (!context || atomic_load(&context->forked))
         return; /* a child's copy is left as it is: its memory goes with the child */
+    if (context->settings.from_environment && !*context->settings.ranks) /* all have met */
+        meeting_withdraw_offer();
     atomic_store(&context->leaving, true);
     drive_notify(context);
     /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */

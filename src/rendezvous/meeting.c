@@ -463,16 +463,28 @@ static hvd_code arrange(const struct meeting *meeting, hvd_status *status)
         (long long)starter->rank, (long long)starter->size, starter->name);
 }
 
+static void withdraw_offer(void)
+{
+    munge_stop();
+    if (*arranged.file)
+        unlink(arranged.file);
+    *arranged.file = '\0';
+}
+
 /* So that neither a next attempt nor another rank finds what did not come about, or is over. */
 static void withdraw(void)
 {
     hvd_rendezvous_stop(arranged.server);
-    munge_stop();
-    if (*arranged.file)
-        unlink(arranged.file);
+    withdraw_offer();
     arranged.server = NULL;
-    *arranged.file = '\0';
     arranged.done = false;
+}
+
+void meeting_withdraw_offer(void)
+{
+    pthread_mutex_lock(&arranged.lock);
+    withdraw_offer();
+    pthread_mutex_unlock(&arranged.lock);
 }
 
 /* Not the rank: who was rank 0 goes on serving when the ranks are numbered anew. */

@@ -22,6 +22,11 @@ hvd_code meeting_take_secret(struct settings *settings, hvd_status *status);
 hvd_code meeting_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
                          const struct interrupt *interrupt, hvd_status *status);
 
+/* Rank 0, when it leaves and before the others may: the file and the credential are for processes that have
+ * not met it. A program that the rank starts next is a rank 0 of its own, with an offer of the same name.
+ * Later lives of these processes use the server again. */
+void meeting_withdraw_offer(void);
+
 /* ---- pmi.c: PMI-1, the text protocol between a process manager and its processes --------------------------
  * The connection is also that of the MPI library in this process, which may use it before and after. */
 

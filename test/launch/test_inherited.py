@@ -159,6 +159,28 @@ def test_jobs_of_a_rank(starter: Starter, words: list[str]) -> None:
     assert starter.launcher.none_alive()
 
 
+WRAPPER = """
+import subprocess, sys, time
+import numpy as np
+import horovod as hvd
+hvd.init()
+rank, total = hvd.rank(), int(hvd.allreduce(np.ones(4), op=hvd.Sum)[0])
+hvd.shutdown()
+if not sys.argv[1:]:
+    time.sleep(0 if rank else 1)  # the others look for an offer before there is a new one
+    subprocess.run([sys.executable, __file__, "program"], check=True)
+print("TOTAL", total, flush=True)
+"""
+
+
+@pytest.mark.parametrize("words", [["horovodrun"], OPEN_MPI])
+def test_wrapper_that_was_a_rank(starter: Starter, words: list[str]) -> None:
+    """The program that it starts is the rank next, and doesn't meet what the wrapper has offered."""
+    result = starter.run(*words, "-np", "2", *starter.launcher.python(WRAPPER), HOROVOD_START_TIMEOUT="20")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("TOTAL 2") == 4, result.stdout
+
+
 RESTARTED = """
 import os, signal
 import numpy as np
