@@ -282,7 +282,7 @@ def test_a_rank_failed_where_warnings_are_errors(monkeypatch: pytest.MonkeyPatch
         raise KeyError("own")
 
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(KeyError, match="own"):
+    with pytest.raises(RuntimeError, match="rank 0: KeyError: 'own'"):
         horovod.run(fail, np=1)
 
 
