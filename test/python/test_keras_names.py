@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 pytest.importorskip("keras", reason="Keras is not installed")
 
 import keras
