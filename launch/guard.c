@@ -9,12 +9,13 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,16 +81,22 @@ static bool kill_groups(const struct guard *guard)
     return killed;
 }
 
-/* The pipe ends with both processes, which alone can write to it. */
-static void keep(const struct guard *guard, int ended)
+/* Waits for the end of both processes by a descriptor of each, so that these need none; without such
+ * descriptors (Linux before 5.3) there is no keeper. */
+static void keep(const struct guard *guard, pid_t first)
 {
-    char byte;
+    const pid_t both[] = {first, guard->job};
     setsid();
     rename_process(guard, "hvd-keeper");
     for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
         close(file);
-    while (read(ended, &byte, 1) < 0 && errno == EINTR)
-        ;
+    for (int i = 0; i < 2; i++) {
+        struct pollfd process = {.fd = (int)syscall(SYS_pidfd_open, both[i], 0), .events = POLLIN};
+        if (process.fd < 0 && errno != ESRCH)
+            _exit(0);
+        while (process.fd >= 0 && poll(&process, 1, -1) < 0 && errno == EINTR)
+            ;
+    }
     kill_groups(guard);
     _exit(0);
 }
@@ -98,7 +105,6 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
     pid_t own = getpid();
-    int ends[2]; /* the writing one stays open in both processes */
     sigemptyset(&guard->signals);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
         struct sigaction before;
@@ -113,8 +119,6 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (guard->groups == MAP_FAILED)
         return status_set_errno(status, errno, "can't map memory for the list of ranks");
-    if (pipe2(ends, O_CLOEXEC))
-        return status_set_errno(status, errno, "can't make a pipe for the process that runs the job");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     guard->job = fork();
     if (guard->job < 0)
@@ -123,10 +127,8 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* a child does not inherit it */
         become_job(guard, own);
     } else if ((guard->keeper = fork()) == 0) {
-        close(ends[1]);
-        keep(guard, ends[0]);
+        keep(guard, own);
     }
-    close(ends[0]);
     return HVD_OK;
 }
 
