@@ -279,10 +279,10 @@ inline progress()
         fi
     }
     if
-    :: looks -> looks = false; suspend_if_idle() /* |progress: progress_suspend(context, IDLE_TURNS)| */
+    :: looks -> looks = false; suspend_if_idle() /* |turn: progress_suspend(context, IDLE_TURNS)| */
     :: !looks
     fi;
-    take_signaled(); /* |progress: mesh_next_resumed(context->world->mesh)| */
+    take_signaled(); /* |turn: mesh_next_resumed(context->world->mesh)| */
 #endif
 #ifdef MARKED
     d_step { gather_news() }
@@ -290,7 +290,7 @@ inline progress()
     d_step {
         assert(holders == 1);
         if
-        :: looks -> mesh_poll /* |progress: context->turns++ % TURNS_PER_POLL| */
+        :: looks -> mesh_poll /* |turn: context->turns++ % TURNS_PER_POLL| */
         :: else
         fi;
         looks = false;
@@ -303,7 +303,7 @@ inline progress()
         adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
         added = false;
         leave_said = leave_said || leaving; /* |announce_leaving: &context->leaving| */
-        moved = moved || steps || returned; /* |progress: atomic_exchange(&context->returned, false)| */
+        moved = moved || steps || returned; /* |turn: atomic_exchange(&context->returned, false)| */
         returned = false;
         finished = steps | outcomes; /* |worker_progress: report(worker, &ended, NULL)| */
         outcomes = 0;
