@@ -56,7 +56,7 @@ struct run {
     size_t bytes;             /* of the collective's input or output, whichever is longer */
     mean_fn mean;             /* NULL: an average is a sum that is divided at the end */
     bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
-    bool normalizes; /* of a bool that is only copied, every true one becomes 1 */
+    bool normalizes;          /* of a bool that is only copied, every true one becomes 1 */
     int64_t divisor;
     struct run *previous, *next; /* in the track */
 };

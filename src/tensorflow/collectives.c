@@ -243,9 +243,8 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
     request.waits = engine->may_help();
     request.done = finish;
     request.done_argument = call;
-    hvd_code code = node->splits_given
-                        ? read_splits(call, context, request.process_set, &request, status)
-                        : HVD_OK;
+    hvd_code code =
+        node->splits_given ? read_splits(call, context, request.process_set, &request, status) : HVD_OK;
     if (!code)
         code = engine->submit(context, &request, &call->handle, status);
     if (!code) {
