@@ -35,10 +35,10 @@ static void on_flood(void *owner, int except, const uint8_t *bytes, size_t lengt
         abort();
 }
 
-static void on_silent(void *owner, const struct rank_set *places, bool cut_off, hvd_status *cause)
+static void on_silent(void *owner, const struct silence *silence, hvd_status *cause)
 {
-    (void)owner, (void)cut_off;
-    if (places->count == 0)
+    (void)owner;
+    if (silence->lost.count == 0 && silence->pair_count == 0)
         abort();
     *cause = (hvd_status){.code = HVD_TIMED_OUT, .text = "silent"};
 }

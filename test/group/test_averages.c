@@ -10,7 +10,7 @@
 enum { RANKS = 5, ELEMENTS = 30011 };
 
 static const char *const hosts[RANKS] = {"a", "b", "a", "c", "b"};
-static const char *const pairs[MOST_RANKS] = {"a", "b", "a", "b", "c", "c", "b", "a"};
+static const char *const pairs[] = {"a", "b", "a", "b", "c", "c", "b", "a"};
 static const hvd_dtype types[] = {HVD_FLOAT16, HVD_BFLOAT16};
 
 static double largest_of(hvd_dtype type)

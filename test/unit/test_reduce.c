@@ -194,7 +194,7 @@ TEST(test_scale_by_any_factor)
             float wide = from_FLOAT16(half), should = from_FLOAT16(to_FLOAT16((float)product));
             bool is_nan = product != product;
             assert_true(is_nan ? single != single
-                               : fabs(single - (float)product) <= fabs(product) * 0x1p-22 ||
+                               : fabs((double)single - (float)product) <= fabs(product) * 0x1p-22 ||
                                      single == (float)product);
             assert_true(is_nan ? wide != wide : wide == should);
             assert_true(is_nan ||
