@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANKS = 5, ELEMENTS = 30011 };
+enum { RANKS = 5, ELEMENTS = 30011, ROOM = MOST_RANKS > RANKS ? MOST_RANKS : RANKS };
 
 static const char *const hosts[RANKS] = {"a", "b", "a", "c", "b"};
 static const char *const pairs[] = {"a", "b", "a", "b", "c", "c", "b", "a"};
@@ -66,7 +66,7 @@ static void check_averages(struct member *member, hvd_dtype type, const void *da
 static void average(struct member *member, hvd_operation operation, hvd_dtype type, int64_t elements,
                     int givers)
 {
-    static uint16_t memory[MOST_RANKS][ELEMENTS];
+    static uint16_t memory[ROOM][ELEMENTS];
     void *data = memory[member->rank];
     hvd_tensor tensor = tensor_of(data, type, &elements, 1), output = tensor;
     for (int64_t i = 0; i < elements; i++)

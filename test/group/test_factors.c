@@ -13,7 +13,7 @@
 #define FLUSHES 0x8040U /* subnormal operands and results are zeros */
 #endif
 
-enum { RANKS = 5, LONG = 20011 };
+enum { RANKS = 5, LONG = 20011, ROOM = MOST_RANKS > RANKS ? MOST_RANKS : RANKS };
 
 static const char *const hosts[RANKS] = {"a", "b", "a", "c", "b"};
 static const hvd_dtype types[] = {HVD_FLOAT16,   HVD_BFLOAT16,   HVD_FLOAT32, HVD_FLOAT64,
@@ -84,7 +84,7 @@ static bool may_be(const struct use *use)
 
 static void reduce(struct member *member, const struct use *use)
 {
-    static _Alignas(16) char memory[MOST_RANKS][LONG * 16];
+    static _Alignas(16) char memory[ROOM][LONG * 16];
     char *data = memory[member->rank];
     int64_t shape[] = {use->elements};
     hvd_tensor tensor = tensor_of(data, use->type, shape, 1), output = tensor;
