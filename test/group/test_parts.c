@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { ROUNDS = 10, LENGTH = 6 };
+enum { ROUNDS = 10, LENGTH = 6, ROOM = MOST_RANKS > 4 ? MOST_RANKS : 4 };
 
 /* A group of `count` float32 vectors, in place. */
 static hvd_request group_of(const char *name, hvd_tensor *tensors, float **data, const int64_t *lengths,
@@ -114,7 +114,7 @@ enum { LATER_REDUCED, LATER_GATHERED, LATER_SCATTERED, LATER_SENT, LATER_EXCHANG
 
 /* Every rank gives `value` in two elements for each rank; a later operation reads it. */
 struct later {
-    float data[2 * MOST_RANKS], output[2 * MOST_RANKS * MOST_RANKS];
+    float data[2 * ROOM], output[2 * ROOM * ROOM];
     int64_t rows, out_rows;
     hvd_tensor input[2], result[2];
     hvd_request request;
@@ -145,7 +145,7 @@ static void describe_later(struct later *later, int kind, const struct member *m
 /* A group of three parts, maybe another one, then an operation that only reads what they write. */
 static void behind_a_group(struct member *member, int kind, int groups, int set)
 {
-    static struct later laters[MOST_RANKS];
+    static struct later laters[ROOM];
     struct later *later = &laters[member->rank];
     float *x = later->data, size = (float)member->size;
     int64_t lengths[] = {2 * member->size, 2 * member->size, 2 * member->size};
