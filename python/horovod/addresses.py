@@ -12,7 +12,7 @@ from horovod import _core
 LOOPBACK = "127.0.0.1"
 
 
-def join(host: str, port: int) -> str:
+def join(host: str, port: int | str) -> str:
     """``host:port``, or ``[::1]:port``."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from horovod import addresses
+
 SECRETS = ("HOROVOD_SECRET", "HOROVOD_SECRET_FILE")
 
 
@@ -21,8 +23,7 @@ def adopt_variables() -> None:
             "horovod.runner.gloo_run returns, too, into the environment of every rank, here and elsewhere; "
             "or set HOROVOD_SECRET_FILE for the launcher and all ranks"
         )
-    host = f"[{address}]" if ":" in address else address
-    os.environ["HOROVOD_RENDEZVOUS"] = f"{host}:{port}"
+    os.environ["HOROVOD_RENDEZVOUS"] = addresses.join(address, port)
     os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # whoever names the job serves the rendezvous
     if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("HOROVOD_NETWORK_INTERFACE", interface)
