@@ -305,8 +305,9 @@ static void check_end(struct remote *remote)
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, limit)) {
         if (remote->running)
             kill(remote->pid, SIGKILL);
-        /* Ranks that reach that host must have ended when its agent kills its ranks. */
-        step = STEP_TERM;
+        /* Ranks that reach that host must have ended when its agent kills its ranks; those of a job that
+         * ends already have their own time. */
+        step = remote->job->ending ? STEP_OWN : STEP_TERM;
         snprintf(why, sizeof why, "it has been silent for %g s%s", limit,
                  others_are_silent(remote->job, limit)
                      ? ", as all others: this host is cut off; is its network up?"
