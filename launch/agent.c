@@ -61,7 +61,7 @@ static bool holds(const struct wire_writer *text, const char *entry)
 }
 
 /* What --host-setup has changed; a name alone is a variable that it has unset. Its text is in `first`, what
- * there was before. NULL: it can't be told. */
+ * there was before. NULL: it is unknown. */
 static char **changes_of_setup(struct wire_writer *first)
 {
     size_t count = 0, next = 0, length;

@@ -16,7 +16,7 @@
 
 #define PREFIX        "horovod-rank-"
 #define IDENTITY_TEXT 8192
-#define QUEUE         4096 /* processes that were refused; each is told which process holds the rank */
+#define QUEUE         4096 /* refused processes that may connect at once to learn which one holds the rank */
 
 /* The connection to a process manager belongs to one rank of one job, which may have no name. Returns 0
  * without a connection. */

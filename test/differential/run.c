@@ -422,7 +422,7 @@ static void join(const struct phase_run *run)
     int none = 0;
     atomic_int *agreed = &runner->job->joined_last[run->number];
     if (!atomic_compare_exchange_strong(agreed, &none, last + 1) && none != last + 1)
-        report(run, NULL, "rank %d joined last, but another rank was told that rank %d did", last, none - 1);
+        report(run, NULL, "rank %d joined last, but another rank received %d", last, none - 1);
     if (!has_rank(set->members, last))
         report(run, NULL, "rank %d, which joined last, is not in the set", last);
 }

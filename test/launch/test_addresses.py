@@ -331,7 +331,7 @@ def names(hosts: VirtualHosts) -> Iterator[Callable[[dict[str, str]], None]]:
 def test_own_name_means_loopback(
     launcher: Launcher, on_a: Run, names: Callable[[dict[str, str]], None]
 ) -> None:
-    """Debian's default, and 172.17.0.1 is an address of both hosts: there a stranger listens on b."""
+    """Debian's default, and 172.17.0.1 is an address of both hosts: another program listens there on b."""
     pytest.importorskip("torch")
     names({"a": f"127.0.1.1 a\n{SUBNET}.2 b\n", "b": f"127.0.1.1 b\n{SUBNET}.1 a\n"})
     words = ["--network-interface", "docker0,eth0", "--start-timeout", "15"]

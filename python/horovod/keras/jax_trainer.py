@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-Check = Callable[[Any, bool], None]  # raises the error in arrays, and awaits them if told to
+Check = Callable[[Any, bool], None]  # raises the error in arrays; if True, it waits for them first
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")  # of `fit`, and of single batches
 
