@@ -281,6 +281,21 @@ def test_config_file_over_environment_and_under_flags(launcher: Launcher) -> Non
         ("- a\n- b\n", "run.yaml:1: expected lines of the form 'name: value'"),
         ("a: [1\n", "not YAML"),
         ("? {a: 1}\n: 2\n", "run.yaml:1: a name must be a single word"),
+        (
+            "params:\n  cycle_time_ms: 1\n  cycle_time_ms: 1\n",
+            "run.yaml:3: params.cycle_time_ms gives again what line 2 gives",
+        ),
+        ("params: {cycle_time_ms: 1}\nparams: {}\n", "run.yaml:2: params gives again what line 1 gives"),
+        ("params: {join: 1}\n---\nparams: {}\n", "run.yaml:3: a second document"),
+        ("params: {join: 1}\n---\n}\n", "run.yaml:3: not YAML"),
+        (
+            "params.join: 1\nparams:\n  join: 1\n",
+            "run.yaml:3: params.join gives again what line 1 gives",
+        ),
+        (
+            "start_timeout: 9\nlibrary_options: {gloo_timeout_seconds: 8}\n",
+            "run.yaml:2: library_options.gloo_timeout_seconds gives again what line 1 gives",
+        ),
     ],
 )
 def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str) -> None:
@@ -291,5 +306,6 @@ def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str)
 
 
 def test_empty_config_file(launcher: Launcher) -> None:
-    (launcher.folder / "run.yaml").write_text("# nothing\n")
-    assert launcher.run("-np", "1", "--config-file", "run.yaml", "true").returncode == 0
+    for text in ("# nothing\n", "---\n", "params: {join: 1}\n---\n...\n"):
+        (launcher.folder / "run.yaml").write_text(text)
+        assert launcher.run("-np", "1", "--config-file", "run.yaml", "true").returncode == 0
