@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,10 +102,37 @@ static void keep(const struct guard *guard, pid_t first)
     _exit(0);
 }
 
+/* The job goes on once the keeper has been started, so that a limit of processes meets them in one order. */
+static hvd_code fork_both(struct guard *guard, hvd_status *status)
+{
+    int started[2];
+    char nothing;
+    pid_t own = getpid();
+    if (pipe2(started, O_CLOEXEC))
+        return status_set_errno(status, errno, "can't start the process that runs the job");
+    guard->job = fork();
+    int error = errno;
+    if (guard->job > 0 && (guard->keeper = fork()) == 0) {
+        close(started[0]);
+        close(started[1]);
+        keep(guard, own);
+    }
+    close(started[1]);
+    while (guard->job == 0 && read(started[0], &nothing, 1) < 0 && errno == EINTR)
+        ;
+    close(started[0]);
+    if (guard->job < 0)
+        return status_set_errno(status, error, "can't start the process that runs the job");
+    if (guard->job == 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* a child does not inherit it */
+        become_job(guard, own);
+    }
+    return HVD_OK;
+}
+
 hvd_code guard_fork(struct guard *guard, hvd_status *status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
-    pid_t own = getpid();
     sigemptyset(&guard->signals);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
         struct sigaction before;
@@ -120,16 +148,7 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
     if (guard->groups == MAP_FAILED)
         return status_set_errno(status, errno, "can't map memory for the list of ranks");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    guard->job = fork();
-    if (guard->job < 0)
-        return status_set_errno(status, errno, "can't start the process that runs the job");
-    if (guard->job == 0) {
-        prctl(PR_SET_CHILD_SUBREAPER, 1); /* a child does not inherit it */
-        become_job(guard, own);
-    } else if ((guard->keeper = fork()) == 0) {
-        keep(guard, own);
-    }
-    return HVD_OK;
+    return fork_both(guard, status);
 }
 
 int guard_watch(struct guard *guard)
