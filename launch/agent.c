@@ -29,7 +29,6 @@ struct agent {
     struct hosts hosts;
     struct preparation preparation;
     struct start start;
-    int function; /* --task's, in memory; or -1 */
     struct frames frames;
     struct sink input; /* of rank 0 */
     size_t input_taken;
@@ -182,11 +181,10 @@ static void take_function(struct agent *agent, const struct wire_reader *body)
 {
     struct job *job = &agent->job;
     size_t left = body->length - body->position;
-    if (agent->function < 0)
-        agent->function = memfd_create("function", MFD_CLOEXEC);
-    agent->lost = agent->lost || agent->function < 0 ||
-                  write(agent->function, body->bytes + body->position, left) != (ssize_t)left;
-    snprintf(job->function, sizeof job->function, "/proc/self/fd/%d", agent->function);
+    if (job->function < 0)
+        job->function = memfd_create("function", MFD_CLOEXEC);
+    agent->lost = agent->lost || job->function < 0 ||
+                  write(job->function, body->bytes + body->position, left) != (ssize_t)left;
 }
 
 /* The hint: where other hosts reach this one, if that is an address of its own: behind a translation of
@@ -297,6 +295,8 @@ static void start(struct agent *agent, struct wire_reader *body)
     agent->started = true;
     if (job->ranks[0].rank == 0)
         open_input(agent);
+    hvd_code code = limits_check(job, true, &status);
+    /* Those behind one that fails are not started either. */
     for (int i = 0; i < job->count; i++) {
         struct rank *rank = &job->ranks[i];
         for (int j = 0; j < OUTPUTS; j++) {
@@ -304,12 +304,11 @@ static void start(struct agent *agent, struct wire_reader *body)
             rank->outputs[j].owner = agent;
             rank->outputs[j].credit = FRAME_WINDOW;
         }
-        hvd_code code = rank_start(rank, &status);
+        if (!code)
+            code = rank_start(rank, &status);
         send_started(agent, rank, code ? status.text : "");
-        if (code) {
+        if (code)
             job_close_outputs(rank);
-            rank->gone = true;
-        }
     }
     if (job->input != STDIN_FILENO)
         close(job->input);
@@ -489,7 +488,7 @@ static void agent_loop(struct agent *agent)
 
 int agent_run(struct guard *guard)
 {
-    struct agent agent = {.function = -1};
+    struct agent agent = {0};
     struct job *job = &agent.job;
     uv_timer_t watch;
     hvd_status status;
@@ -501,6 +500,7 @@ int agent_run(struct guard *guard)
                         .hosts = &agent.hosts,
                         .guard = guard,
                         .input = STDIN_FILENO,
+                        .function = -1,
                         .rank_ended = on_end_of_rank,
                         .signal_came = on_signal,
                         .failed = -1};
@@ -518,7 +518,6 @@ int agent_run(struct guard *guard)
     job_close(job);
     frames_free(&agent.frames);
     sink_free(&agent.input);
-    socket_close(&agent.function);
     words_free(agent.preparation.command);
     words_free(agent.preparation.environment);
     free(agent.start.slots);

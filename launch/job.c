@@ -3,9 +3,12 @@
 
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "base/socket.h"
 #include "base/status.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -159,7 +162,8 @@ void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text
 {
     struct job *job = rank->job;
     rank->gone = true;
-    job_say(job, "%s", text);
+    if (!job->ending)
+        job_say(job, "%s", text);
     /* 126 or 127 where the command is at fault, as in a shell. */
     job_decide(job, exit_code ? exit_code : 1);
     job_close_outputs(rank);
@@ -172,11 +176,11 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
     struct addresses addresses;
     hvd_code code = *interfaces ? addresses_find(interfaces, "", &addresses, status) : HVD_OK;
     if (!code)
+        code = limits_check(job, true, status);
+    if (!code)
         code = job_serve(job, &addresses_of_loopback, status);
     if (code)
         return code;
-    if (job->options->task)
-        snprintf(job->function, sizeof job->function, "%s/function", job->options->task);
     report_job(job);
     for (int i = 0; i < job->count; i++) {
         hvd_status problem;
@@ -189,6 +193,17 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
     return HVD_OK;
 }
 
+/* Of --task. */
+static hvd_code open_function(struct job *job, hvd_status *status)
+{
+    char path[PATH_MAX];
+    if (!job->options->task)
+        return HVD_OK;
+    snprintf(path, sizeof path, "%s/function", job->options->task);
+    job->function = open(path, O_RDONLY | O_CLOEXEC);
+    return job->function >= 0 ? HVD_OK : status_set_errno(status, errno, "can't read %s", path);
+}
+
 static hvd_code job_start(struct job *job, hvd_status *status)
 {
     hvd_code code = crypto_random_hex(job->id, JOB_ID_DIGITS, status);
@@ -196,6 +211,8 @@ static hvd_code job_start(struct job *job, hvd_status *status)
         code = crypto_random_hex(job->secret, JOB_SECRET_DIGITS, status);
     if (!code)
         code = job_open(job, status);
+    if (!code)
+        code = open_function(job, status);
     if (!code)
         code = job_add_ranks(job, job->hosts->slots, job->size, status);
     if (!code)
@@ -270,6 +287,7 @@ void job_close(struct job *job)
     free(job->ranks);
     sink_free(&job->sinks[0]);
     sink_free(&job->sinks[1]);
+    socket_close(&job->function);
     hvd_rendezvous_stop(job->rendezvous);
 }
 
@@ -287,6 +305,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
                       .size = hosts->size,
                       .guard = guard,
                       .input = STDIN_FILENO,
+                      .function = -1,
                       .rank_ended = job_rank_ended,
                       .signal_came = on_signal,
                       .failed = -1};

@@ -58,7 +58,7 @@ struct job {
     hvd_rendezvous *rendezvous;
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
-    char function[64 + 4096];                   /* --task: the file that all ranks read on stdin, or "" */
+    int function;            /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
     uint64_t file_limit;     /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
     struct remotes *remotes; /* NULL: all ranks are children of this process */
     struct guard *guard;
@@ -185,6 +185,12 @@ hvd_code rank_open_copies(struct rank *rank, hvd_status *status);
 /* Starts the process. When the command can't be started, rank->exit_code is a shell's: 127 not found, 126 not
  * startable. */
 hvd_code rank_start(struct rank *rank, hvd_status *status);
+
+/* ---- limits.c ------------------------------------------------------------------------------------------ */
+
+/* Whether the limits of open files and processes leave room for all ranks of this job, which this process
+ * starts, or only keeps what they print. It checks what they need at least: what else runs is not known. */
+hvd_code limits_check(const struct job *job, bool starts, hvd_status *status);
 
 /* ---- stop.c: leave ranks time, then SIGTERM, then SIGKILL; signals to the launcher --------------------- */
 

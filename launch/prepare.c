@@ -70,7 +70,7 @@ void prepare_send_function(struct remote *remote)
     const struct remotes *remotes = remote->job->remotes;
     uint8_t bytes[FUNCTION_PIECE];
     while (remote->function_sent < remotes->function_size && frames_idle(&remote->frames)) {
-        ssize_t count = pread(remotes->function, bytes, sizeof bytes, remote->function_sent);
+        ssize_t count = pread(remote->job->function, bytes, sizeof bytes, remote->function_sent);
         if (count <= 0) {
             remote_fail(remote, 1, "can't read the function: %s", count ? strerror(errno) : "it is cut");
             return;

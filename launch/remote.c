@@ -393,16 +393,13 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
-static hvd_code open_function(struct remotes *remotes, const char *task, hvd_status *status)
+/* Returns 0 if there is none. */
+static off_t size_of_function(const struct job *job)
 {
-    char path[PATH_MAX];
-    struct stat info;
-    snprintf(path, sizeof path, "%s/function", task);
-    remotes->function = open(path, O_RDONLY | O_CLOEXEC);
-    if (remotes->function < 0 || fstat(remotes->function, &info))
-        return status_set_errno(status, errno, "can't read %s", path);
-    remotes->function_size = info.st_size;
-    return HVD_OK;
+    struct stat info = {0};
+    if (job->function >= 0)
+        fstat(job->function, &info);
+    return info.st_size;
 }
 
 static void raise_file_limit(struct job *job)
@@ -429,17 +426,17 @@ hvd_code remotes_start(struct job *job, hvd_status *status)
     }
     *remotes = (struct remotes){.list = list,
                                 .of_host = of_host,
-                                .function = -1,
+                                .function_size = size_of_function(job),
                                 .deadline = clock_after(job->settings->start_timeout_seconds)};
     job->remotes = remotes;
-    if (job->options->task && open_function(remotes, job->options->task, status))
-        return status->code;
     if (!getcwd(remotes->folder, sizeof remotes->folder))
         return status_set_errno(
             status, errno,
             "can't tell in which folder horovodrun was started; has it been removed? Start "
             "it in one that all hosts have");
     raise_file_limit(job);
+    if (limits_check(job, false, status))
+        return status->code;
     for (int i = 0; i < job->count; i++)
         job->ranks[i].remote = true;
     uv_timer_init(&job->loop, &remotes->timer);
@@ -469,7 +466,6 @@ void remotes_free(struct job *job)
         output_free(&remote->errors);
         wire_writer_free(&remote->said);
     }
-    socket_close(&job->remotes->function);
     free(job->remotes->list);
     free(job->remotes->of_host);
     free(job->remotes);

@@ -38,8 +38,7 @@ struct remotes {
     uv_timer_t timer;
     int64_t deadline; /* for all to be prepared */
     int64_t next_heartbeat;
-    int function;              /* the file of --task */
-    off_t function_size;       /* 0: there is none */
+    off_t function_size;       /* of --task; 0: there is none */
     char folder[FOLDER_LIMIT]; /* in which ranks start */
     bool serving;              /* the first host has been sent FRAME_SERVE */
     bool started;              /* all hosts have been sent their ranks */

@@ -43,7 +43,7 @@ hvd_code rank_open_copies(struct rank *rank, hvd_status *status)
 
 static int output_count(const struct job *job)
 {
-    return *job->function ? OUTPUTS : OUTPUT_RESULT;
+    return job->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
 }
 
 /* Descriptors of a rank: stdin, and what it writes to. */
@@ -53,10 +53,7 @@ static hvd_code open_files(struct rank *rank, int ends[CHILD_FILES], hvd_status 
     hvd_code code = rank_open_copies(rank, status);
     for (int i = 0; !code && i < output_count(job); i++)
         code = output_open(&rank->outputs[i], &job->loop, &ends[1 + i], status);
-    if (code || !*job->function)
-        return code;
-    ends[0] = open(job->function, O_RDONLY | O_CLOEXEC);
-    return ends[0] >= 0 ? HVD_OK : status_set_errno(status, errno, "can't read %s", job->function);
+    return code;
 }
 
 static hvd_code explain(struct rank *rank, int error, hvd_status *status)
@@ -90,7 +87,9 @@ static pid_t spawn(const struct rank *rank, char **environment, const int ends[C
                           .end_signal = SIGKILL};
     memcpy(child.files, ends, sizeof child.files);
     /* One reader of stdin at most; the others read an empty one. */
-    if (!*job->function && rank->rank == 0)
+    if (job->function >= 0)
+        child.files[0] = job->function;
+    else if (rank->rank == 0)
         child.files[0] = job->input;
     return child_start(&child, job->guard);
 }

@@ -5,9 +5,11 @@
 
 #include "base/status.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #define WORDS_LIMIT       64
@@ -67,20 +69,21 @@ static void quote(char *to, size_t capacity, const char *text)
  * to be set, or 0. */
 static void write_script(const char *setup, uint64_t file_limit, char *script, size_t capacity)
 {
-    char path[2048], program[8192] = "";
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    quote(program, sizeof program, path);
+    char path[PATH_MAX], program[8192] = "";
+    /* Also where there is no /proc. */
+    quote(program, sizeof program, realpath((const char *)getauxval(AT_EXECFN), path) ? path : "");
     if (file_limit)
         append_text(script, capacity, "ulimit -S -n %llu; ", (unsigned long long)file_limit);
     if (setup)
         /* The agent gets the environment before the setup, so that it knows what that has changed: start
          * files of the shell, which may have changed some, have run by then. It gets stdin, stdout and
-         * stderr back, too, whatever the setup does with them. */
+         * stderr back, too, whatever the setup does with them. `<(env -0)` would need /proc. */
         append_text(script, capacity,
-                    "exec {_hvd_before}< <(env -0)\n{ :; %s\n} </dev/null >&2 2>&1 || exit %d\n"
+                    "exec {_hvd_stdin}<&0\nenv -0 </dev/null {_hvd_stdin}<&- | {\n"
+                    "exec {_hvd_before}<&0 </dev/null\n{ :; %s\n} </dev/null >&2 2>&1 || exit %d\n"
                     "_hvd_program=$(command -v horovodrun) || _hvd_program=%s\n"
-                    "\"$_hvd_program\" --agent %d<&$_hvd_before {_hvd_before}<&-; exit $?",
+                    "\"$_hvd_program\" --agent %d<&$_hvd_before {_hvd_before}<&- <&$_hvd_stdin "
+                    "{_hvd_stdin}<&-\n}; exit $?",
                     setup, SETUP_FAILED, program, AGENT_ENVIRONMENT);
     else
         append_text(script, capacity, "if [ -x %s ]; then exec %s --agent; else exec horovodrun --agent; fi",

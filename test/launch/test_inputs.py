@@ -180,6 +180,35 @@ def test_host_setups(launcher: Launcher, setup: str, own: str) -> None:
     assert (result.stdout, result.stderr) == (f"[0]<stdout>: {own}\n", "")
 
 
+WITHOUT_PROC = """
+if [ -e /proc/self ]; then
+    exec unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$0" "$HOROVOD_HOST_ID" "$@"
+fi
+"""
+RUN = """
+import horovod
+def place():
+    import horovod as hvd
+    hvd.init()
+    return hvd.rank(), hvd.size()
+if __name__ == "__main__":
+    print(horovod.run(place, hosts="x:2"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root")
+def test_hosts_without_proc(launcher: Launcher) -> None:
+    """What a shell offers as `<(command)`, and the opening of /proc/self/fd/N, are not there."""
+    option, agent = agents(launcher, WITHOUT_PROC)
+    result = launcher.run(
+        option, agent, "-H", "x:1", "--host-setup", "export A=1", "bash", "-c", "echo $A $(ls /proc)"
+    )
+    assert (result.stdout, result.stderr) == ("[0]<stdout>: 1\n", "")
+    program, *words = launcher.python(RUN)
+    result = launcher.run(*words, program=program, env=launcher.environment(OMPI_MCA_plm_rsh_agent=agent))
+    assert result.stdout == "[(0, 2), (1, 2)]\n", result.stderr
+
+
 MANY = "import sys; sys.stdout.buffer.write({start!r} + '{character}'.encode() * 50_000 + b'\\n')"
 
 

@@ -8,9 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Launcher
+from test_leftovers import agents as two_agents
 
 ROOT = Path(__file__).parents[2]
 USER = 61_357  # nobody has it, so its processes are those of the test
@@ -28,6 +30,11 @@ def public(launcher: Launcher) -> Iterator[Launcher]:
     shutil.rmtree(folder)
 
 
+def agents(launcher: Launcher) -> list[str]:
+    """The option by which each host is an agent on this one."""
+    return two_agents(launcher)[:2]
+
+
 def lower(limit: int, value: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(limit, (value, value))
 
@@ -35,10 +42,14 @@ def lower(limit: int, value: int) -> Callable[[], None]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start horovodrun as a user without processes")
 @pytest.mark.parametrize("most", range(1, 8))
 def test_no_more_processes(public: Launcher, most: int) -> None:
-    result = public.run(
-        "-np", "8", "sleep", "100",
-        user=USER, group=USER, extra_groups=[], preexec_fn=lower(resource.RLIMIT_NPROC, most),
-    )  # fmt: skip
+    """The limit leaves room for all, but the user has other processes."""
+    own: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
+    others = [public.start("100", program="sleep", **own) for _ in range(12 - most)]
+    limit = lower(resource.RLIMIT_NPROC, 12)
+    result = public.run("-np", "8", "sleep", "100", **own, preexec_fn=limit)
+    for other in others:
+        other.kill()
+        other.wait()
     assert "Resource temporarily unavailable" in result.stderr, (result.returncode, result.stderr)
     assert result.stderr.count("\n") == 1, result.stderr
     # Processes and threads before the first rank: horovodrun, hvd-job, hvd-keeper and the rendezvous.
@@ -53,10 +64,45 @@ def test_no_more_processes(public: Launcher, most: int) -> None:
 
 @pytest.mark.parametrize("most", [*range(6, 40, 3), 64])
 def test_no_more_files(launcher: Launcher, most: int) -> None:
-    result = launcher.run("-np", "64", "sleep", "100", preexec_fn=lower(resource.RLIMIT_NOFILE, most))
+    limit, ranks = lower(resource.RLIMIT_NOFILE, most), str(most // 2)
+    result = launcher.run("-np", ranks, "sleep", "100", preexec_fn=limit)
     assert result.returncode in (1, 126)
     assert "oo many open files" in result.stderr, result.stderr
     assert not launcher.alive()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-np", "33"], "33 ranks take 66 of them on localhost, 2 each"),
+        (["--output-filename", "out", "-np", "20"], "20 ranks take 80 of them on localhost, 4 each"),
+        (["-H", "x:33"], "33 ranks take 66 of them on x, 2 each"),
+        (
+            ["-H", "x:40", "--output-filename", "out"],
+            "40 ranks take 80 of them on horovodrun's own host, 2 each",
+        ),
+    ],
+)
+def test_no_room_for_so_many_files(launcher: Launcher, words: list[str], expected: str) -> None:
+    """It is said before the first rank is started, and once."""
+    limit = lower(resource.RLIMIT_NOFILE, 64)
+    result = launcher.run(*agents(launcher), *words, "touch", "started", preexec_fn=limit)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"horovodrun: too many open files: {expected}, and the limit is 64; raise `ulimit -n`, or spread the "
+        "ranks over more hosts\n"
+    )
+    assert not (launcher.folder / "started").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start horovodrun as a user without processes")
+def test_no_room_for_so_many_processes_of_a_user(public: Launcher) -> None:
+    result = public.run(
+        "-np", "9", "touch", "started",
+        user=USER, group=USER, extra_groups=[], preexec_fn=lower(resource.RLIMIT_NPROC, 12),
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "9 ranks take 13 of them on localhost, and the limit is 12; raise `ulimit -u`" in result.stderr
 
 
 @pytest.mark.parametrize("where", ["stdout", "a copy"])

@@ -7,6 +7,7 @@ nobody else.
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import sys
@@ -58,8 +59,11 @@ def read_report(path: Path) -> Report | None:
 
 
 def _receive_function() -> Any:
-    """Afterwards stdin is empty: what the function starts must not find it."""
-    with open(0, "rb", closefd=False) as file:
+    """Afterwards stdin is empty: what the function starts must not find it.
+
+    Ranks share the position in it, and leave that where it is.
+    """
+    with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as file:
         known = set(sys.path)
         sys.path += [path for path in pickle.load(file) if path not in known]
         function = pickle.load(file)

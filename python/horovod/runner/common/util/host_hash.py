@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -17,6 +18,7 @@ def host_hash(salt: str | None = None) -> str:
     Args:
         salt: makes it differ, e.g. the id of a container.
     """
-    name = socket.gethostname()
-    space = os.stat("/proc/self/ns/ipc").st_ino  # processes of one host that can't share memory differ here
+    name, space = socket.gethostname(), 0
+    with contextlib.suppress(OSError):  # where there is no /proc, the name alone counts
+        space = os.stat("/proc/self/ns/ipc").st_ino  # processes that can't share memory differ here
     return f"{name.partition('.')[0]}-{_hash(f'{name}-{space}-{salt or str()}')}"
