@@ -151,12 +151,15 @@ typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
-    const char *name;         /* unique among this rank's requests in flight of this operation and process
-                                 set, else HVD_DUPLICATE_NAME; shorter than 1024 bytes with the operation's
-                                 own; NULL: the engine counts, so ranks must submit in the same order */
-    int32_t count;            /* number of tensors; 0 where there are none, as of a barrier or a join */
-    int32_t grouped;          /* not 0: a group, even of one; names of groups and single tensors never meet */
-    const hvd_tensor *inputs; /* [count] */
+    const char *name; /* any text, also ""; shorter than 1024 bytes with the operation's own. While one
+                         is in flight on a rank, the same operation under it is HVD_DUPLICATE_NAME, and
+                         another one (a group is another one) waits for it. Ranks whose operations
+                         under a name differ get HVD_MISMATCH. NULL: the engine counts, so ranks must
+                         submit in the same order; its names never meet yours. Barriers are counted
+                         apart */
+    int32_t count;    /* number of tensors; 0 where there are none, as of a barrier or a join */
+    int32_t grouped;  /* not 0: a group, even of one */
+    const hvd_tensor *inputs;  /* [count] */
     const hvd_tensor *outputs; /* [count], same types and shapes; NULL: in place. Of allgather, alltoall and
                                   reducescatter the first extent is the result's, else HVD_MISMATCH on this
                                   rank alone, whose output stays as it was; NULL: the engine allocates, see
@@ -180,6 +183,8 @@ typedef struct hvd_request {
     void *done_argument;
     const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; else NULL */
     int32_t rank_count;
+    int32_t generated; /* not 0: `name` was made by a binding, whose user gave none: it never meets a name
+                          that a user gave. It must not be one that the engine counts ("noname.1") */
 } hvd_request;
 
 /* ---- context ------------------------------------------------------------------------------------- */

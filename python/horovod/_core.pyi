@@ -58,6 +58,7 @@ def describe(
     process_set: int = 0,
     priority: int = 0,
     grouped: bool = False,
+    generated: bool = False,
 ) -> Request: ...
 def submit(
     request: Request,

@@ -141,7 +141,7 @@ PyObject *result_shared(PyObject *module, PyObject *bytes);
 
 /* ---- the arguments of a METH_FASTCALL | METH_KEYWORDS function by the names of its parameters ---------- */
 
-enum { PARAMETERS_MOST = 8 };
+enum { PARAMETERS_MOST = 9 };
 
 /* Constant but for `interned`, which the first call fills. */
 struct parameters {

@@ -166,7 +166,7 @@ typedef struct {
 static PyTypeObject *request_type;
 
 /* The parameters of describe. */
-enum { OPERATION, REDUCTION, PRESCALE, POSTSCALE, ROOT, PROCESS_SET, PRIORITY, GROUPED };
+enum { OPERATION, REDUCTION, PRESCALE, POSTSCALE, ROOT, PROCESS_SET, PRIORITY, GROUPED, GENERATED };
 
 int read_int32(PyObject *object, int32_t *value)
 {
@@ -230,7 +230,9 @@ static PyObject *make_request(PyObject *const *values)
         return NULL;
     request.reduction = (hvd_reduction)reduction;
     request.grouped = values[GROUPED] ? PyObject_IsTrue(values[GROUPED]) : 0;
-    Request *self = request.grouped < 0 ? NULL : (Request *)PyType_GenericAlloc(request_type, 0);
+    request.generated = values[GENERATED] ? PyObject_IsTrue(values[GENERATED]) : 0;
+    Request *self =
+        request.grouped < 0 || request.generated < 0 ? NULL : (Request *)PyType_GenericAlloc(request_type, 0);
     if (self) {
         self->request = request;
         self->prescale = prescale;
@@ -272,7 +274,8 @@ PyObject *request_describe(PyObject *Py_UNUSED(module), PyObject *const *argumen
                                            .required = 1,
                                            .positional = 1,
                                            .names = {"operation", "reduction", "prescale", "postscale",
-                                                     "root", "process_set", "priority", "grouped"}};
+                                                     "root", "process_set", "priority", "grouped",
+                                                     "generated"}};
     PyObject *values[PARAMETERS_MOST];
     if (arguments_sort(&parameters, arguments, count, keywords, values))
         return NULL;

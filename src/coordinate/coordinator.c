@@ -103,6 +103,12 @@ struct pending *entry_take_request(struct coordinator *c, struct entry *entry)
     return request;
 }
 
+/* A signature begins with it: see request.c. */
+static hvd_operation operation_of(const struct pending *request)
+{
+    return (hvd_operation)request->signature.bytes[0];
+}
+
 static hvd_code check_submission(const struct coordinator *c, const struct pending *request, size_t length,
                                  hvd_status *status)
 {
@@ -114,8 +120,9 @@ static hvd_code check_submission(const struct coordinator *c, const struct pendi
     if (c->join)
         return status_set(
             status, HVD_INVALID_ARGUMENT,
-            "%.200s: rank %d has joined, and can submit again once all ranks have (join returns then)",
-            request->name, own_name(&c->config));
+            "%s \"%.200s\": rank %d has joined, and can submit again once all ranks have (join returns then)",
+            operation_name(operation_of(request)), name_plain(operation_of(request), request->name),
+            own_name(&c->config));
     if (length == 0 || length >= REQUEST_NAME_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "the name %.40s... has %zu bytes; it may have 1 to %d", request->name, length,
@@ -127,9 +134,12 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
                             hvd_status *status)
 {
     if (entry->round && entry->round->mine)
-        return status_set(status, HVD_DUPLICATE_NAME,
-                          "%s is in flight on rank %d; wait for it, or give the second one another name",
-                          entry->name, own_name(&c->config));
+        return status_set(
+            status, HVD_DUPLICATE_NAME,
+            "%s \"%.200s\" is in flight on rank %d; wait for it, or give the second one another "
+            "name",
+            operation_name(operation_of(request)), name_plain(operation_of(request), request->name),
+            own_name(&c->config));
     struct form *form;
     hvd_code code = HVD_OK;
     /* The usual case, a name that comes again unchanged, spares the search for its form. */
@@ -152,20 +162,20 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     return HVD_OK;
 }
 
-const char *coordinator_oldest(const struct coordinator *c)
+const struct pending *coordinator_find(const struct coordinator *c, const char *name)
 {
-    return c->oldest ? c->oldest->name : NULL;
+    const struct entry *entry = c->pending ? map_get(&c->table.names, name, strlen(name)) : NULL;
+    return entry && entry->round ? entry->round->mine : NULL;
+}
+
+const struct pending *coordinator_oldest(const struct coordinator *c)
+{
+    return c->oldest;
 }
 
 uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operation)
 {
-    return c->unnamed[operation];
-}
-
-/* A signature begins with it: see request.c. */
-static hvd_operation operation_of(const struct pending *request)
-{
-    return (hvd_operation)request->signature.bytes[0];
+    return c->unnamed[unnamed_kind(operation)];
 }
 
 /* A refused request takes no number: on other ranks that number would mean another request. One that was
@@ -186,7 +196,7 @@ hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_
         table_tidy(&c->table, entry);
         return code;
     }
-    c->unnamed[operation_of(request)] += request->unnamed;
+    c->unnamed[unnamed_kind(operation_of(request))] += request->unnamed;
     check_complete(c, entry);
     return status_ok(status);
 }

@@ -20,8 +20,7 @@
 /* One request of this rank from submission to the moment it is run or finished. The submitter owns the
  * memory, which must stay put meanwhile. */
 struct pending {
-    const char
-        *name; /* wire name, e.g. "allreduce.conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
+    const char *name; /* on the wire, e.g. ".conv1.weight"; not NULL, shorter than REQUEST_NAME_LIMIT */
     struct signature signature;
     bool unnamed;                    /* `name` was made from coordinator_unnamed */
     bool apart;                      /* shares no batch, and overtakes nothing that is ready before it */
@@ -82,7 +81,7 @@ struct coordinator_output {
     void (*joined)(void *owner, struct pending *request, int last_rank);
     /* At the root, during a flush: some ranks submitted it about `waited` ns ago, `missing`, ranks of the
      * job, have not. For every such request, once in a stall_time. Needed when that is not 0. */
-    void (*stalled)(void *owner, const char *name, int64_t waited, const struct rank_set *missing);
+    void (*stalled)(void *owner, const char *title, int64_t waited, const struct rank_set *missing);
     /* The job ends because of that. Writes the cause. */
     void (*silent)(void *owner, const struct silence *silence, hvd_status *cause);
     /* At the root: how a batch of such requests, of `bytes` in all, moves. */
@@ -121,10 +120,20 @@ void coordinator_destroy(struct coordinator *coordinator);
  * failed or closed (the first cause). Sends nothing before coordinator_flush. */
 hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, hvd_status *status);
 
-#define UNNAMED_KINDS 16 /* operations are numbered below */
+/* This rank's request of that name which waits for a decision; NULL: there is none. */
+const struct pending *coordinator_find(const struct coordinator *coordinator, const char *name);
 
-/* The number of this rank's next unnamed request of this operation: those that were taken so far, and after a
- * join on all ranks the same. */
+#define UNNAMED_KINDS 16 /* more than operations */
+
+/* How unnamed requests are counted: all that have tensors together, so that ranks whose programs differ learn
+ * it at once, and each other operation by itself. */
+static inline int unnamed_kind(hvd_operation operation)
+{
+    return operation_table[operation].shape == SHAPE_no_tensors ? (int)operation : HVD_ALLREDUCE;
+}
+
+/* The number of this rank's next unnamed request of this operation: those of its kind that were taken so far,
+ * and after a join on all ranks the same. */
 uint64_t coordinator_unnamed(const struct coordinator *coordinator, hvd_operation operation);
 
 /* A message from the parent or a child, or a flooded one from any rank. Malformed bytes abort the coordinator
@@ -169,8 +178,8 @@ void coordinator_leave(struct coordinator *coordinator);
 /* HVD_OK while requests are taken; else the first cause. */
 hvd_code coordinator_health(const struct coordinator *coordinator, hvd_status *status);
 
-/* The name of this rank's request that has waited longest; NULL: none waits for a decision. */
-const char *coordinator_oldest(const struct coordinator *coordinator);
+/* This rank's request that has waited longest; NULL: none waits for a decision. */
+const struct pending *coordinator_oldest(const struct coordinator *coordinator);
 
 /* Number of requests of this rank inside, for tests and reports. */
 int coordinator_pending_count(const struct coordinator *coordinator);

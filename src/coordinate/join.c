@@ -204,7 +204,7 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
     if (!entry->round->partial || absence == ABSENCE_always ||
         (absence == ABSENCE_join_all && c->config.join_all && !entry->round->rootless))
         return true;
-    char ranks[256], always[64], unless[160];
+    char ranks[256], always[64], unless[160], title[REQUEST_NAME_LIMIT];
     joined_text(c, ranks, sizeof ranks);
     always_text(always, sizeof always);
     snprintf(unless, sizeof unless, "only %s run meanwhile, unless HOROVOD_JOIN=all is set", always);
@@ -212,7 +212,7 @@ bool join_permits(const struct coordinator *c, const struct entry *entry, char *
                          : entry->round->rootless && c->config.join_all ? "its root is one of them"
                                                                         : unless;
     snprintf(text, capacity, "%.200s can't run before all ranks have joined: %.250s did so without it; %s",
-             entry->name, ranks, advice);
+             entry_title(entry, title, sizeof title), ranks, advice);
     return false;
 }
 

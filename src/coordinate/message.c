@@ -180,21 +180,25 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
     return !(kind & REPORT_EAGER) || (may_have_data && get_data(reader, &report->data, &report->data_bytes));
 }
 
-void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
-               const struct rank_set *missing)
+void stall_put(struct wire_writer *writer, const struct entry *entry, const struct stall_report *stall)
 {
     put_name(writer, entry);
-    wire_put_u64(writer, (uint64_t)waited);
-    put_ranks(writer, missing);
+    wire_put_u8(writer, (uint8_t)stall->operation);
+    wire_put_u8(writer, stall->grouped);
+    wire_put_u64(writer, (uint64_t)stall->waited);
+    put_ranks(writer, &stall->missing);
 }
 
 bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
-               int64_t *waited, struct rank_set *missing)
+               struct stall_report *stall)
 {
     bool named = get_name(reader, name, length);
+    stall->operation = (hvd_operation)wire_get_u8(reader);
+    stall->grouped = wire_get_u8(reader);
     uint64_t nanoseconds = wire_get_u64(reader);
-    *waited = (int64_t)nanoseconds;
-    return named && nanoseconds <= INT64_MAX && get_ranks(reader, first, last, missing) && wire_done(reader);
+    stall->waited = (int64_t)nanoseconds;
+    return named && operation_known((int)stall->operation) && nanoseconds <= INT64_MAX &&
+           get_ranks(reader, first, last, &stall->missing) && wire_done(reader);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------- */

@@ -21,7 +21,8 @@ enum message_kind {
     MESSAGE_REPORT = 1,    /* up: seen (u64), then reports to the end */
     MESSAGE_LEAVE,         /* up: the rank (u32) that leaves */
     MESSAGE_SHUTDOWN_DONE, /* up: after a close, this subtree has run all its batches */
-    MESSAGE_STALLED,       /* up: name, since how long (u64, ns), ranges of the missing ranks */
+    MESSAGE_STALLED,       /* up: name, operation, grouped (u8 each), since how long (u64, ns), ranges of the
+                              missing ranks */
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
     MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
     MESSAGE_ABORT,         /* any way: code (u8), text */
@@ -75,11 +76,10 @@ void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unn
 /* False when it is malformed, or names a rank outside [first, last]. */
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
 
-void stall_put(struct wire_writer *writer, const struct entry *entry, int64_t waited,
-               const struct rank_set *missing);
+void stall_put(struct wire_writer *writer, const struct entry *entry, const struct stall_report *stall);
 /* False when it is malformed, or names a rank outside [first, last]. */
 bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
-               int64_t *waited, struct rank_set *missing);
+               struct stall_report *stall);
 
 /* ---- decisions --------------------------------------------------------------------------------------- */
 

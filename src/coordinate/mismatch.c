@@ -164,18 +164,6 @@ struct text {
     size_t capacity;
 };
 
-/* The name as the user gave it, from the wire name ("grouped_allreduce.grad"). */
-static const char *plain_name(const struct entry *entry, const char *operation)
-{
-    const char *name = entry->name;
-    const char *group = "grouped_";
-    if (strncmp(name, group, strlen(group)) == 0)
-        name += strlen(group);
-    size_t prefix = strlen(operation);
-    bool prefixed = strncmp(name, operation, prefix) == 0 && name[prefix] == '.' && name[prefix + 1];
-    return prefixed ? name + prefix + 1 : entry->name;
-}
-
 static int compare_variants(const void *a, const void *b)
 {
     const struct variant *x = a;
@@ -235,13 +223,13 @@ void mismatch_text(const struct coordinator_config *config, const struct entry *
     struct variants *variants = entry->round->variants;
     /* The lowest ranks first, so that the text does not depend on the order of arrival. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
-    const char *operation = hvd_operation_name(variants->list[0].form->summary.operation);
+    hvd_operation operation = variants->list[0].form->summary.operation;
     struct text text = {config, bytes, capacity};
     /* Variant 0 is what all others are compared with. */
     unsigned covered = 1;
     *bytes = '\0';
-    append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation,
-                plain_name(entry, operation));
+    append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation_name(operation),
+                name_plain(operation, entry->name));
     for (int i = 1; i < variants->count; i++) {
         if (!(covered >> i & 1))
             covered = append_difference(&text, variants, i, covered);

@@ -10,6 +10,7 @@
 #include "base/types.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define HEAD_LENGTH   ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
@@ -157,6 +158,24 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
             code = check_output(request, i, status);
     }
     return code ? code : check_reduction(request, status);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------ */
+
+const char *name_plain(hvd_operation operation, const char *name)
+{
+    size_t prefix = strlen(operation_name(operation));
+    if (*name == '.')
+        return name + 1;
+    return strncmp(name, operation_name(operation), prefix) == 0 && name[prefix] == '.' ? name + prefix + 1
+                                                                                        : name;
+}
+
+char *name_text(hvd_operation operation, bool grouped, const char *name, char *text, size_t capacity)
+{
+    snprintf(text, capacity, "%s%s.%s", grouped ? "grouped_" : "", operation_name(operation),
+             name_plain(operation, name));
+    return text;
 }
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#define REQUEST_NAME_LIMIT      1024    /* bytes of a name, with the terminating NUL */
+#define REQUEST_NAME_LIMIT      1024    /* bytes of a name with its operation and the terminating NUL */
 #define REQUEST_SIGNATURE_LIMIT 1048576 /* bytes */
 #define REQUEST_TENSOR_LIMIT    16384   /* tensors of one group */
 #define REQUEST_RANK_LIMIT      131072  /* ranks of one process set */
@@ -53,6 +53,12 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
  * engine/handle.h; NULL: all at once. */
 struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
                                   uint32_t length);
+
+/* "grouped_allreduce.grad", as users know a request, from its name on the wire (docs/coordination.md,
+ * "Names"). Returns `text`. */
+char *name_text(hvd_operation operation, bool grouped, const char *name, char *text, size_t capacity);
+/* The same without the operation: "grad". */
+const char *name_plain(hvd_operation operation, const char *name);
 
 /* False when the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);

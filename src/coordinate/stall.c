@@ -38,7 +38,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request");
     stall->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
-    bool good = stall_get(reader, first, last, &name, &length, &stall->waited, &stall->missing);
+    bool good = stall_get(reader, first, last, &name, &length, stall);
     /* Belongs to the present round: the child's own report comes later on the same link. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
     if (!entry || !table_open_round(&c->table, entry)) {
@@ -100,13 +100,25 @@ static int64_t waited_for(const struct entry *entry, int64_t now)
 static void give_up(struct coordinator *c, const struct entry *entry, int64_t waited,
                     const struct rank_set *missing)
 {
-    char ranks[256];
+    char ranks[256], title[REQUEST_NAME_LIMIT];
     hvd_status cause;
     status_set(&cause, HVD_TIMED_OUT,
                "%.200s has waited %lld s for %s, which did not submit it; the job ends now, as "
                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS says",
-               entry->name, (long long)(waited / 1000000000), rank_set_text(missing, ranks, sizeof ranks));
+               entry_title(entry, title, sizeof title), (long long)(waited / 1000000000),
+               rank_set_text(missing, ranks, sizeof ranks));
     fail(c, -1, &cause);
+}
+
+static hvd_code send_stalled(struct coordinator *c, const struct entry *entry, int64_t waited,
+                             const struct rank_set *missing, hvd_status *status)
+{
+    struct stall_report stall = {.waited = waited, .missing = *missing};
+    stall.operation = round_operation(entry->round, &stall.grouped);
+    c->out.length = 0;
+    wire_put_u8(&c->out, MESSAGE_STALLED);
+    stall_put(&c->out, entry, &stall);
+    return send_out(c, c->config.tree.parent, status);
 }
 
 static hvd_code report_or_warn(struct coordinator *c, struct entry *entry, int64_t now, hvd_status *status)
@@ -114,18 +126,15 @@ static hvd_code report_or_warn(struct coordinator *c, struct entry *entry, int64
     struct rank_set missing = missing_ranks(c, entry);
     int64_t waited = waited_for(entry, now);
     entry->round->warned = now;
-    if (!is_root(c)) {
-        c->out.length = 0;
-        wire_put_u8(&c->out, MESSAGE_STALLED);
-        stall_put(&c->out, entry, waited, &missing);
-        return send_out(c, c->config.tree.parent, status);
-    }
+    if (!is_root(c))
+        return send_stalled(c, entry, waited, &missing, status);
     const struct coordinator_output *output = &c->config.output;
+    char title[REQUEST_NAME_LIMIT];
     struct rank_set named = name_missing(c, &missing);
     if (c->config.stall_shutdown_time && waited >= c->config.stall_shutdown_time)
         give_up(c, entry, waited, &named);
     else
-        output->stalled(output->owner, entry->name, waited, &named);
+        output->stalled(output->owner, entry_title(entry, title, sizeof title), waited, &named);
     return HVD_OK;
 }
 

@@ -271,6 +271,20 @@ bool round_has_child(const struct entry *entry, int child)
     return entry->round && (entry->round->reported[child / 64] >> (child % 64) & 1);
 }
 
+hvd_operation round_operation(const struct round *round, bool *grouped)
+{
+    const struct form *form = round->variants ? round->variants->list[0].form : round->common;
+    *grouped = form ? form->summary.grouped : round->stalls->grouped;
+    return form ? form->summary.operation : round->stalls->operation;
+}
+
+char *entry_title(const struct entry *entry, char *text, size_t capacity)
+{
+    bool grouped;
+    hvd_operation operation = round_operation(entry->round, &grouped);
+    return name_text(operation, grouped, entry->name, text, capacity);
+}
+
 void variants_release(struct variants *variants)
 {
     for (int i = 0; i < variants->count; i++)

@@ -69,6 +69,8 @@ struct variants {
 /* A child's report of a stalled name: the missing ranks of its subtree. */
 struct stall_report {
     int child;
+    hvd_operation operation; /* of one of those that wait */
+    bool grouped;
     int64_t waited; /* by then */
     struct rank_set missing;
     struct stall_report *next;
@@ -167,6 +169,11 @@ hvd_code round_add_child(struct entry *entry, const struct tree_node *tree, int 
 /* The subtree of a child has submitted different forms, which are shared, not taken over. */
 hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, int child,
                             const struct variants *variants, hvd_status *status);
+
+/* Of a request that has arrived in this round, or is known to wait below. */
+hvd_operation round_operation(const struct round *round, bool *grouped);
+/* The entry of an open round as users know it. Returns `text`. */
+char *entry_title(const struct entry *entry, char *text, size_t capacity);
 
 bool round_has_child(const struct entry *entry, int child);
 void variants_release(struct variants *variants); /* the forms only */

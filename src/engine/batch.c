@@ -110,10 +110,9 @@ static bool read_tensors(struct wire_reader *reader, const struct signature_head
 static hvd_request request_of(const struct comm *comm, const char *name, const struct signature_head *head,
                               hvd_tensor *tensors)
 {
-    const char *dot = strchr(name, '.'); /* handle_create puts the operation in front */
     return (hvd_request){.struct_size = sizeof(hvd_request),
                          .operation = head->operation,
-                         .name = dot ? dot + 1 : name,
+                         .name = name_plain(head->operation, name),
                          .count = head->count,
                          .grouped = head->grouped,
                          .inputs = tensors,

@@ -82,8 +82,14 @@ static void flood_message(void *owner, int except, const uint8_t *bytes, size_t 
         put_on_edges(owner, except, bytes, length);
 }
 
+/* The names of these requests are free now: what waited for them is handed over in this turn, before what is
+ * submitted later. */
 static void run_batch(void *owner, const struct batch *batch)
 {
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->requests[i])
+            handle_let_go(batch->requests[i]->owner);
+    }
     batch_start(owner, batch);
 }
 
@@ -95,15 +101,16 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
 
 static void note_ready(void *owner, const char *name, const struct signature_summary *what, int rank)
 {
-    observe_ready(owner, name, what, rank);
+    char title[REQUEST_NAME_LIMIT];
+    observe_ready(owner, name_text(what->operation, what->grouped, name, title, sizeof title), what, rank);
 }
 
 /* Collected until the flush is over, then one warning: report_stalls. */
-static void note_stall(void *owner, const char *name, int64_t waited, const struct rank_set *missing)
+static void note_stall(void *owner, const char *title, int64_t waited, const struct rank_set *missing)
 {
     struct comm *comm = owner;
     char ranks[sizeof comm->stalls.groups[0].ranks];
-    stall_add(&comm->stalls, rank_set_text(missing, ranks, sizeof ranks), name,
+    stall_add(&comm->stalls, rank_set_text(missing, ranks, sizeof ranks), title,
               (double)waited / CLOCK_SECOND);
 }
 
@@ -188,7 +195,7 @@ static void name_request(struct comm *comm, struct hvd_handle *handle)
         snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
                  hvd_operation_name(request->operation),
                  (unsigned long long)(coordinator_unnamed(comm->coordinator, request->operation) +
-                                      comm->held_unnamed[request->operation]));
+                                      comm->held_unnamed[unnamed_kind(request->operation)]));
 }
 
 void comm_hold(struct comm *comm, struct hvd_handle *handle)
@@ -198,7 +205,7 @@ void comm_hold(struct comm *comm, struct hvd_handle *handle)
     name_request(comm, handle);
     handle->touched.held = true;
     comm->held++;
-    comm->held_unnamed[handle->request.operation] += handle->pending.unnamed;
+    comm->held_unnamed[unnamed_kind(handle->request.operation)] += handle->pending.unnamed;
 }
 
 void comm_take(struct comm *comm, struct hvd_handle *handle)
@@ -208,7 +215,7 @@ void comm_take(struct comm *comm, struct hvd_handle *handle)
     if (handle->touched.held) {
         handle->touched.held = false;
         comm->held--;
-        comm->held_unnamed[handle->request.operation] -= handle->pending.unnamed;
+        comm->held_unnamed[unnamed_kind(handle->request.operation)] -= handle->pending.unnamed;
     } else {
         name_request(comm, handle);
     }

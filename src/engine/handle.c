@@ -17,16 +17,37 @@ struct handle_block {
     size_t ranges, tensors, shapes, splits, signature, total;
 };
 
-/* The length of the coordinator's name, which begins with the operation. */
+/* Of a name: "grouped_allreduce". */
+static size_t prefix_length(const hvd_request *request)
+{
+    return strlen(operation_name(request->operation)) + (request->grouped ? sizeof GROUPED - 1 : 0);
+}
+
+static bool is_counted(const char *name)
+{
+    size_t prefix = sizeof "noname." - 1;
+    return strncmp(name, "noname.", prefix) == 0 && !name[prefix + strspn(name + prefix, "0123456789")];
+}
+
+static hvd_code check_generated(const hvd_request *request, hvd_status *status)
+{
+    if (!request->generated || (request->name && !is_counted(request->name)))
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "%s: a generated name is missing, or is one that the engine counts, as noname.1",
+                      operation_name(request->operation));
+}
+
+/* The length of the name, which begins with the operation. */
 static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
     const char *operation = operation_name(request->operation);
-    size_t prefix = strlen(operation) + 1 + (request->grouped ? sizeof GROUPED - 1 : 0);
+    size_t prefix = prefix_length(request) + 1;
     size_t limit = REQUEST_NAME_LIMIT - 1 - prefix;
     size_t own = request->name ? strnlen(request->name, limit + 1) : 0;
     *length = prefix + own;
     return own <= limit
-               ? HVD_OK
+               ? check_generated(request, status)
                : status_set(status, HVD_INVALID_ARGUMENT, "%s: the name %.40s... is longer than %zu bytes",
                             operation, request->name, limit);
 }
@@ -134,6 +155,17 @@ static void write_name(struct hvd_handle *handle, size_t length)
     }
     *text = '\0';
     handle->name_length = (uint32_t)length;
+}
+
+/* The end of the name: what the ranks compare, without the operation, in which they may differ. With the dot
+ * it was given by a user; without it it was generated or counted. What has a count of its own keeps its
+ * operation. */
+static const char *wire_name(const struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    if (!request->name && operation_table[request->operation].shape == SHAPE_no_tensors)
+        return handle->name;
+    return handle->name + prefix_length(request) + (!request->name || request->generated);
 }
 
 /* ---- blocks and names ------------------------------------------------------------------------------- */
@@ -267,7 +299,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     atomic_init(&created->calls, request->done != NULL);
     char *base = (char *)created;
     created->pending = (struct pending){
-        .name = created->name,
+        .name = wire_name(created),
         .signature = signature_encode(request, parts.of, (uint8_t *)base + block.signature, signature_length),
         .owner = created};
     created->parts = parts;
@@ -311,8 +343,10 @@ void handle_release(struct hvd_handle *handle)
 void handle_let_go(struct hvd_handle *handle)
 {
     struct hvd_context *context = handle->context;
-    for (struct hvd_handle *held; (held = handle->held_back);) {
-        handle->held_back = held->next;
+    struct hvd_handle *oldest = handle_reverse(handle->held_back);
+    handle->held_back = NULL;
+    for (struct hvd_handle *held; (held = oldest);) {
+        oldest = held->next;
         held->next = context->released;
         context->released = held;
     }
@@ -376,7 +410,7 @@ static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
 /* The thread that makes progress numbers what has no name, at any time before the end. */
 static const char *name_in_flight(const struct hvd_handle *handle)
 {
-    return handle->request.name ? handle->pending.name : operation_name(handle->request.operation);
+    return handle->request.name ? handle->name : operation_name(handle->request.operation);
 }
 
 hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
@@ -429,15 +463,14 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
         return code;
     if (index < 0 || (handle->results && index >= handle->result_count))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
-                          handle->pending.name, handle->result_count, index);
+                          handle->name, handle->result_count, index);
     if (!handle->results || (handle->request.outputs && index < handle->request.count))
         return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s has no result %d of its own: it is in its output tensor", handle->pending.name,
-                          index);
+                          "%s has no result %d of its own: it is in its output tensor", handle->name, index);
     *result = &handle->results[index];
     if (!(*result)->data)
         return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,
-                          handle->pending.name);
+                          handle->name);
     return HVD_OK;
 }
 
@@ -447,7 +480,7 @@ hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
     if (code)
         return code;
     if (handle->request.operation != HVD_JOIN)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->pending.name);
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->name);
     *rank = handle->value;
     return HVD_OK;
 }

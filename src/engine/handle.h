@@ -42,7 +42,7 @@ struct hvd_handle {
     struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */
     int32_t process_set;     /* what its name is unique in, and with it the key in the map */
-    char name[];             /* the coordinator's */
+    char name[];             /* as users know it: "grouped_allreduce.grad" */
 };
 
 enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/handle.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -197,7 +198,8 @@ void heartbeat_explain(const struct comm *comm, const struct silence *silence, h
 static void warn(const struct comm *comm, const struct edge *edge, double seconds)
 {
     char who[MESH_PEER_TEXT];
-    const char *name = coordinator_oldest(comm->coordinator);
+    const struct pending *oldest = coordinator_oldest(comm->coordinator);
+    const char *name = oldest ? ((const struct hvd_handle *)oldest->owner)->name : NULL;
     char state = mesh_peer_state(comm->mesh, comm->ranks[edge->peer], who, sizeof who);
     log_warning(comm->context->placement.rank, "%.200s waits, and %s has not answered for %.3g s: %s",
                 name ? name : "an operation under way", who, seconds, explain(state));

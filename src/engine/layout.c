@@ -135,8 +135,7 @@ static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status
         handle->results = calloc((size_t)count, sizeof *handle->results);
     handle->result_count = handle->results ? count : 0;
     if (!handle->results)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s",
-                          handle->pending.name);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s", handle->name);
     return HVD_OK;
 }
 
@@ -157,14 +156,14 @@ static bool output_fits(struct hvd_handle *handle, int index, const int64_t *sha
     if (output->shape[0] != shape[0])
         status_set(&failure, HVD_MISMATCH,
                    "%s: on rank %d output %d has shape %s, but its result has %s; the job can go on",
-                   handle->pending.name, rank, index,
+                   handle->name, rank, index,
                    shape_text(output->shape, output->ndim, texts[0], sizeof texts[0]),
                    shape_text(shape, output->ndim, texts[1], sizeof texts[1]));
     else if ((uintptr_t)output->data != in_place && share_memory(output, &handle->request.inputs[index]))
         status_set(&failure, HVD_MISMATCH,
                    "%s: on rank %d output %d shares memory with its input, which does not lie where its rows "
                    "go; the job can go on",
-                   handle->pending.name, rank, index);
+                   handle->name, rank, index);
     if (failure.code)
         handle_fail(handle, &failure);
     return !failure.code;
@@ -191,7 +190,7 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
         result_allocate(handle->memory, input->device_id, shape, input->ndim, bytes, &result->shape);
     if (!result->data)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %llu bytes, the result of %s",
-                          (unsigned long long)bytes, handle->pending.name);
+                          (unsigned long long)bytes, handle->name);
     vector_add(&collective->output, result->data, bytes);
     return HVD_OK;
 }
@@ -261,8 +260,7 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
     *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
     splits->data = result_allocate(&memory_host, 0, shape, 1, bytes, &splits->shape);
     if (!splits->data)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s",
-                          handle->pending.name);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s", handle->name);
     memcpy(splits->data, rows, bytes);
     return HVD_OK;
 }
@@ -333,7 +331,7 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     running->room = needs_room ? result_allocate(&memory_host, 0, NULL, 0, others, &no_shape) : NULL;
     if (needs_room && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
-                          others, running->handles[0]->pending.name);
+                          others, running->handles[0]->name);
     vector_add(&collective->output, running->room, start);
     hvd_code code = add_results_of_rank(running, status);
     if (!code)

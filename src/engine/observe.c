@@ -28,7 +28,7 @@ static struct event event_of(enum event_kind kind, const struct hvd_handle *hand
 {
     return (struct event){.kind = kind,
                           .process_set = handle->request.process_set,
-                          .name = handle->pending.name,
+                          .name = handle->name,
                           .operation = handle->request.operation,
                           .reduction = handle->request.reduction,
                           .request = &handle->request,

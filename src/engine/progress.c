@@ -19,15 +19,28 @@
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
- * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
- * those of other sets, behind those of its own that do. A join waits for what this rank requested before. */
-static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
+/* What has to come first: an earlier request of another set, or one that waits itself, on the same memory; or
+ * an earlier one of the same name, which is another operation. NULL: there is none. */
+static struct hvd_handle *find_before(const struct hvd_context *context, const struct comm *comm,
+                                      const struct hvd_handle *handle)
 {
-    struct comm *comm = membership_find(context, handle->request.process_set);
     struct hvd_handle *before = NULL;
     if (context->world->next || context->world->held) /* else there is no other set */
         before = overlaps_before(&context->overlaps, &handle->touched);
+    if (before || !comm || !handle->request.name)
+        return before;
+    const struct pending *named = coordinator_find(comm->coordinator, handle->pending.name);
+    return named ? named->owner : NULL;
+}
+
+/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
+ * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
+ * those of other sets, behind those of its own that do. Of two operations under one name the later one waits
+ * until the earlier one is decided. A join waits for what this rank requested before. */
+static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
+{
+    struct comm *comm = membership_find(context, handle->request.process_set);
+    struct hvd_handle *before = find_before(context, comm, handle);
     if (!comm) {
         hvd_status removed;
         status_set(&removed, HVD_SHUT_DOWN, "process set %d was removed", (int)handle->request.process_set);

@@ -111,7 +111,7 @@ static void note_tensors(struct sample *sample, const struct running_batch *runn
 {
     for (int i = 0; i < running->count && !running->follows; i++) {
         if (!running->handles[i]->pending.unnamed)
-            sample_count(sample, running->handles[i]->pending.name);
+            sample_count(sample, running->handles[i]->name);
     }
 }
 

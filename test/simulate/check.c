@@ -385,16 +385,18 @@ static int64_t ready_since(const struct virtual_rank *member, int name, int roun
                           : -1;
 }
 
-static int find_name(const struct set *set, const char *name)
+/* "grouped_allreduce.tensor3": the operation is that of any of those that wait. */
+static int find_name(const struct set *set, const char *title)
 {
     char text[48];
+    const char *name = strchr(title, '.');
     for (int n = 0; n < set->program.names; n++) {
         int round = set->latest[n];
         if (n == set->program.unnamed)
             snprintf(text, sizeof text, "noname.%llu", (unsigned long long)set->numbers[round] - 1);
         else
             program_name(&set->program, n, round, text, sizeof text);
-        if (strcmp(text, name) == 0)
+        if (name && strcmp(text, name + (n == set->program.unnamed)) == 0)
             return n;
     }
     return -1;

@@ -231,9 +231,9 @@ void program_free(struct program *p)
 void program_name(const struct program *p, int name, int round, char *text, size_t capacity)
 {
     if ((int)(random_mix(p->seed ^ (uint64_t)name) % 100) < p->fresh_percent)
-        snprintf(text, capacity, "fresh.%d.%d", name, round);
+        snprintf(text, capacity, ".fresh.%d.%d", name, round);
     else
-        snprintf(text, capacity, "allreduce.tensor%d", name);
+        snprintf(text, capacity, ".tensor%d", name);
 }
 
 static struct signature encode(const hvd_request *request)

@@ -709,7 +709,7 @@ TEST(a_mismatch_ends_one_round_everywhere)
     open_ranks("2,2", 4);
     for (int round = 0; round < 3; round++) {
         for (int r = 0; r < 4; r++)
-            submit(r, "allreduce.grad", r == 2 ? 4 : 3);
+            submit(r, ".grad", r == 2 ? 4 : 3);
         run_all();
         for (int r = 0; r < 4; r++) {
             assert_int_equal(ranks[r].end.code, HVD_MISMATCH);
@@ -717,10 +717,10 @@ TEST(a_mismatch_ends_one_round_everywhere)
                                           "ranks 0-1, 3 have [3], rank 2 has [4]");
             ASSERT_OK(coordinator_health(ranks[r].coordinator, &check_status));
         }
-        submit_everywhere("allreduce.grad", 3);
+        submit_everywhere(".grad", 3);
         run_all();
     }
-    check_log("!allreduc allreduc !allreduc allreduc !allreduc allreduc ");
+    check_log("!.grad .grad !.grad .grad !.grad .grad ");
 }
 
 TEST(several_respects_are_told)
@@ -775,7 +775,7 @@ TEST(a_name_in_flight_is_refused)
     open_ranks("2", 2);
     submit(0, "a", 3);
     ASSERT_FAILS(submit_elements(0, "a", 3, 0, &check_status), HVD_DUPLICATE_NAME,
-                 "a is in flight on rank 0");
+                 "\"a\" is in flight on rank 0");
     submit(1, "a", 3);
     settle();
     check_log("a ");
@@ -1450,7 +1450,7 @@ TEST(the_root_hears_who_is_missing)
     assert_true(coordinator_next_flush(ranks[0].coordinator) < 1000);
     for (; now < 2500; now += 100)
         run_all();
-    check_text(ranks[0].log, "a?0, 2-3, 5-6 ");
+    check_text(ranks[0].log, "allreduce.a?0, 2-3, 5-6 ");
     assert_string_equal(ranks[1].log, "");
     ranks[0].log[0] = '\0';
     for (; now < 5500; now += 100)
@@ -1468,7 +1468,7 @@ TEST(a_stall_that_ends_is_forgotten)
     submit(4, "a", 3);
     for (; now < 3000; now += 100)
         run_all();
-    check_text(ranks[0].log, "a?0-3, 5 ");
+    check_text(ranks[0].log, "allreduce.a?0-3, 5 ");
     for (int r = 0; r < 6; r++) {
         ranks[r].log[0] = '\0';
         if (r != 4)
