@@ -33,7 +33,7 @@ def broadcast_object(
 
     Two broadcasts, ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
     """
-    name = name or "broadcast_object"
+    name = "broadcast_object" if name is None else name
     number = check_member(process_set)
     data = bytearray(pickler.dumps(obj)) if own_rank() == root_rank else bytearray()
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
@@ -48,7 +48,7 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Every rank's object, in rank order."""
-    name = name or "allgather_object"
+    name = "allgather_object" if name is None else name
     number = check_member(process_set)
     data = bytearray(pickler.dumps(obj))
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))

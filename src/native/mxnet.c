@@ -212,6 +212,7 @@ static struct operation *create(const struct mxnet_call *call)
                                        .root = call->root,
                                        .process_set = call->process_set,
                                        .grouped = call->grouped,
+                                       .generated = call->generated,
                                        .priority = call->priority,
                                        .prescale = &operation->factors[0],
                                        .postscale = &operation->factors[1],

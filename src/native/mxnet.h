@@ -9,7 +9,7 @@
 
 /* Fields as of hvd_request; python/horovod/mxnet/engine.py has the same struct. */
 struct mxnet_call {
-    int32_t operation, reduction, root, process_set, grouped;
+    int32_t operation, reduction, root, process_set, grouped, generated;
     int32_t priority; /* in MXNet's engine, too: larger runs earlier */
     double prescale, postscale;
     const char *name;

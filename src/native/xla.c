@@ -90,6 +90,7 @@ static hvd_code read_request(const struct xla_attributes *attributes, hvd_reques
         !read_integer(attributes, "root", &request->root) ||
         !read_integer(attributes, "process_set", &request->process_set) ||
         !read_integer(attributes, "grouped", &request->grouped) ||
+        !read_integer(attributes, "generated", &request->generated) ||
         !read_factor(attributes, "prescale", &request->prescale) ||
         !read_factor(attributes, "postscale", &request->postscale))
         return fail(status, HVD_INVALID_ARGUMENT,

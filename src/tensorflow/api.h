@@ -68,9 +68,6 @@ typedef void tf_delete_fn(void *kernel);
              (const char *op, const char *device, tf_create_fn *, tf_compute_fn *, tf_delete_fn *))          \
     FUNCTION(void, RegisterKernelBuilder, (const char *name, TF_KernelBuilder *, TF_Status *))               \
     FUNCTION(void, OpKernelConstruction_Failure, (TF_OpKernelConstruction *, TF_Status *))                   \
-    FUNCTION(                                                                                                \
-        void, OpKernelConstruction_GetAttrSize,                                                              \
-        (TF_OpKernelConstruction *, const char *, int32_t *list_size, int32_t *total_size, TF_Status *))     \
     FUNCTION(void, OpKernelConstruction_GetAttrString,                                                       \
              (TF_OpKernelConstruction *, const char *, char *, size_t, TF_Status *))                         \
     FUNCTION(void, OpKernelConstruction_GetAttrInt64,                                                        \

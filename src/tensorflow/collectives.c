@@ -312,12 +312,11 @@ static double read_factor(TF_OpKernelConstruction *construction, const char *nam
 
 static void read_name(TF_OpKernelConstruction *construction, struct node *node, TF_Status *failure)
 {
-    int32_t count, length;
-    tf.OpKernelConstruction_GetAttrSize(construction, "tensor_name", &count, &length, failure);
-    if (tf.GetCode(failure) || !length)
+    if (read_integer(construction, "unnamed", failure))
         return;
-    tf.OpKernelConstruction_GetAttrString(construction, "tensor_name", node->name, sizeof node->name - 1,
-                                          failure);
+    if (!tf.GetCode(failure))
+        tf.OpKernelConstruction_GetAttrString(construction, "tensor_name", node->name, sizeof node->name - 1,
+                                              failure);
     node->request.name = node->name;
 }
 

@@ -12,8 +12,8 @@
 static const char one[] = "T: " TYPES;
 static const char some[] = "T: list(" TYPES ") >= 1";
 
-/* Equal on all ranks and unique among what is in flight; empty: the engine counts. */
-#define NAME "tensor_name: string = ''"
+/* Equal on all ranks and unique among what is in flight; not used if it is unnamed: the engine counts. */
+#define NAME "tensor_name: string = ''", "unnamed: int = 0"
 #define SET  "process_set_id: int = 0"
 /* Factors are the bits of a float64, as TensorFlow's attributes have floats of 32 bits only. */
 #define REDUCING "reduce_op: int", "prescale_bits: int", "postscale_bits: int"
@@ -90,7 +90,7 @@ static void scalar(TF_ShapeInferenceContext *context, TF_Status *status)
 
 /* ---- definitions -------------------------------------------------------------------------------------- */
 
-enum { MOST = 7 }; /* attributes of one, and a NULL */
+enum { MOST = 8 }; /* attributes of one, and a NULL */
 
 static const struct definition {
     const char *name;

@@ -59,12 +59,12 @@ static const struct xla_api api = {.head.struct_size = sizeof api,
                                    .future_set_error = future_set_error};
 
 enum { XLA_S32 = 4, XLA_F32 = 11 }; /* types of tensors */
-enum { ATTRIBUTES = 8, ARRAYS_MOST = 4 };
+enum { ATTRIBUTES = 9, ARRAYS_MOST = 4 };
 
 /* One call: its operation, and arrays of one dimension. */
 struct trial {
     const char *name;
-    int64_t operation, reduction, root, set, grouped;
+    int64_t operation, reduction, root, set, grouped, generated;
     double prescale, postscale;
     int count;
     struct {
@@ -99,10 +99,13 @@ static void await(struct xla_future *future, struct outcome *outcome)
 
 static struct outcome call_handler(const struct trial *trial, const struct xla_api *runtime)
 {
-    static const char *const names[ATTRIBUTES] = {"grouped",  "name",        "operation", "postscale",
-                                                  "prescale", "process_set", "reduction", "root"};
-    const void *values[ATTRIBUTES] = {&trial->grouped,  trial->name, &trial->operation, &trial->postscale,
-                                      &trial->prescale, &trial->set, &trial->reduction, &trial->root};
+    enum { NAME = 2 };
+    static const char *const names[ATTRIBUTES] = {"generated",   "grouped",   "name",
+                                                  "operation",   "postscale", "prescale",
+                                                  "process_set", "reduction", "root"};
+    const void *values[ATTRIBUTES] = {&trial->generated, &trial->grouped,   trial->name,
+                                      &trial->operation, &trial->postscale, &trial->prescale,
+                                      &trial->set,       &trial->reduction, &trial->root};
     struct xla_text texts[ATTRIBUTES], name = {trial->name, strlen(trial->name)}, *text_list[ATTRIBUTES];
     struct xla_scalar scalars[ATTRIBUTES];
     void *list[ATTRIBUTES];
@@ -111,8 +114,8 @@ static struct outcome call_handler(const struct trial *trial, const struct xla_a
         texts[i] = (struct xla_text){names[i], strlen(names[i])};
         text_list[i] = &texts[i];
         scalars[i] = (struct xla_scalar){strstr(names[i], "scale") ? XLA_F64 : XLA_S64, (void *)values[i]};
-        kinds[i] = i == 1 ? XLA_STRING : XLA_SCALAR;
-        list[i] = i == 1 ? (void *)&name : (void *)&scalars[i];
+        kinds[i] = i == NAME ? XLA_STRING : XLA_SCALAR;
+        list[i] = i == NAME ? (void *)&name : (void *)&scalars[i];
     }
     struct xla_buffer inputs[ARRAYS_MOST], outputs[ARRAYS_MOST], *in[ARRAYS_MOST], *out[ARRAYS_MOST];
     int64_t rows[ARRAYS_MOST], result_rows[ARRAYS_MOST];

@@ -68,7 +68,7 @@ def _collect(
     arrays = [_array(operation, i, leaf) for i, leaf in enumerate(leaves)]
     spec = Spec(
         operation=operation,
-        name=name or _line_of_caller(),
+        name=_line_of_caller() if name is None else name,
         given=name is not None,
         ranks=tuple(process_set.ranks),
         process_set=number,

@@ -143,7 +143,7 @@ def _name(context: Any, spec: Spec) -> str:
 def _fields(spec: Spec) -> list[tuple[str, Any]]:
     """What the engine has to know beside operation and name."""
     fields = ("reduction", "prescale", "postscale", "root", "process_set", "grouped")
-    return [(field, getattr(spec, field)) for field in fields]
+    return [*((field, getattr(spec, field)) for field in fields), ("generated", not spec.given)]
 
 
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:

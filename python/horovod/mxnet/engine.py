@@ -24,7 +24,7 @@ class _Call(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("operation", "reduction", "root", "process_set", "grouped")),
-        ("priority", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("generated", "priority")),
         *((name, ctypes.c_double) for name in ("prescale", "postscale")),
         ("name", ctypes.c_char_p),
         ("count", ctypes.c_int32),
@@ -42,12 +42,12 @@ class _Counter:
 
     def __init__(self) -> None:
         self._job: list[int] = []
-        self._numbers: dict[tuple[int, int], Iterator[int]] = {}
+        self._numbers: dict[int, Iterator[int]] = {}
 
-    def next(self, operation: _core.Operation, process_set: int) -> int:
+    def next(self, process_set: int) -> int:
         if self._job is not global_process_set.ranks:  # another list for every job
             self._job, self._numbers = global_process_set.ranks, {}
-        return next(self._numbers.setdefault((process_set, operation.number), itertools.count()))
+        return next(self._numbers.setdefault(process_set, itertools.count()))
 
 
 _counter = _Counter()
@@ -74,16 +74,18 @@ def _handles(arrays: Sequence[Any]) -> Any:
 def _push(call: Call[Any, Any], inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
     request = call.request
     operation, process_set = request.operation, request.process_set
+    name = f"noname.mxnet.{_counter.next(process_set)}" if call.name is None else call.name
     native = _Call(
         operation=operation.number,
         reduction=request.reduction,
         root=request.root,
         process_set=process_set,
         grouped=request.grouped,
+        generated=call.name is None,
         priority=request.priority,
         prescale=request.prescale,
         postscale=request.postscale,
-        name=(call.name or f"noname.{_counter.next(operation, process_set)}").encode(),
+        name=name.encode(),
         count=len(inputs),
         inputs=_handles(inputs),
         outputs=None if outputs is None else _handles(outputs),

@@ -19,8 +19,7 @@ def _set_of(op: Any) -> ProcessSet:
 
 def _follow(op: Any, operation: str, suffix: str = "gradient", **arguments: Any) -> Any:
     """The collective that goes through the same ranks; its name says of which it is."""
-    name = op.get_attr("tensor_name").decode()
-    name = f"{name}.{suffix}" if name else None
+    name = None if op.get_attr("unnamed") else f"{op.get_attr('tensor_name').decode()}.{suffix}"
     return call(operation, name, True, _set_of(op), **arguments)
 
 

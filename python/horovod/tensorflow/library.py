@@ -153,7 +153,8 @@ def call(
     check_replicas(operation.lower())
     function = getattr(functions, f"Horovod{operation}")
     if tf.executing_eagerly():
-        return function(token=_eager_token(), process_set_id=number, tensor_name=name or "", **arguments)
+        given = {"unnamed": 1} if name is None else {"tensor_name": name}
+        return function(token=_eager_token(), process_set_id=number, **given, **arguments)
     graph = tf.compat.v1.get_default_graph()
     if control_flow_util.GraphOrParentsInXlaContext(graph):
         raise ValueError(

@@ -146,7 +146,7 @@ def broadcast_(
     In a graph of TensorFlow 1 what comes back are the operations that do so.
     """
     variables = variables_of(variables)
-    names = [f"{name}.{i}" if name else None for i in range(len(variables))]
+    names = [None if name is None else f"{name}.{i}" for i in range(len(variables))]
     assigned: list[Any] = []
     for variable, each in zip(variables, names, strict=True):
         with in_order(assigned):

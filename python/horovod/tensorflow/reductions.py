@@ -112,7 +112,8 @@ def grouped_allreduce(
     for place, tensor in enumerate(tensors):
         if _is_sparse(tensor):
             _check_sparse(op, *factors)
-            results[place] = gather_slices(tensor, name and f"{name}.{place}", op, process_set)
+            own_name = None if name is None else f"{name}.{place}"
+            results[place] = gather_slices(tensor, own_name, op, process_set)
     return results
 
 
