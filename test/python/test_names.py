@@ -137,6 +137,18 @@ def test_a_name_like_the_engines_own(kind: Any, rank: int, size: int) -> None:
             assert kind.numpy(kind.hvd.synchronize(handle)).tolist() == [size * value]
 
 
+def test_sparse_beside_dense(rank: int, size: int) -> None:
+    torch, hvd = pytest.importorskip("torch"), pytest.importorskip("horovod.torch")
+    dense = torch.eye(3)
+    for _ in range(2):
+        with pytest.raises(horovod.HorovodInternalError, match=r'"g": the ranks disagree on the operation'):
+            if rank:
+                hvd.sparse_allreduce_async(dense.to_sparse(), "g", hvd.Sum)()
+            else:
+                hvd.allreduce(dense, name="g")
+        assert hvd.sparse_allreduce_async(dense.to_sparse(), "g", hvd.Sum)().to_dense().sum() == 3 * size
+
+
 def test_objects_under_an_empty_name(rank: int) -> None:
     assert horovod.broadcast_object(rank, root_rank=1, name="") == 1
     assert horovod.allgather_object(rank, name="")[1] == 1

@@ -167,7 +167,7 @@ def sparse_allreduce_async(
 
     Args:
         tensor: a sparse COO tensor of the same shape on all ranks, with any number of entries on each.
-        name: equal on all ranks; the gathers are named ``<name>.indices`` and ``<name>.values``.
+        name: equal on all ranks.
         op: Average or Sum.
         process_set: the ranks that take part.
 
@@ -180,15 +180,12 @@ def sparse_allreduce_async(
         raise ValueError(f"sparse_allreduce_async takes a sparse COO tensor, not one of {tensor.layout}")
     tensor = tensor.detach()
     indices, values, shape = tensor._indices(), tensor._values(), tensor.shape
-    names = (f"{name}.indices", f"{name}.values") if name else (None, None)
-    joined_indices = allgather_async(indices.t(), names[0], process_set)
-    joined_values = allgather_async(values, names[1], process_set)
+    handle = grouped_allgather_async([indices.t(), values], name, process_set)
 
     def wait() -> torch.Tensor:
-        gathered = joined_values.wait()
+        joined, gathered = handle.wait()
         if op == Average:
             gathered = gathered / (process_set.size() or 1)
-        joined = joined_indices.wait().t()
-        return torch.sparse_coo_tensor(joined, gathered, shape, check_invariants=False)
+        return torch.sparse_coo_tensor(joined.t(), gathered, shape, check_invariants=False)
 
     return wait
