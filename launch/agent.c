@@ -1,6 +1,6 @@
 /* agent.c - horovodrun --agent: starts the ranks of one host for a launcher elsewhere, passes on what they
- * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, or
- * no heartbeat has come for three times --timeout-seconds, it kills all ranks. */
+ * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, no
+ * heartbeat has come for some multiple of --timeout-seconds, or no answer to a signal, it kills all ranks. */
 #include "frames.h"
 #include "job.h"
 #include "messages.h"
@@ -19,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_LIMIT 4096
+#define PATH_LIMIT          4096
+#define ANSWER_MILLISECONDS 1000 /* for the launcher, when it is told of a signal */
 
 struct agent {
     struct job job; /* the first member: what points to one points to the other */
@@ -34,6 +35,8 @@ struct agent {
     size_t input_taken;
     bool input_ended;
     bool started, lost;
+    uv_timer_t answer; /* until then the launcher must have answered */
+    int64_t signalled; /* when it was told of a signal, clock_now's */
 };
 
 /* ---- the environment of the launcher ------------------------------------------------------------------- */
@@ -377,13 +380,23 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     }
 }
 
-/* The launcher ends the job, here and on all other hosts. */
+static void on_time_for_answer(uv_timer_t *timer)
+{
+    struct agent *agent = timer->loop->data;
+    agent->lost = agent->lost || agent->frames.last < agent->signalled;
+}
+
+/* The launcher ends the job, here and on all other hosts; if it is cut off the ranks of this one end. */
 static void on_signal(struct job *job, int signal)
 {
     struct agent *agent = job->loop.data;
     size_t begin = frame_begin(&agent->frames, FRAME_SIGNALLED);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
     frame_end(&agent->frames, begin);
+    if (uv_is_active((uv_handle_t *)&agent->answer))
+        return;
+    agent->signalled = clock_now();
+    uv_timer_start(&agent->answer, on_time_for_answer, ANSWER_MILLISECONDS, 0);
 }
 
 static void on_end_of_frames(struct frames *frames)
@@ -510,6 +523,7 @@ int agent_run(struct guard *guard)
         return 1;
     }
     job->loop.data = &agent;
+    uv_timer_init(&job->loop, &agent.answer);
     uv_timer_init(&job->loop, &watch);
     uv_timer_start(&watch, on_watch, 1000, 1000);
     agent_loop(&agent);

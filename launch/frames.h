@@ -27,7 +27,7 @@ enum frame_kind {
     FRAME_ENDED,     /* rank, exit code, signal */
     FRAME_GONE,      /* rank: all of its process group has ended, too */
     FRAME_TAKEN,     /* bytes of FRAME_INPUT that rank 0 has taken */
-    FRAME_SIGNALLED, /* signal that the agent got, and that is to end the job */
+    FRAME_SIGNALLED, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
     /* both ways */
     FRAME_HEARTBEAT
 };

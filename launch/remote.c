@@ -201,7 +201,7 @@ static void take_event(struct rank *rank, enum frame_kind kind, struct wire_read
     }
 }
 
-static void take_signalled(const struct remote *remote, struct wire_reader *body)
+static void take_signalled(struct remote *remote, struct wire_reader *body)
 {
     int signal = (int)wire_get_u32(body);
     char where[sizeof remote->host->name + 32];
@@ -209,6 +209,7 @@ static void take_signalled(const struct remote *remote, struct wire_reader *body
         return;
     snprintf(where, sizeof where, "host %s: its agent ",
              remote->host ? remote->host->name : remote->identity);
+    frame_send(&remote->frames, FRAME_HEARTBEAT); /* the agent waits for an answer, whatever follows */
     stop_by_signal(remote->job, where, signal);
 }
 

@@ -143,6 +143,10 @@ def agent_of(launcher: Launcher, name: str) -> int:
     return found[0] if found else 0
 
 
+def parent_of(pid: int) -> int:
+    return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("when", ["before the start", "while ranks run"])
 def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: str) -> None:
@@ -164,6 +168,22 @@ def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: 
         128 + number,
         f"horovodrun: host x: its agent got {name}; ending the job\n",
     )
+    assert launcher.none_alive(5.0)
+
+
+def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
+    """It doesn't wait for a launcher that answers nothing, as for a heartbeat, which may take minutes."""
+    start_job(launcher, "agents")
+    main = launcher.started[0].pid
+    both = [main, *(pid for pid in named(launcher, "hvd-job") if parent_of(pid) == main)]
+    for pid in both:
+        os.kill(pid, signal.SIGSTOP)
+    for name, number in (("x", signal.SIGTERM), ("y", signal.SIGHUP)):
+        os.kill(agent_of(launcher, name), number)
+    assert wait_until(lambda: not named(launcher, "sleep"), 10)
+    for pid in both:
+        os.kill(pid, signal.SIGCONT)
+    assert launcher.started[0].wait(DEADLINE) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
     assert launcher.none_alive(5.0)
 
 
