@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from horovod.runner.common.util.settings import Settings
 from horovod.runner.common.util.timeout import Timeout
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.launch import run_controller
+from horovod.runner.private import private_folder
 
 RANK = """
 import numpy as np, horovod as hvd
@@ -129,6 +131,29 @@ def test_a_rank_that_fails_ends_the_others(launcher: Launcher, server: Any) -> N
             "exit 3", lambda text, _, events: in_a_shell([], text, events), Settings(num_proc=1), *nothing
         )
     assert not [*Path.home().glob(".horovod/launch-*")]
+
+
+KILLED = """
+import os, signal, sys
+from horovod.runner import gloo_run
+from horovod.runner.common.util.settings import Settings
+end = lambda text, slot, events: os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1:] else 0
+gloo_run.launch_gloo("true", end, Settings(num_proc=1), None, None, "127.0.0.1")
+"""
+
+
+def test_a_launcher_that_is_killed_leaves_no_secret(launcher: Launcher) -> None:
+    """The next one removes it, but not that of one which runs."""
+    program, *words = launcher.python(KILLED)
+    folder = launcher.folder / ".horovod"
+    env = launcher.environment(HOME=str(launcher.folder))
+    assert launcher.run(*words, "die", program=program, env=env).returncode == -signal.SIGKILL
+    assert len([*folder.glob("launch-*")]) == 1
+    with private_folder(folder, "launch-") as first, private_folder(folder, "launch-") as second:
+        assert {*folder.glob("launch-*")} == {first, second}
+        assert launcher.run(*words, program=program, env=env).returncode == 0
+        assert first.exists() and second.exists()
+    assert not [*folder.iterdir()]
 
 
 def test_what_a_server_refuses(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

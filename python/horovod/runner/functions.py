@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.arguments import options_of
 from horovod.runner.output import Output, pass_on, warn_of_loss
+from horovod.runner.private import private_folder
 from horovod.runner.program import horovodrun
 from horovod.runner.task import REPORT, Report, read_report, send_function
 
@@ -177,14 +178,14 @@ def run(
 
 def run_pickled(function: bytes, executable: str | None, options: Sequence[str]) -> list[Any]:
     """As ``run``, of a function that is ``pickled``, with the options of horovodrun."""
-    with tempfile.TemporaryDirectory(prefix="horovod-run-") as folder:
-        send_function(Path(folder), function)
+    with private_folder(Path(tempfile.gettempdir()), "horovod-run-") as folder:
+        send_function(folder, function)
         command = [executable or sys.executable, "-c", TASK]
-        code, outputs = _launch(["--task", folder, *options, "--", *command])
+        code, outputs = _launch(["--task", str(folder), *options, "--", *command])
         last_lines = "".join(outputs[1].last)
         if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
             raise ValueError(last_lines.splitlines()[-2])
-        reports = _reports(Path(folder))
+        reports = _reports(folder)
     verdict = "".join([*filter(re.compile(r"horovodrun: \S").match, outputs[1].last)][-1:])
     try:
         warn_of_loss(outputs)  # raises where warnings are errors

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -18,6 +17,7 @@ from horovod.runner.common.util.settings import BaseSettings, Settings
 from horovod.runner.controllers import run_with_settings
 from horovod.runner.functions import FAILED
 from horovod.runner.http.http_server import RendezvousServer, shared_secret
+from horovod.runner.private import private_folder
 
 __getattr__ = names_of(__name__)
 
@@ -60,15 +60,12 @@ def _private_script(variables: Mapping[str, str]) -> Iterator[Path]:
 
     It is where hosts with a home folder in common find it.
     """
-    folder = Path.home() / ".horovod"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix="launch-", dir=folder)
-    try:
-        with open(descriptor, "w") as file:
-            file.writelines(f"export {assignment}\n" for assignment in _assignments(variables))
-        yield Path(name)
-    finally:
-        os.unlink(name)
+    parent = Path.home() / ".horovod"
+    parent.mkdir(mode=0o700, exist_ok=True)
+    with private_folder(parent, "launch-") as folder:
+        script = folder / "variables"
+        script.write_text("".join(f"export {assignment}\n" for assignment in _assignments(variables)))
+        yield script
 
 
 def _failure(slot: SlotInfo, done: Future[int]) -> RuntimeError | None:
