@@ -135,6 +135,9 @@ static void add_host(struct words *words, const struct job *job, const struct ho
         add(words, "ssh");
         /* There is no terminal for a prompt. Other sessions must not share this connection. */
         add_split(words, "-T -x -o BatchMode=yes -o ControlMaster=no");
+        /* Its own heartbeats, which a user may have asked for, would end the connection in an outage. */
+        if (job->settings->timeout_seconds > 0)
+            add_split(words, "-o ServerAliveInterval=0");
     }
     if (arguments)
         add_split(words, arguments);

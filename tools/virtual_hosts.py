@@ -46,6 +46,8 @@ Host *
     IdentitiesOnly yes
     UserKnownHostsFile {folder}/known_hosts
     GSSAPIAuthentication no
+    ServerAliveInterval 2
+    ServerAliveCountMax 2
 Host alias
     HostName {subnet}.2
     HostKeyAlias b

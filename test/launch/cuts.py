@@ -11,7 +11,7 @@ is cut.
 
 A job that was cut for less than the limit must go on, and one that was cut for longer must end; its ranks
 must name exactly what was cut, all that still reach each other the same, and so must the last line of
-horovodrun. Nothing may be left soon after three times the limit. The exit status is 1 if something is wrong.
+horovodrun. Nothing may be left soon after five times the limit. The exit status is 1 if something is wrong.
 Needs horovodrun.
 """
 
@@ -40,8 +40,8 @@ WORKER = Path(__file__).with_name("outage_worker.py")
 NAMES = ("a", "b", "c", "d")
 OUTSIDE = "z"  # a host without ranks, for horovodrun
 LATEST = 1.3  # times the limit: ranks have named what is silent
-LOST = 2.5  # times the limit: horovodrun has named a host that does not answer it
-LEFT = 3  # times the limit: agents without a launcher have killed their ranks
+LOST = 4.5  # times the limit: horovodrun has named a host that does not answer it
+LEFT = 5  # times the limit: agents without a launcher have killed their ranks
 ENDING = 15.0  # seconds for three grace periods of a job that ends, on a busy machine
 RECOVERY = 1.2  # seconds from the end of an outage to the next retransmission and its answer
 DEADLINE = 100.0

@@ -785,7 +785,7 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHost
 @pytest.mark.parametrize("cut", ["c", "a"])
 def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, cut: str) -> None:
     """Both ends notice the silence; a launcher that has lost all hosts blames its own network."""
-    words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", "b:1,c:1"]
+    words = ["--timeout-seconds", "1", "--grace-seconds", "1", "-H", "b:1,c:1"]
     process = start_on_a(launcher, hosts, *words, "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     assert hosts.inside(cut, "ip", "link", "set", "eth0", "down") == 0
@@ -793,7 +793,7 @@ def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, cut: str) 
         _, err = process.communicate(timeout=90)
         assert process.returncode == 1
         assert err.count("horovodrun: lost host ") == 1
-        assert f"with rank {int(cut == 'c')}: it has been silent for 5 s" in err
+        assert f"with rank {int(cut == 'c')}: it has been silent for 4.5 s" in err
         assert (", as all others: this host is cut off" in err) == (cut == "a")
         assert launcher.none_alive(LEFT_SECONDS + 4)
     finally:
@@ -984,9 +984,13 @@ hvd.shutdown()
 
 
 @pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
-def test_an_outage_of_28_seconds_is_no_fault(launcher: Launcher, hosts: VirtualHosts) -> None:
+@pytest.mark.parametrize("seconds", [[28.0], [29.0, 28.0]])
+def test_outages_below_the_limit_are_no_fault(
+    launcher: Launcher, hosts: VirtualHosts, seconds: list[float]
+) -> None:
     """With the default of --timeout-seconds. A kernel that waits longer than 1 s between two
-    retransmissions may take up to 56 s for it."""
+    retransmissions may take up to 56 s for it, and where a second outage hides that one, ssh's connection
+    102 s."""
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, 44, 1000)
@@ -995,11 +999,15 @@ def test_an_outage_of_28_seconds_is_no_fault(launcher: Launcher, hosts: VirtualH
     process = start_on_a(launcher, hosts, "-H", "a:2,b:1,c:1", *launcher.python(OUTAGE))
     steps = [launcher.folder / f"{rank}.step" for rank in range(4)]
     assert wait_until(lambda: all(path.exists() and path.read_text() > "" for path in steps))
-    assert hosts.inside("b", "ip", "link", "set", "eth0", "down") == 0
-    try:
-        time.sleep(28)
-    finally:
-        assert hosts.inside("b", "ip", "link", "set", "eth0", "up") == 0
+    for i, outage in enumerate(seconds):
+        time.sleep(17 * i)
+        assert hosts.inside("b", "ip", "link", "set", "eth0", "down") == 0
+        try:
+            time.sleep(outage)
+        finally:
+            assert hosts.inside("b", "ip", "link", "set", "eth0", "up") == 0
+    if len(seconds) > 1:
+        assert not wait_until(lambda: process.poll() is not None, 28), process.communicate()
     before = [int(path.read_text() or 0) for path in steps]
     went_on = wait_until(
         lambda: all(int(p.read_text() or 0) > b + 3 for p, b in zip(steps, before, strict=True)), 30
