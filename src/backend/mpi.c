@@ -11,12 +11,12 @@
 #include "backend/mpi.h"
 
 #include "backend/backend.h"
+#include "backend/mpi_operator.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "device/reduce.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,72 +37,11 @@ struct mpi {
     bool failed; /* the job: other ranks may be gone */
 };
 
-/* ---- reductions --------------------------------------------------------------------------------------- */
-
-/* MPI_SUM adds integers and floats as the kernels do, and MPI implementations know it best. All else (a NaN
- * in a minimum, 16-bit floats, bool) is an MPI_Op over the kernels; so are sums of integers of 8 and 16 bits,
- * which Open MPI 4's vector code does not let wrap around: it stops at the limits of the signed type. */
-#define KERNEL(kind, dtype, reduction)                                                                       \
-    static void kind##_##dtype(void *in, void *inout, int *count, void *type)                                \
-    {                                                                                                        \
-        (void)type;                                                                                          \
-        reduce_combine(HVD_##dtype, HVD_##reduction)(inout, in, inout, (size_t)*count);                      \
-    }
-#define DTYPE(name, ...)                                                                                     \
-    KERNEL(sum, name, SUM) KERNEL(min, name, MIN) KERNEL(max, name, MAX) KERNEL(product, name, PRODUCT)
-#include "base/dtypes.def"
-#undef DTYPE
-
-enum { SUM, MIN, MAX, PRODUCT, KERNELS };
-
-static const mpi_op_fn kernels[][KERNELS] = {
-#define DTYPE(name, ...) [HVD_##name] = {sum_##name, min_##name, max_##name, product_##name},
-#include "base/dtypes.def"
-#undef DTYPE
-};
-
-static int kernel_of(hvd_reduction reduction)
-{
-    return reduction == HVD_MIN ? MIN : reduction == HVD_MAX ? MAX : reduction == HVD_PRODUCT ? PRODUCT : SUM;
-}
-
-/* What moves an element of the type; only MPI_SUM of an integer or a real number computes with it. */
-static enum mpi_type type_of(hvd_dtype dtype)
-{
-    static const enum mpi_type by_width[] = {
-        [1] = MPI_INT8, [2] = MPI_INT16, [4] = MPI_INT32, [8] = MPI_INT64, [16] = MPI_BYTES16};
-    size_t width = dtype_table[dtype].size;
-    if (dtype_table[dtype].family == FAMILY_real)
-        return width == 4 ? MPI_REAL32 : MPI_REAL64;
-    return by_width[width];
-}
-
-static bool adds_as_mpi(hvd_dtype dtype)
-{
-    return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_real)) != 0 && dtype_table[dtype].size >= 4;
-}
-
 /* In what MPI computes: averages of halves in float32, as a sum of theirs overflows where the average would
  * not. */
 static hvd_dtype computed_in(const struct collective *collective)
 {
     return is_average_of_halves(collective->reduction, collective->dtype) ? HVD_FLOAT32 : collective->dtype;
-}
-
-static int op_of(const struct mpi *mpi, const struct collective *collective, mpi_handle *op)
-{
-    /* Of the process; two threads that make one at the same time make two. */
-    static _Atomic(mpi_handle) made[sizeof kernels / sizeof *kernels][KERNELS];
-    int kernel = kernel_of(collective->reduction), error = 0;
-    *op = mpi->sum;
-    if (kernel == SUM && adds_as_mpi(computed_in(collective)))
-        return 0;
-    *op = atomic_load(&made[collective->dtype][kernel]);
-    if (!*op)
-        error = mpi->abi->op_create(kernels[collective->dtype][kernel], op);
-    if (!error)
-        atomic_store(&made[collective->dtype][kernel], *op);
-    return error;
 }
 
 /* ---- pieces of a vector ------------------------------------------------------------------------------- */
@@ -191,7 +130,8 @@ static hvd_code average_halves(struct mpi *mpi, const struct collective *collect
         count = all - at < WIDE ? all - at : WIDE;
         copy_piece(&collective->input, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, true);
         widen(collective, wide, halves, count);
-        int error = mpi->abi->allreduce(mpi->comm, NULL, wide, (int)count, type_of(HVD_FLOAT32), mpi->sum);
+        int error =
+            mpi->abi->allreduce(mpi->comm, NULL, wide, (int)count, mpi_type_of(HVD_FLOAT32), mpi->sum);
         code = check(mpi, error, "MPI_Allreduce", status);
         narrow(collective, halves, wide, count);
         copy_piece(&collective->output, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, false);
@@ -205,7 +145,8 @@ static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hv
         return average_halves(mpi, collective, status);
     size_t width = hvd_dtype_size(collective->dtype), length;
     mpi_handle op;
-    hvd_code code = check(mpi, op_of(mpi, collective, &op), "MPI_Op_create", status);
+    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, computed_in(collective), collective->reduction, &op),
+                          "MPI_Op_create", status);
     for (size_t offset = 0; !code && offset < collective->input.length; offset += length) {
         length = piece_length(&collective->input, offset);
         char *from = single_span(&collective->input, offset, length);
@@ -222,7 +163,7 @@ static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hv
         bool in_place = from == to || collective->prescale != 1;
         code = check(mpi,
                      mpi->abi->allreduce(mpi->comm, in_place ? NULL : from, to, (int)(length / width),
-                                         type_of(collective->dtype), op),
+                                         mpi_type_of(collective->dtype), op),
                      "MPI_Allreduce", status);
         finish(collective, to, length / width);
         if (packs)
@@ -478,7 +419,7 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
     bool widens = computed_in(collective) != collective->dtype;
     char *result = widens ? copy + found.elements * sizeof(float) : found.result;
     int error = mpi->abi->reducescatter(mpi->comm, copy ? copy : found.data, result, counts,
-                                        type_of(computed_in(collective)), op);
+                                        mpi_type_of(computed_in(collective)), op);
     if (widens)
         narrow(collective, found.result, (float *)result, own);
     else
@@ -490,7 +431,8 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
 static hvd_code run_reducescatter(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
     mpi_handle op;
-    hvd_code code = check(mpi, op_of(mpi, collective, &op), "MPI_Op_create", status);
+    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, computed_in(collective), collective->reduction, &op),
+                          "MPI_Op_create", status);
     int *counts = malloc((size_t)collective->size * sizeof *counts);
     if (!code && !counts)
         code = status_set(status, HVD_OUT_OF_MEMORY,
