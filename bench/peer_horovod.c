@@ -72,14 +72,24 @@ static void allreduce(struct tensors *tensors)
     call(HVD_ALLREDUCE, tensors);
 }
 
-static void adasum(struct tensors *tensors)
+static void reduce_by(hvd_reduction reduction, struct tensors *tensors)
 {
     int64_t elements = (int64_t)tensors->elements[0];
     hvd_tensor input = describe(tensors, 0, &elements), result = {0};
-    hvd_request request = request_of(HVD_ALLREDUCE, "adasum", &input, 1);
-    request.reduction = HVD_ADASUM;
+    hvd_request request = request_of(HVD_ALLREDUCE, "reduce", &input, 1);
+    request.reduction = reduction;
     hvd_status status;
     check(hvd_run(context, &request, &result, &status), &status);
+}
+
+static void adasum(struct tensors *tensors)
+{
+    reduce_by(HVD_ADASUM, tensors);
+}
+
+static void average(struct tensors *tensors)
+{
+    reduce_by(HVD_AVERAGE, tensors);
 }
 
 /* In memory that the other ranks read in place; it stays until the end. */
@@ -188,6 +198,7 @@ static void grouped(struct tensors *tensors)
 const struct row peer_rows[] = {
     {"allreduce", allreduce},
     {"adasum", adasum},
+    {"average", average},
     {"allreduce-shared", allreduce_shared},
     {"allgather", allgather},
     {"broadcast", broadcast},
