@@ -48,10 +48,11 @@ static void work_factor(const struct arrays *arrays, hvd_dtype dtype, hvd_reduct
     reduce_scale(dtype, arrays->a, arrays->a, arrays->bytes / hvd_dtype_size(dtype), 0.5, 1);
 }
 
-static void work_mean(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
+static void work_weigh(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
 {
     size_t elements = arrays->bytes / hvd_dtype_size(dtype);
-    reduce_mean(dtype, reduction)(arrays->a, arrays->a, arrays->b, elements, 2, 1);
+    (void)reduction;
+    reduce_weigh(dtype)(arrays->a, arrays->a, arrays->b, elements, 0.5F, 1);
 }
 
 static void work_products(const struct arrays *arrays, hvd_dtype dtype, hvd_reduction reduction)
@@ -159,8 +160,8 @@ static void print_dtype(const struct arrays *arrays, hvd_dtype dtype)
         print_row(arrays, dtype, "average", work_average, NULL, HVD_SUM, IN_PLACE_OF_ONE);
         print_row(arrays, dtype, "factor", work_factor, NULL, HVD_SUM, IN_PLACE_OF_ONE);
     }
-    if (reduce_mean(dtype, HVD_AVERAGE))
-        print_row(arrays, dtype, "mean", work_mean, NULL, HVD_AVERAGE, IN_PLACE_OF_TWO);
+    if (reduce_weigh(dtype))
+        print_row(arrays, dtype, "weighted sum", work_weigh, NULL, HVD_SUM, IN_PLACE_OF_TWO);
     if (reduction_takes(HVD_ADASUM, dtype)) {
         print_row(arrays, dtype, "Adasum's products", work_products, NULL, HVD_SUM, READS_TWO);
         print_row(arrays, dtype, "Adasum's sum", work_adasum, NULL, HVD_SUM, IN_PLACE_OF_TWO);

@@ -91,8 +91,10 @@ HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 /* Not every type knows every reduction: of bool, sum and max are the logical or, product and min the logical
  * and, and there is no average; complex numbers have no min and max. */
 typedef enum hvd_reduction {
-    HVD_AVERAGE = 0, /* sum divided by the number of ranks; integers truncate towards zero; float16 and
-                        bfloat16 never overflow on the way */
+    /* The sum divided by the number of ranks n; integers truncate towards zero. float16 and bfloat16 never
+     * overflow on the way: elements are multiplied by 2^-k before they are added, and the sum by 2^k / n and
+     * the factor after in one, where 2^k is the first power of two that is not below n. */
+    HVD_AVERAGE = 0,
     HVD_SUM = 1,
     HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
     HVD_MIN = 3,

@@ -14,7 +14,7 @@
 #include "backend/mpi_operator.h"
 #include "base/status.h"
 #include "base/types.h"
-#include "device/reduce.h"
+#include "device/scaling.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -30,19 +30,12 @@
 
 struct mpi {
     const struct mpi_abi *abi;
-    mpi_handle comm, sum;
+    mpi_handle comm;
     int rank;      /* of the job */
     bool is_exact; /* the deterministic mode: not MPI's order of additions */
     char *packed;
     bool failed; /* the job: other ranks may be gone */
 };
-
-/* In what MPI computes: averages of halves in float32, as a sum of theirs overflows where the average would
- * not. */
-static hvd_dtype computed_in(const struct collective *collective)
-{
-    return is_average_of_halves(collective->reduction, collective->dtype) ? HVD_FLOAT32 : collective->dtype;
-}
 
 /* ---- pieces of a vector ------------------------------------------------------------------------------- */
 
@@ -92,60 +85,19 @@ static hvd_code check(const struct mpi *mpi, int error, const char *call, hvd_st
     return mpi_check(mpi->abi, error, mpi->rank, call, status);
 }
 
-/* Elements of halves to be averaged, which are changed: as parts of their average. */
-static void widen(const struct collective *collective, float *wide, void *halves, size_t elements)
+static struct scaling scaling_of_collective(const struct collective *collective)
 {
-    if (collective->prescale != 1)
-        reduce_scale(collective->dtype, halves, halves, elements, collective->prescale, 1);
-    reduce_widen(collective->dtype, wide, halves, elements);
-    reduce_scale(HVD_FLOAT32, wide, wide, elements, 1, collective->size);
-}
-
-static void narrow(const struct collective *collective, void *halves, const float *wide, size_t elements)
-{
-    reduce_narrow(collective->dtype, halves, wide, elements);
-    if (collective->postscale != 1)
-        reduce_scale(collective->dtype, halves, halves, elements, collective->postscale, 1);
-}
-
-static void finish(const struct collective *collective, void *data, size_t elements)
-{
-    int64_t divisor = collective->reduction == HVD_AVERAGE ? collective->size : 1;
-    if (collective->postscale != 1 || divisor != 1)
-        reduce_scale(collective->dtype, data, data, elements, collective->postscale, divisor);
-}
-
-#define WIDE (PACKED / (sizeof(float) + sizeof(uint16_t))) /* elements */
-
-/* Elements lie behind one another in the buffer, as float32 and, behind those, as halves. */
-static hvd_code average_halves(struct mpi *mpi, const struct collective *collective, hvd_status *status)
-{
-    float *wide = (float *)room_for_packing(mpi, status);
-    if (!wide)
-        return HVD_OUT_OF_MEMORY;
-    char *halves = (char *)(wide + WIDE);
-    size_t all = collective->input.length / sizeof(uint16_t), count;
-    hvd_code code = HVD_OK;
-    for (size_t at = 0; !code && at < all; at += count) {
-        count = all - at < WIDE ? all - at : WIDE;
-        copy_piece(&collective->input, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, true);
-        widen(collective, wide, halves, count);
-        int error =
-            mpi->abi->allreduce(mpi->comm, NULL, wide, (int)count, mpi_type_of(HVD_FLOAT32), mpi->sum);
-        code = check(mpi, error, "MPI_Allreduce", status);
-        narrow(collective, halves, wide, count);
-        copy_piece(&collective->output, at * sizeof(uint16_t), count * sizeof(uint16_t), halves, false);
-    }
-    return code;
+    return scaling_of(collective->dtype, collective->reduction, collective->prescale, collective->postscale,
+                      collective->size);
 }
 
 static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
-    if (computed_in(collective) != collective->dtype)
-        return average_halves(mpi, collective, status);
+    struct scaling scaling = scaling_of_collective(collective);
+    bool scales = scaling_begins(&scaling);
     size_t width = hvd_dtype_size(collective->dtype), length;
     mpi_handle op;
-    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, computed_in(collective), collective->reduction, &op),
+    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, collective->dtype, collective->reduction, &op),
                           "MPI_Op_create", status);
     for (size_t offset = 0; !code && offset < collective->input.length; offset += length) {
         length = piece_length(&collective->input, offset);
@@ -158,14 +110,15 @@ static hvd_code run_allreduce(struct mpi *mpi, struct collective *collective, hv
                 return HVD_OUT_OF_MEMORY;
             copy_piece(&collective->input, offset, length, to, true);
         }
-        if (collective->prescale != 1)
-            reduce_scale(collective->dtype, to, from, length / width, collective->prescale, 1);
-        bool in_place = from == to || collective->prescale != 1;
+        if (scales)
+            scaling_begin(&scaling, to, from, length / width);
+        bool in_place = from == to || scales;
         code = check(mpi,
                      mpi->abi->allreduce(mpi->comm, in_place ? NULL : from, to, (int)(length / width),
                                          mpi_type_of(collective->dtype), op),
                      "MPI_Allreduce", status);
-        finish(collective, to, length / width);
+        if (scaling_ends(&scaling))
+            scaling_end(&scaling, to, length / width);
         if (packs)
             copy_piece(&collective->output, offset, length, to, false);
     }
@@ -356,74 +309,41 @@ static char *address_at(const struct vector *vector, size_t offset)
 
 /* One tensor: its rows for rank 0, 1, ... lie one after the other, though a block has those of all tensors.
  */
-struct scattered {
-    char *data, *result;
-    size_t elements;
-    int *counts; /* for each rank */
-};
-
-static bool find_scattered(const struct collective *collective, int tensor, struct scattered *found)
-{
-    const struct vector *input = &collective->input;
-    size_t width = hvd_dtype_size(collective->dtype);
-    int tensors = input->count / collective->size;
-    for (int rank = 0; rank < collective->size; rank++) {
-        const struct span *span = &input->spans[rank * tensors + tensor];
-        if (span->length / width > INT_MAX)
-            return false;
-        found->counts[rank] = (int)(span->length / width);
-        found->elements += (size_t)found->counts[rank];
-        found->data = found->data ? found->data : span->data;
-    }
-    found->result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
-    return true;
-}
-
-/* *copy: what MPI is to read; NULL: the tensor itself. */
-static hvd_code scatter_copy(const struct mpi *mpi, const struct collective *collective,
-                             const struct scattered *tensor, char **copy, hvd_status *status)
-{
-    size_t width = hvd_dtype_size(collective->dtype), own = (size_t)tensor->counts[collective->rank];
-    size_t bytes = tensor->elements * width;
-    bool widens = computed_in(collective) != collective->dtype, scales = collective->prescale != 1;
-    bool in_place = tensor->result && overlap(tensor->data, bytes, tensor->result, own * width);
-    *copy = NULL;
-    if (!tensor->elements || !(widens || scales || in_place))
-        return HVD_OK;
-    /* As float32, behind them as halves, and behind those this rank's results as float32. */
-    *copy = allocate_copy(
-        mpi, widens ? tensor->elements * (sizeof(float) + width) + own * sizeof(float) : bytes, status);
-    if (!*copy)
-        return HVD_OUT_OF_MEMORY;
-    char *to = widens ? *copy + (tensor->elements + own) * sizeof(float) : *copy;
-    if (scales && !widens)
-        reduce_scale(collective->dtype, to, tensor->data, tensor->elements, collective->prescale, 1);
-    else
-        memcpy(to, tensor->data, bytes);
-    if (widens)
-        widen(collective, (float *)*copy, to, tensor->elements);
-    return HVD_OK;
-}
-
 static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, int tensor, int *counts,
                                mpi_handle op, hvd_status *status)
 {
-    struct scattered found = {.counts = counts};
-    char *copy;
-    if (!find_scattered(collective, tensor, &found))
-        return refuse_rows(mpi, collective, status);
-    hvd_code code = scatter_copy(mpi, collective, &found, &copy, status);
-    if (code || !found.elements)
-        return code;
+    const struct vector *input = &collective->input;
+    struct scaling scaling = scaling_of_collective(collective);
+    size_t width = hvd_dtype_size(collective->dtype), elements = 0;
+    int tensors = input->count / collective->size;
+    char *data = NULL, *copy = NULL;
+    for (int rank = 0; rank < collective->size; rank++) {
+        const struct span *span = &input->spans[rank * tensors + tensor];
+        if (span->length / width > INT_MAX)
+            return refuse_rows(mpi, collective, status);
+        counts[rank] = (int)(span->length / width);
+        elements += (size_t)counts[rank];
+        data = data ? data : span->data;
+    }
+    if (!elements)
+        return HVD_OK;
     size_t own = (size_t)counts[collective->rank];
-    bool widens = computed_in(collective) != collective->dtype;
-    char *result = widens ? copy + found.elements * sizeof(float) : found.result;
-    int error = mpi->abi->reducescatter(mpi->comm, copy ? copy : found.data, result, counts,
-                                        mpi_type_of(computed_in(collective)), op);
-    if (widens)
-        narrow(collective, found.result, (float *)result, own);
-    else
-        finish(collective, found.result, own);
+    char *result = address_at(&collective->output, input->starts[collective->rank * tensors + tensor]);
+    bool scales = scaling_begins(&scaling);
+    bool in_place = result && overlap(data, elements * width, result, own * width);
+    if (scales || in_place) {
+        copy = allocate_copy(mpi, elements * width, status);
+        if (!copy)
+            return HVD_OUT_OF_MEMORY;
+        if (scales)
+            scaling_begin(&scaling, copy, data, elements);
+        else
+            memcpy(copy, data, elements * width);
+    }
+    int error = mpi->abi->reducescatter(mpi->comm, copy ? copy : data, result, counts,
+                                        mpi_type_of(collective->dtype), op);
+    if (scaling_ends(&scaling))
+        scaling_end(&scaling, result, own);
     free(copy);
     return check(mpi, error, "MPI_Reduce_scatter", status);
 }
@@ -431,7 +351,7 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
 static hvd_code run_reducescatter(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
     mpi_handle op;
-    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, computed_in(collective), collective->reduction, &op),
+    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, collective->dtype, collective->reduction, &op),
                           "MPI_Op_create", status);
     int *counts = malloc((size_t)collective->size * sizeof *counts);
     if (!code && !counts)
@@ -524,10 +444,8 @@ static hvd_code mpi_open_set(const struct backend_opening *opening, void **state
     if (code || !mpi)
         return code ? code
                     : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
-    *mpi = (struct mpi){.abi = abi,
-                        .sum = abi->op_sum(),
-                        .rank = opening->ranks[opening->rank],
-                        .is_exact = opening->settings->deterministic};
+    *mpi = (struct mpi){
+        .abi = abi, .rank = opening->ranks[opening->rank], .is_exact = opening->settings->deterministic};
     code = create_comm(opening, mpi, status);
     if (code)
         free(mpi);

@@ -93,13 +93,6 @@ static inline bool operation_changes_sets(hvd_operation operation)
 /* Whether the reduction makes sense for this type, as reductions.def says. */
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype);
 
-/* Whether a sum on its way to this average may overflow where the average does not: such averages are formed
- * without it (reduce_mean). */
-static inline bool is_average_of_halves(hvd_reduction reduction, hvd_dtype dtype)
-{
-    return reduction == HVD_AVERAGE && dtype_table[dtype].family == FAMILY_half;
-}
-
 /* HVD_INVALID_ARGUMENT when the type can't be reduced so, or can't be multiplied by the factors before and
  * after; the text says what it can. Both are known. */
 hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction,

@@ -21,7 +21,7 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
     bool is_last = after == collective->size;
     struct contribution value = contribution_add(collective, whole_of(collective), schedule);
     if (before >= 0)
-        value = reduce_add(schedule, before, whole_of(collective), value, collective->rank);
+        value = reduce_add(schedule, before, whole_of(collective), value, before > 0);
     if (is_last)
         step_set_last(schedule, value.gate);
     if (!is_last) {

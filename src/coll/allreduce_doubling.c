@@ -28,21 +28,13 @@ static void plan_folded(const struct collective *collective, struct schedule *sc
              (struct contribution){.buffer = BUFFER_OUTPUT, .gate = send});
 }
 
-/* How many ranks' elements the partner has: of as many neighbours as the distance, and those folded in. */
-static int ranks_of(const struct collective *collective, int partner, int distance)
-{
-    int first = partner & ~(distance - 1),
-        folded = collective->size - pattern_power(collective->size) - first;
-    return distance + (folded < 0 ? 0 : folded < distance ? folded : distance);
-}
-
 static struct contribution exchange(const struct collective *collective, struct schedule *schedule,
                                     int distance, struct contribution value)
 {
     int partner = collective->rank ^ distance;
+    bool has_folded = partner + pattern_power(collective->size) < collective->size;
     value.gate = step_add(schedule, STEP_SEND, partner, whole_of(collective), value);
-    return reduce_add(schedule, partner, whole_of(collective), value,
-                      ranks_of(collective, partner, distance));
+    return reduce_add(schedule, partner, whole_of(collective), value, distance > 1 || has_folded);
 }
 
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
@@ -57,7 +49,7 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
     }
     int folded = collective->rank + power < collective->size ? collective->rank + power : -1;
     if (folded >= 0)
-        value = reduce_add(schedule, folded, whole_of(collective), value, 1);
+        value = reduce_add(schedule, folded, whole_of(collective), value, false);
     for (int distance = 1; distance < power; distance *= 2)
         value = exchange(collective, schedule, distance, value);
     step_set_last(schedule, value.gate);

@@ -57,8 +57,7 @@ int vector_parts(const struct vector *vector, size_t offset, size_t length, stru
 enum step_kind {
     STEP_SEND,    /* buffer[range] to the peer */
     STEP_RECEIVE, /* output[range] = what the peer sent */
-    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the factor if `last`; of an
-                     average of halves their mean */
+    STEP_REDUCE,  /* output[range] = buffer[range] op what the peer sent, times the factor if `last` */
     STEP_COPY,    /* output[range] = input[from, from + length), prescaled, times the factor if `last` */
     STEP_COMPUTE  /* calls the algorithm's `compute` for one chunk of the range after the other */
 };
@@ -75,7 +74,8 @@ struct step {
     int gate;              /* index of the gating step or STEP_NO_GATE */
     size_t offset, length; /* bytes of the vector; whole elements */
     size_t from;           /* STEP_COPY: where in the input */
-    int own, received;     /* STEP_REDUCE: how many ranks' elements the buffer has, and what the peer sends */
+    /* STEP_REDUCE: whether the buffer, and what the peer sends, is a sum; otherwise one rank's elements. */
+    bool own_is_sum, received_is_sum;
 };
 
 struct schedule {

@@ -61,7 +61,7 @@ static struct contribution reduce_on_host(const struct collective *collective,
 {
     struct contribution sum = contribution_add(collective, block, schedule);
     for (int distance = 1; distance < hierarchy->local_size; distance++)
-        sum = reduce_add(schedule, hierarchy_neighbour(hierarchy, distance), block, sum, 1);
+        sum = reduce_add(schedule, hierarchy_neighbour(hierarchy, distance), block, sum, false);
     return sum;
 }
 
@@ -69,7 +69,7 @@ struct contribution hierarchy_reduce(const struct collective *collective, const 
                                      block_fn block_of, int round, struct schedule *schedule)
 {
     struct contribution sum = {0};
-    int passed = 0; /* ranks of the hosts where the block has been */
+    bool has_sum = false; /* the host before, of the block that it sends */
     for (int turn = 1; turn <= hierarchy->hosts; turn++) {
         int host = pattern_shift(hierarchy->host, -turn, hierarchy->hosts);
         for (int carrier = 0; carrier < hierarchy->carriers; carrier++) {
@@ -81,13 +81,13 @@ struct contribution hierarchy_reduce(const struct collective *collective, const 
             }
             sum = reduce_on_host(collective, hierarchy, block, schedule);
             if (turn > 1)
-                sum = reduce_add(schedule, hierarchy_across(hierarchy, -1), block, sum, passed);
+                sum = reduce_add(schedule, hierarchy_across(hierarchy, -1), block, sum, has_sum);
             if (turn < hierarchy->hosts)
                 step_add(schedule, STEP_SEND, hierarchy_across(hierarchy, 1), block, sum);
             else
                 step_set_last(schedule, sum.gate);
         }
-        passed += hierarchy_host_size(hierarchy, host);
+        has_sum = turn > 1 || hierarchy_host_size(hierarchy, host) > 1;
     }
     return sum;
 }

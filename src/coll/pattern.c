@@ -86,8 +86,8 @@ struct contribution contribution_add(const struct collective *collective, struct
                                      struct schedule *schedule)
 {
     if (collective->prescale == 1)
-        return (struct contribution){BUFFER_INPUT, STEP_NO_GATE, 1};
-    return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule), 1};
+        return (struct contribution){BUFFER_INPUT, STEP_NO_GATE, false};
+    return (struct contribution){BUFFER_OUTPUT, copy_add(range, false, schedule), false};
 }
 
 int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct range range,
@@ -102,14 +102,14 @@ int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct ra
 }
 
 struct contribution reduce_add(struct schedule *schedule, int peer, struct range range,
-                               struct contribution own, int received)
+                               struct contribution own, bool received_is_sum)
 {
     int step = step_add(schedule, STEP_REDUCE, peer, range, own);
     if (!schedule->failed) {
-        schedule->steps[step].own = own.ranks;
-        schedule->steps[step].received = received;
+        schedule->steps[step].own_is_sum = own.is_sum;
+        schedule->steps[step].received_is_sum = received_is_sum;
     }
-    return (struct contribution){BUFFER_OUTPUT, step, own.ranks + received};
+    return (struct contribution){BUFFER_OUTPUT, step, true};
 }
 
 void step_set_last(struct schedule *schedule, int step)

@@ -43,7 +43,7 @@ int pattern_tree_children(int rank, int root, int size, int children[PATTERN_CHI
 struct contribution {
     enum step_buffer buffer;
     int gate;
-    int ranks; /* whose elements it has been made of, where it is to be reduced */
+    bool is_sum; /* not this rank's elements alone */
 };
 
 /* The input itself; or, when it has to be scaled first, the output, after a copy that this call adds. */
@@ -59,9 +59,10 @@ static inline struct range whole_of(const struct collective *collective)
 int step_add(struct schedule *schedule, enum step_kind kind, int peer, struct range range,
              struct contribution source);
 
-/* Reduces it with what the peer sends, which is made of `received` ranks' elements; the result. */
+/* Reduces it with what the peer sends; returns the result. received_is_sum: the peer sends a result of
+ * reduce_add. */
 struct contribution reduce_add(struct schedule *schedule, int peer, struct range range,
-                               struct contribution own, int received);
+                               struct contribution own, bool received_is_sum);
 
 /* What the step writes is the final value; fine after memory ran out. */
 void step_set_last(struct schedule *schedule, int step);

@@ -27,15 +27,14 @@ void run_begin(struct run *run, struct collective *collective)
     run->more = true;
     run->element = hvd_dtype_size(collective->dtype);
     run->combine = reduces ? reduce_combine(collective->dtype, collective->reduction) : NULL;
-    run->mean = reduces ? reduce_mean(collective->dtype, collective->reduction) : NULL;
-    run->divisor = reduces && collective->reduction == HVD_AVERAGE && !run->mean ? collective->size : 1;
-
+    run->scaling = scaling_of(collective->dtype, collective->reduction, collective->prescale,
+                              collective->postscale, collective->size);
+    run->weigh = reduces && run->scaling.weight != 1 ? reduce_weigh(collective->dtype) : NULL;
     run->bytes = collective->output.length > collective->input.length ? collective->output.length
                                                                       : collective->input.length;
     run->prescales = reduces && collective->prescale != 1;
-
     run->normalizes = reduces && dtype_table[collective->dtype].family == FAMILY_logical;
-    run->finishes = reduces && (collective->postscale != 1 || run->divisor != 1);
+    run->finishes = reduces && scaling_ends(&run->scaling);
 }
 
 /* Bytes of the step up to the first that its gate has not finished. */
@@ -111,8 +110,12 @@ static struct piece piece_at(const struct vector *output, size_t offset, const s
 
 static void finish(const struct run *run, char *data, size_t length)
 {
-    reduce_scale(run->collective->dtype, data, data, length / run->element, run->collective->postscale,
-                 run->divisor);
+    scaling_end(&run->scaling, data, length / run->element);
+}
+
+static float weight_of(const struct run *run, bool is_sum)
+{
+    return is_sum ? 1 : run->scaling.weight;
 }
 
 /* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
@@ -124,10 +127,10 @@ static void combine_piece(const struct task *task, const struct piece *piece, co
     const char *a = received_first ? received : piece->from;
     const char *b = received_first ? piece->from : received;
     size_t elements = piece->length / run->element;
-
-    if (run->mean)
-        run->mean(piece->to, a, b, elements, received_first ? task->step->received : task->step->own,
-                  received_first ? task->step->own : task->step->received);
+    if (run->weigh)
+        run->weigh(piece->to, a, b, elements,
+                   weight_of(run, received_first ? task->step->received_is_sum : task->step->own_is_sum),
+                   weight_of(run, received_first ? task->step->own_is_sum : task->step->received_is_sum));
     else
         run->combine(piece->to, a, b, elements);
     if (task->step->last && run->finishes)

@@ -6,6 +6,7 @@
 #include "coll/collective.h"
 #include "coll/execute.h"
 #include "device/reduce.h"
+#include "device/scaling.h"
 #include "transport/transport.h"
 
 /* ---- staging ---------------------------------------------------------------------------------------------
@@ -53,11 +54,11 @@ struct run {
     bool more;                /* whether there is a next one */
     size_t element;           /* bytes */
     combine_fn combine;
-    size_t bytes;             /* of the collective's input or output, whichever is longer */
-    mean_fn mean;             /* NULL: an average is a sum that is divided at the end */
-    bool prescales, finishes; /* whether the factors before and after the reduction differ from 1 */
-    bool normalizes;          /* of a bool that is only copied, every true one becomes 1 */
-    int64_t divisor;
+    size_t bytes; /* of the collective's input or output, whichever is longer */
+    struct scaling scaling;
+    weigh_fn weigh;              /* for `combine` if each rank's elements have a weight; otherwise NULL */
+    bool prescales, finishes;    /* whether there are factors before and after the reduction */
+    bool normalizes;             /* of a bool that is only copied, every true one becomes 1 */
     struct run *previous, *next; /* in the track */
 };
 

@@ -130,8 +130,7 @@ static hvd_code apply_result(struct coordinator *c, struct decision *decision, h
     const struct pending *request = c->members[0];
     struct signature_summary summary;
     signature_summarize(c->forms[0].signature, &summary);
-    if (summary.eager_bytes != decision->data_bytes ||
-        (request && request->eager_bytes != decision->data_bytes))
+    if (summary.bytes != decision->data_bytes || (request && request->eager_bytes != decision->data_bytes))
         return refuse(status, "the result of a request that is another one, as decision", c->seen);
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,

@@ -70,7 +70,7 @@ struct coordinator_output {
     void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
     /* Where eager_threshold is not 0: writes this rank's input, prescaled. */
     void (*contribute)(void *owner, const struct pending *request, uint8_t *data);
-    /* sum = sum op other, of `what->eager_bytes` each. */
+    /* sum = sum op other, of `what->bytes` each. */
     void (*combine)(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
     void (*run)(void *owner, const struct batch *batch);

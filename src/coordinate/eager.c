@@ -12,7 +12,7 @@
 static bool fits(const struct coordinator *c, const struct form *form)
 {
     const struct signature_summary *summary = &form->summary;
-    return summary->bytes && summary->eager_bytes <= c->config.eager_threshold &&
+    return summary->bytes && summary->bytes <= c->config.eager_threshold &&
            summary->operation == HVD_ALLREDUCE && summary->reduction != HVD_ADASUM &&
            summary->device_type == HVD_CPU && summary->types == 1U << summary->dtype &&
            reduction_takes(summary->reduction, summary->dtype);
@@ -21,7 +21,7 @@ static bool fits(const struct coordinator *c, const struct form *form)
 void eager_submit(struct coordinator *c, struct entry *entry, const struct form *form,
                   struct pending *request)
 {
-    uint64_t bytes = form->summary.eager_bytes;
+    uint64_t bytes = form->summary.bytes;
     bool eager = !request->apart && fits(c, form) && bytes <= c->config.eager_threshold - c->eager_bytes;
     request->eager_bytes = eager ? (uint32_t)bytes : 0;
     c->eager_bytes += request->eager_bytes;
@@ -38,7 +38,7 @@ hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, co
     round->bare |= !report->data || stale || !round->common || !fits(c, round->common);
     if (round->bare)
         return HVD_OK;
-    if (report->data_bytes != round->common->summary.eager_bytes)
+    if (report->data_bytes != round->common->summary.bytes)
         return status_set(status, HVD_REFUSED, "data of another length than the request's");
     round->part_bytes = report->data_bytes;
     if (!round->parts)

@@ -41,7 +41,7 @@ static void put_kind(struct wire_writer *writer, enum report_kind kind, const st
 static void put_data(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
 {
     if (data)
-        wire_put_blob(writer, data, (uint32_t)entry->round->common->summary.eager_bytes);
+        wire_put_blob(writer, data, (uint32_t)entry->round->common->summary.bytes);
 }
 
 void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)

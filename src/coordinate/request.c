@@ -348,9 +348,6 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
             summary->types |= 1U << tensor.dtype;
         divided |= tensor.part > 0;
     }
-    bool is_wide = operation_reduces(head.operation) && is_average_of_halves(head.reduction, head.dtype);
-    summary->eager_bytes =
-        is_wide ? summary->bytes / hvd_dtype_size(head.dtype) * sizeof(float) : summary->bytes;
     /* The engine moves the types and the parts of a group one by one. */
     summary->may_fuse = head.may_fuse && summary->types == 1U << head.dtype && !divided;
     return wire_done(&reader);

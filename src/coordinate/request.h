@@ -31,9 +31,8 @@ struct signature_summary {
     int device_type; /* hvd_device_type */
     bool may_fuse, grouped, prescaled;
     const uint8_t
-        *fusion_key;      /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
-    uint64_t bytes;       /* payload of one rank; 0 where it differs by rank */
-    uint64_t eager_bytes; /* the same where it travels with reports: halves to be averaged as float32 */
+        *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
+    uint64_t bytes;  /* payload of one rank; 0 where it differs by rank */
     int32_t priority;
     int32_t root; /* broadcast; a removal: the process set; else 0 */
 };

@@ -31,20 +31,10 @@
 /* Between a half type and float32. */
 typedef void (*convert_fn)(void *result, const void *source, size_t elements);
 
-/* What the kernels of half types multiply by: the two operands, and what comes of them. */
+/* What the kernels of half types multiply their operands by. */
 struct weights {
-    float a, b, all;
+    float a, b;
 };
-
-/* Of the mean of that many elements and that many others, whose means are the operands. Those by the operands
- * are exact, and no greater than 1: nothing overflows on the way. */
-static inline struct weights mean_weights(int of_a, int of_b)
-{
-    float sum = (float)of_a + (float)of_b, power = 1;
-    while (power < sum)
-        power *= 2;
-    return (struct weights){(float)of_a / power, (float)of_b / power, power / sum};
-}
 
 /* As reduce_scale. */
 typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
@@ -53,7 +43,7 @@ typedef void (*scale_fn)(void *result, const void *a, size_t elements, double fa
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
-    mean_fn mean;             /* of half types */
+    weigh_fn weigh;           /* of half types */
     convert_fn widen, narrow; /* of half types; a NaN that is narrowed is ONE_NAN */
 };
 

@@ -1,7 +1,6 @@
 /* reduce.c - see reduce.h: finds the kernel of an element type and a reduction. */
 #include "device/reduce.h"
 
-#include "base/types.h"
 #include "device/kernel.h"
 
 #include <assert.h>
@@ -40,19 +39,9 @@ combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction)
     return kernels->sum;
 }
 
-mean_fn reduce_mean(hvd_dtype dtype, hvd_reduction reduction)
+weigh_fn reduce_weigh(hvd_dtype dtype)
 {
-    return is_average_of_halves(reduction, dtype) ? kernels_of(dtype)->mean : NULL;
-}
-
-void reduce_widen(hvd_dtype dtype, float *result, const void *a, size_t elements)
-{
-    kernels_of(dtype)->widen(result, a, elements);
-}
-
-void reduce_narrow(hvd_dtype dtype, void *result, const float *a, size_t elements)
-{
-    kernels_of(dtype)->narrow(result, a, elements);
+    return kernels_of(dtype)->weigh;
 }
 
 /* ---- factors ------------------------------------------------------------------------------------------ */

@@ -15,9 +15,8 @@
 /* result[i] = a[i] op b[i] */
 typedef void (*combine_fn)(void *result, const void *a, const void *b, size_t elements);
 
-/* result[i] = (a[i] * of_a + b[i] * of_b) / (of_a + of_b), rounded once: the mean of what `a` and `b` are
- * means of. Of finite ones it is finite. */
-typedef void (*mean_fn)(void *result, const void *a, const void *b, size_t elements, int of_a, int of_b);
+/* result[i] = a[i] * of_a + b[i] * of_b, rounded once if both factors are powers of two. */
+typedef void (*weigh_fn)(void *result, const void *a, const void *b, size_t elements, float of_a, float of_b);
 
 /* NULL where the type knows no such thing (types_check_reduction). */
 combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
@@ -28,12 +27,8 @@ combine_fn reduce_combine(hvd_dtype dtype, hvd_reduction reduction);
  * saturating at the type's limits, by a finite factor. Not of bool. */
 void reduce_scale(hvd_dtype dtype, void *result, const void *a, size_t elements, double factor,
                   int64_t divisor);
-/* For averages of half types; else NULL: they are sums, divided at the end. */
-mean_fn reduce_mean(hvd_dtype dtype, hvd_reduction reduction);
-
-/* Between a half type and float32; a NaN that is narrowed gets the bits of every other one. */
-void reduce_widen(hvd_dtype dtype, float *result, const void *a, size_t elements);
-void reduce_narrow(hvd_dtype dtype, void *result, const float *a, size_t elements);
+/* Of half types; otherwise NULL. */
+weigh_fn reduce_weigh(hvd_dtype dtype);
 
 #define IDENTITY_BYTES 16 /* at most */
 

@@ -84,8 +84,8 @@ OPERATION(sum, ONE_NAN(a + b))
 OPERATION(product, ONE_NAN(a *b))
 OPERATION(min, ((a < b) | (a != a)) ? a : b)
 OPERATION(max, ((a > b) | (a != a)) ? a : b)
-OPERATION(mean, ONE_NAN((a * by.a + b * by.b) * by.all))
-OPERATION(scaled, ONE_NAN(a *by.all))
+OPERATION(weighed, ONE_NAN(a *by.a + b * by.b))
+OPERATION(scaled, ONE_NAN(a *by.a))
 
 typedef float (*operation_fn)(float a, float b, struct weights by);
 
@@ -101,21 +101,21 @@ typedef float (*operation_fn)(float a, float b, struct weights by);
     COMBINE(loop, type, min)                                                                                 \
     COMBINE(loop, type, max)                                                                                 \
     COMBINE(loop, type, product)                                                                             \
-    KERNEL static void mean_##type(void *result, const void *a, const void *b, size_t elements, int of_a,    \
-                                   int of_b)                                                                 \
+    KERNEL static void weigh_##type(void *result, const void *a, const void *b, size_t elements, float of_a, \
+                                    float of_b)                                                              \
     {                                                                                                        \
-        loop(result, a, b, elements, mean, mean_weights(of_a, of_b));                                        \
+        loop(result, a, b, elements, weighed, (struct weights){of_a, of_b});                                 \
     }                                                                                                        \
     KERNEL static void scale_##type(void *result, const void *source, size_t elements, double factor,        \
                                     int64_t divisor)                                                         \
     {                                                                                                        \
         loop(result, source, source, elements, scaled,                                                       \
-             (struct weights){.all = (float)(factor / (double)divisor)});                                    \
+             (struct weights){.a = (float)(factor / (double)divisor)});                                      \
     }
 
 #define TABLE(type)                                                                                          \
     {                                                                                                        \
-        sum_##type, min_##type, max_##type, product_##type, scale_##type, mean_##type, widen_##type,         \
+        sum_##type, min_##type, max_##type, product_##type, scale_##type, weigh_##type, widen_##type,        \
             narrow_##type                                                                                    \
     }
 

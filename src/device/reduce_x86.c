@@ -14,8 +14,9 @@
 
 /* A set of kernels loads 16-bit floats into two registers of a unit, low and high, and stores them again. */
 #define OPERANDS       void *result, const void *first, const void *second, size_t elements
-#define MEAN_OPERANDS  OPERANDS, int of_a, int of_b
-#define SCALE_WEIGHTS  ((struct weights){.all = (float)(factor / (double)divisor)})
+#define WEIGH_OPERANDS OPERANDS, float of_a, float of_b
+#define WEIGHTS        ((struct weights){of_a, of_b})
+#define SCALE_WEIGHTS  ((struct weights){.a = (float)(factor / (double)divisor)})
 #define SCALED_OPERAND void *result, const void *first, size_t elements, double factor, int64_t divisor
 
 /* Which NaNs of the one become which of the other: what was computed becomes ONE_NAN; and the processor's min
@@ -36,9 +37,8 @@
     }                                                                                                        \
     __attribute__((target(isa))) static void function##_##set(parameters)                                    \
     {                                                                                                        \
-        struct weights all = by;                                                                             \
-        struct weights_##unit factors = {spread_##unit(all.a), spread_##unit(all.b),                         \
-                                         spread_##unit(all.all)};                                            \
+        struct weights both = by;                                                                            \
+        struct weights_##unit factors = {spread_##unit(both.a), spread_##unit(both.b)};                      \
         uint16_t *to = result;                                                                               \
         const uint16_t *a = first, *b = other;                                                               \
         size_t whole = elements - elements % LANES_##unit, rest = elements - whole;                          \
@@ -82,10 +82,10 @@
     COMBINE(min, isa, unit, set, smaller, FIRST_NAN, second, (struct weights){0}, OPERANDS)                  \
     COMBINE(max, isa, unit, set, larger, FIRST_NAN, second, (struct weights){0}, OPERANDS)                   \
     COMBINE(product, isa, unit, set, multiply, ANY_NAN, second, (struct weights){0}, OPERANDS)               \
-    COMBINE(mean, isa, unit, set, mix, ANY_NAN, second, mean_weights(of_a, of_b), MEAN_OPERANDS)             \
+    COMBINE(weigh, isa, unit, set, weighed, ANY_NAN, second, WEIGHTS, WEIGH_OPERANDS)                        \
     COMBINE(scale, isa, unit, set, scaled, ANY_NAN, first, SCALE_WEIGHTS, SCALED_OPERAND)                    \
     static const struct kernels kernels_##set = {sum_##set,           min_##set,           max_##set,        \
-                                                 product_##set,       scale_##set,         mean_##set,       \
+                                                 product_##set,       scale_##set,         weigh_##set,      \
                                                  widen_##conversions, narrow_##conversions};
 
 /* Counts in one of the verbs. */
@@ -102,17 +102,17 @@
          (FACTOR VECTOR_##unit a, FACTOR VECTOR_##unit b, FACTOR struct weights_##unit by), value)
 
 /* As struct weights, in every lane. */
-#define WEIGHTS(unit)                                                                                        \
+#define SPREAD_WEIGHTS(unit)                                                                                 \
     struct weights_##unit {                                                                                  \
-        VECTOR_##unit a, b, all;                                                                             \
+        VECTOR_##unit a, b;                                                                                  \
     };
 
 /* A NaN is rare, so both registers are asked at once. */
 #define OPERATIONS(isa, unit)                                                                                \
     OPERATION(isa, unit, add, a + b)                                                                         \
-    OPERATION(isa, unit, mix, (a * by.a + b * by.b) * by.all)                                                \
+    OPERATION(isa, unit, weighed, a *by.a + b * by.b)                                                        \
     OPERATION(isa, unit, multiply, a *b)                                                                     \
-    OPERATION(isa, unit, scaled, a *by.all)                                                                  \
+    OPERATION(isa, unit, scaled, a *by.a)                                                                    \
     OPERATION(isa, unit, smaller, min_of_##unit(a, b))                                                       \
     OPERATION(isa, unit, larger, max_of_##unit(a, b))                                                        \
     INLINE(isa)                                                                                              \
@@ -140,7 +140,7 @@ VERB(F16C, bool, is_nan_avx, (__m256 low, __m256 high),
      _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0)
 VERB(F16C, __m256, or_nan_avx, (__m256 value, __m256 by, __m256 nan),
      _mm256_blendv_ps(value, nan, _mm256_cmp_ps(by, by, _CMP_UNORD_Q)))
-WEIGHTS(avx)
+SPREAD_WEIGHTS(avx)
 OPERATIONS(F16C, avx)
 
 VERB(F16C, __m256, low_f16c, (const uint16_t *from), _mm256_cvtph_ps(_mm_loadu_si128((const void *)from)))
@@ -169,7 +169,7 @@ VERB(AVX512, __m512, spread_avx512, (float value), _mm512_set1_ps(value))
 VERB(AVX512, bool, is_nan_avx512, (__m512 low, __m512 high), _mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q) != 0)
 VERB(AVX512, __m512, or_nan_avx512, (__m512 value, __m512 by, __m512 nan),
      _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(by, by, _CMP_UNORD_Q), nan))
-WEIGHTS(avx512)
+SPREAD_WEIGHTS(avx512)
 OPERATIONS(AVX512, avx512)
 
 VERB(AVX512, __m512, low_f16, (const uint16_t *from), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from)))

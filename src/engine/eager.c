@@ -4,6 +4,7 @@
 #include "base/types.h"
 #include "coordinate/request.h"
 #include "device/reduce.h"
+#include "device/scaling.h"
 #include "engine/batch.h"
 
 #include <string.h>
@@ -25,87 +26,50 @@ uint32_t eager_threshold(const struct comm *comm)
     return comm->topology.hosts > 1 && !chosen ? (uint32_t)settings->eager_threshold : 0;
 }
 
-/* Averages of halves travel as float32, each part divided before it is added: a sum of theirs overflows where
- * the average would not. */
-
-#define CHUNK 256 /* elements */
-
-static void widen(const struct comm *comm, const hvd_tensor *input, size_t elements, double factor,
-                  float *data)
+static struct scaling scaling_of_request(const struct comm *comm, const hvd_request *request)
 {
-    _Alignas(16) uint16_t scaled[CHUNK];
-    for (size_t at = 0; at < elements; at += CHUNK) {
-        size_t count = elements - at < CHUNK ? elements - at : CHUNK;
-        const void *from = (const uint16_t *)input->data + at;
-        if (factor != 1) {
-            reduce_scale(input->dtype, scaled, from, count, factor, 1);
-            from = scaled;
-        }
-        reduce_widen(input->dtype, data + at, from, count);
-    }
-    reduce_scale(HVD_FLOAT32, data, data, elements, 1, comm->size);
-}
-
-static void narrow(const hvd_tensor *output, size_t elements, const uint8_t *data)
-{
-    float wide[CHUNK];
-    for (size_t at = 0; at < elements; at += CHUNK) {
-        size_t count = elements - at < CHUNK ? elements - at : CHUNK;
-        memcpy(wide, data + at * sizeof *wide, count * sizeof *wide);
-        reduce_narrow(output->dtype, (uint16_t *)output->data + at, wide, count);
-    }
-}
-
-/* Reads one tensor of the input, or writes one of the output; its bytes in a message. */
-
-static size_t contribute_tensor(const struct comm *comm, const hvd_request *request, const hvd_tensor *input,
-                                uint8_t *data)
-{
-    double factor = factor_of(request->prescale);
-    size_t bytes = tensor_bytes(input), elements = bytes / hvd_dtype_size(input->dtype);
-    if (is_average_of_halves(request->reduction, input->dtype)) {
-        widen(comm, input, elements, factor, (float *)data);
-        return elements * sizeof(float);
-    }
-    if (bytes && factor == 1)
-        memcpy(data, input->data, bytes);
-    else if (bytes)
-        reduce_scale(input->dtype, data, input->data, elements, factor, 1);
-    return bytes;
-}
-
-/* As the last step of an algorithm does it. In a message data lie anywhere: they are copied before they are
- * elements. Where all other ranks have joined, nothing has made 0 and 1 of bool yet. */
-static size_t write_tensor(const struct comm *comm, const hvd_request *request, const hvd_tensor *output,
-                           const uint8_t *data)
-{
-    double factor = factor_of(request->postscale);
-    bool is_wide = is_average_of_halves(request->reduction, output->dtype);
-    int64_t divisor = request->reduction == HVD_AVERAGE && !is_wide ? comm->size : 1;
-    size_t bytes = tensor_bytes(output), elements = bytes / hvd_dtype_size(output->dtype);
-    if (is_wide)
-        narrow(output, elements, data);
-    else if (bytes)
-        memcpy(output->data, data, bytes);
-    if (bytes && dtype_table[output->dtype].family == FAMILY_logical)
-        reduce_combine(output->dtype, request->reduction)(output->data, output->data, output->data, elements);
-    if (bytes && (factor != 1 || divisor != 1))
-        reduce_scale(output->dtype, output->data, output->data, elements, factor, divisor);
-    return is_wide ? elements * sizeof(float) : bytes;
+    return scaling_of(request->inputs[0].dtype, request->reduction, factor_of(request->prescale),
+                      factor_of(request->postscale), comm->size);
 }
 
 void eager_contribute(void *owner, const struct pending *pending, uint8_t *data)
 {
     const hvd_request *request = &((const struct hvd_handle *)pending->owner)->request;
-    for (int i = 0; i < request->count; i++)
-        data += contribute_tensor(owner, request, &request->inputs[i], data);
+    struct scaling scaling = scaling_of_request(owner, request);
+    for (int i = 0; i < request->count; i++) {
+        const hvd_tensor *input = &request->inputs[i];
+        size_t bytes = tensor_bytes(input);
+        if (bytes && scaling_begins(&scaling))
+            scaling_begin(&scaling, data, input->data, bytes / hvd_dtype_size(input->dtype));
+        else if (bytes)
+            memcpy(data, input->data, bytes);
+        data += bytes;
+    }
 }
 
 void eager_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
 {
-    hvd_dtype dtype = is_average_of_halves(what->reduction, what->dtype) ? HVD_FLOAT32 : what->dtype;
     (void)owner;
-    reduce_combine(dtype, what->reduction)(sum, sum, other, what->eager_bytes / hvd_dtype_size(dtype));
+    reduce_combine(what->dtype, what->reduction)(sum, sum, other, what->bytes / hvd_dtype_size(what->dtype));
+}
+
+/* As the last step of an algorithm does it. In a message data lie anywhere: they are copied before they are
+ * elements. Where all other ranks have joined, nothing has made 0 and 1 of bool yet. */
+static void write_result(const struct comm *comm, const hvd_request *request, const uint8_t *data)
+{
+    struct scaling scaling = scaling_of_request(comm, request);
+    for (int i = 0; i < request->count; i++) {
+        const hvd_tensor *output = request->outputs ? &request->outputs[i] : &request->inputs[i];
+        size_t bytes = tensor_bytes(output), elements = bytes / hvd_dtype_size(output->dtype);
+        if (bytes)
+            memcpy(output->data, data, bytes);
+        if (bytes && dtype_table[output->dtype].family == FAMILY_logical)
+            reduce_combine(output->dtype, request->reduction)(output->data, output->data, output->data,
+                                                              elements);
+        if (bytes && scaling_ends(&scaling))
+            scaling_end(&scaling, output->data, elements);
+        data += bytes;
+    }
 }
 
 void eager_finish(struct comm *comm, const struct batch *batch)
@@ -117,10 +81,6 @@ void eager_finish(struct comm *comm, const struct batch *batch)
         return;
     counter_add(&counters->bytes, batch->requests[0]->eager_bytes);
     observe_eager(comm, handle, batch->sequence, batch->requests[0]->eager_bytes);
-    const hvd_request *request = &handle->request;
-    const hvd_tensor *outputs = request->outputs ? request->outputs : request->inputs;
-    const uint8_t *data = batch->result;
-    for (int i = 0; i < request->count; i++)
-        data += write_tensor(comm, request, &outputs[i], data);
+    write_result(comm, &handle->request, batch->result);
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }

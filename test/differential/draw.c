@@ -250,9 +250,6 @@ static bool stays_exact(struct area *area, const struct program_step *step, int 
         after.low -= step->reduction == HVD_AVERAGE ? log : 0;
     }
     scale(&after, step->postscale);
-    bool rounds = family_of(area->type) == FAMILY_half && ranks > 2; /* the mean of means */
-    if (step->reduction == HVD_AVERAGE && rounds)
-        return false;
     if (step->reduction == HVD_ADASUM || !fits(&after) ||
         (step->reduction == HVD_AVERAGE && ranks != 1 << log))
         return false;

@@ -4,6 +4,7 @@
 #include "values.h"
 
 #include "device/reduce.h"
+#include "device/scaling.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,30 +121,29 @@ static void check_fold(const struct member *member, const struct sample *sample,
     const hvd_request *request = &sample->request;
     size_t element = hvd_dtype_size(sample->type), elements = (size_t)sample->shapes[tensor][0];
     combine_fn combine = reduce_combine(sample->type, request->reduction);
-    mean_fn mean = reduce_mean(sample->type, request->reduction);
-    int64_t divisor = request->reduction == HVD_AVERAGE && !mean ? member->size : 1;
-    bool scales = sample->postscale != 1 || divisor != 1;
+    struct scaling scaling =
+        scaling_of(sample->type, request->reduction, sample->prescale, sample->postscale, member->size);
     char *should = malloc(elements * element + 1), *own = malloc(elements * element + 1);
-    for (int rank = 0; rank < member->size - sample->joined; rank++) {
+    for (int rank = 0; rank < member->size; rank++) {
+        bool stands_in = sample->joined && rank == member->size - 1;
         fill(sample, rank, tensor, own);
         for (size_t at = 0; at < elements * element; at += element) {
-            if (sample->prescale != 1)
+            if (stands_in)
+                identity_element(sample->type, request->reduction, own + at);
+            else if (sample->prescale != 1)
                 reduce_scale(sample->type, own + at, own + at, 1, sample->prescale, 1);
-            if (rank && mean)
-                mean(should + at, should + at, own + at, 1, rank, 1);
+            if (rank && scaling.weight != 1)
+                reduce_weigh(sample->type)(should + at, should + at, own + at, 1,
+                                           rank > 1 ? 1 : scaling.weight, scaling.weight);
             else if (rank)
                 combine(should + at, should + at, own + at, 1);
             else
                 memcpy(should + at, own + at, element);
         }
     }
-    _Alignas(16) char identity[IDENTITY_BYTES];
-    identity_element(sample->type, request->reduction, identity);
     for (size_t at = 0; at < elements * element; at += element) {
-        if (sample->joined && mean)
-            mean(should + at, should + at, identity, 1, member->size - 1, 1);
-        if (scales)
-            reduce_scale(sample->type, should + at, should + at, 1, sample->postscale, divisor);
+        if (scaling_ends(&scaling))
+            scaling_end(&scaling, should + at, 1);
         CHECK(memcmp(is + at, should + at, element) == 0,
               "%s: %s of %s, element %zu of %zu, is not as folded", sample->name,
               reduction_name(request->reduction), hvd_dtype_name(sample->type), at / element, elements);

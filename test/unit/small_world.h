@@ -269,12 +269,12 @@ static inline void reduce_init(struct work *work, const struct reduce_case *c, i
 }
 
 /* Whole numbers are exact up to two divided by the step, and so are all partial sums here but in the coarsest
- * types; partial averages of halves are none. */
+ * types. */
 static inline void assert_close(const struct reduce_case *c, double is, double should)
 {
     double step = number_step(c->dtype);
     double tolerance = c->reduction == HVD_AVERAGE ? fmax(0.01, step) * fabs(should) : 0;
-    if (8 * WORLD_SIZES * step > 2 || is_average_of_halves(c->reduction, c->dtype))
+    if (8 * WORLD_SIZES * step > 2)
         tolerance = step * (16 + fabs(should));
     if (fabs(is - should) > tolerance)
         fail_msg("%s %s %s of %zu: %g instead of %g", c->algorithm, hvd_dtype_name(c->dtype),

@@ -3,6 +3,7 @@
 #include "small_exchanges.h"
 
 #include "device/reduce.h"
+#include "device/scaling.h"
 
 #define SPANS 100 /* more than one call of a link takes */
 
@@ -100,9 +101,8 @@ static void fold(const struct work *works, int size, size_t offset, void *result
     const struct collective *collective = &works[0].collective;
     size_t element = hvd_dtype_size(collective->dtype);
     combine_fn combine = reduce_combine(collective->dtype, collective->reduction);
-    mean_fn mean = reduce_mean(collective->dtype, collective->reduction);
-    int64_t divisor = collective->reduction == HVD_AVERAGE && !mean ? size : 1;
-    bool scales = collective->postscale != 1 || divisor != 1;
+    struct scaling scaling = scaling_of(collective->dtype, collective->reduction, collective->prescale,
+                                        collective->postscale, size);
     for (int rank = 0; rank < size; rank++) {
         _Alignas(16) char own[16];
         memcpy(own, vector_at(&works[rank].input, offset), element);
@@ -110,13 +110,14 @@ static void fold(const struct work *works, int size, size_t offset, void *result
             reduce_scale(collective->dtype, own, own, 1, collective->prescale, 1);
         if (rank == 0)
             memcpy(result, own, element);
-        else if (mean)
-            mean(result, result, own, 1, rank, 1);
+        else if (scaling.weight != 1)
+            reduce_weigh(collective->dtype)(result, result, own, 1, rank > 1 ? 1 : scaling.weight,
+                                            scaling.weight);
         else
             combine(result, result, own, 1);
     }
-    if (scales)
-        reduce_scale(collective->dtype, result, result, 1, collective->postscale, divisor);
+    if (scaling_ends(&scaling))
+        scaling_end(&scaling, result, 1);
 }
 
 static void check_order(const struct work *works, int size)

@@ -1,0 +1,60 @@
+/* scaling.c - see scaling.h. */
+#include "device/scaling.h"
+
+#include "base/types.h"
+#include "device/reduce.h"
+
+#include <math.h>
+
+/* 1 / size, rounded down to a power of two. */
+static float weight_of(int size)
+{
+    float weight = 1;
+    while (weight * (float)size > 1)
+        weight /= 2;
+    return weight;
+}
+
+struct scaling scaling_of(hvd_dtype dtype, hvd_reduction reduction, double prescale, double postscale,
+                          int size)
+{
+    struct scaling scaling = {
+        .dtype = dtype, .prescale = prescale, .weight = 1, .factor = postscale, .divisor = 1};
+    if (reduction != HVD_AVERAGE)
+        return scaling;
+    if (dtype_table[dtype].family != FAMILY_half) {
+        scaling.divisor = size;
+        return scaling;
+    }
+    scaling.weight = weight_of(size);
+    double factor = postscale / (size * (double)scaling.weight);
+    /* A finite factor stays finite: 0 times infinity is no number. Both make infinities of all halves but 0.
+     */
+    scaling.factor = isinf(factor) ? postscale : factor;
+    return scaling;
+}
+
+bool scaling_begins(const struct scaling *scaling)
+{
+    return scaling->prescale != 1 || scaling->weight != 1;
+}
+
+void scaling_begin(const struct scaling *scaling, void *result, const void *a, size_t elements)
+{
+    if (scaling->prescale != 1) {
+        reduce_scale(scaling->dtype, result, a, elements, scaling->prescale, 1);
+        a = result;
+    }
+    if (scaling->weight != 1)
+        reduce_scale(scaling->dtype, result, a, elements, scaling->weight, 1);
+}
+
+bool scaling_ends(const struct scaling *scaling)
+{
+    return scaling->factor != 1 || scaling->divisor != 1;
+}
+
+void scaling_end(const struct scaling *scaling, void *data, size_t elements)
+{
+    reduce_scale(scaling->dtype, data, data, elements, scaling->factor, scaling->divisor);
+}
