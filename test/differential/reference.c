@@ -99,10 +99,15 @@ static int members_submitting(const struct phase *phase, const struct program_st
 /* ---- reductions -----------------------------------------------------------------------------------------
  */
 
+static bool is_half(hvd_dtype type)
+{
+    return dtype_table[type].family == FAMILY_half;
+}
+
 /* Averages of 16-bit floats, which never overflow. */
 static bool averages_halves(const struct program_step *step, const struct tensor *tensor)
 {
-    return step->reduction == HVD_AVERAGE && dtype_table[tensor->type].family == FAMILY_half;
+    return step->reduction == HVD_AVERAGE && is_half(tensor->type);
 }
 
 static void average_halves(const struct reference *reference, char *const *arenas,
@@ -116,9 +121,7 @@ static void average_halves(const struct reference *reference, char *const *arena
         give(step, tensor, input_of(arenas, tensor, ranks[i], from), given);
         mean += number_get(tensor->type, given) / reference->phase->sets[step->set].size;
     }
-    number_put(tensor->type, result, mean);
-    if (step->postscale != 1)
-        number_scale(tensor->type, result, result, step->postscale, 1);
+    number_put(tensor->type, result, mean * step->postscale);
 }
 
 static void reduce_element(const struct reference *reference, char *const *arenas,
@@ -341,6 +344,29 @@ static struct inputs look_at(const struct reference *reference, const struct pro
     return inputs;
 }
 
+/* How far, as a part of the numbers' size, a sum or product may be from the exact one. Of halves that is half
+ * a step for each addition, one for a multiplication at the end, and a whole step where the factor before has
+ * been rounded to another neighbour. */
+static long double relative_bound(const struct program_step *step, const struct tensor *tensor, int size)
+{
+    bool product = step->reduction == HVD_PRODUCT;
+    long double eps = limits_of(tensor->type).step;
+    if (!is_half(tensor->type))
+        return ((product ? 4 : 1) * size + 6) * eps;
+    bool divides = step->reduction == HVD_AVERAGE && (size & (size - 1));
+    int before = is_scaled(step) ? (product ? 2 * size : 2) : 0, after = divides || step->postscale != 1;
+    return (size - 1 + before + after) * eps / 2 * (1 + size * eps);
+}
+
+/* The same of subnormal numbers. */
+static long double absolute_bound(const struct program_step *step, const struct tensor *tensor, int size)
+{
+    long double least = limits_of(tensor->type).least, factor = fabs(step->postscale);
+    if (is_half(tensor->type))
+        return least * (2 * size * factor + 1);
+    return ((step->reduction == HVD_PRODUCT ? 4 : 1) * size + 6) * least * fmaxl(1, factor);
+}
+
 /* One part of one element, neither NaN nor equal to what it should be. */
 static bool within_bounds(const struct reference *reference, const struct program_step *step,
                           const struct tensor *tensor, const struct inputs *inputs, long double is,
@@ -354,19 +380,20 @@ static bool within_bounds(const struct reference *reference, const struct progra
     long double greatest = product ? inputs->greatest : averages_halves(step, tensor) ? 0 : inputs->size;
     long double exact = product && pair ? should : (product ? inputs->product : inputs->sum) * factor;
     long double scale = fabsl((product ? inputs->product : inputs->size) * factor);
-    bool overflows = greatest * (1 + 16 * limits.step) >= limits.greatest;
+    bool overflows = greatest * (1 + size * limits.step) >= limits.greatest;
     if (overflows && (!isfinite(is) || !inputs->finite))
         return true; /* on some way, but not on another one */
     if (product && (overflows || inputs->least < limits.normal || (pair && !inputs->finite)))
         return true;
-    long double steps = (product ? 4 : 1) * size + 6;
+    long double relative = relative_bound(step, tensor, size);
     if (!isfinite(factor)) /* of what may be 0 or not: infinite, or no number */
-        return inputs->finite && fabsl(inputs->sum) <= steps * limits.step * inputs->size;
+        return inputs->finite && fabsl(inputs->sum) <= relative * inputs->size;
     if (!inputs->finite)
         return false; /* infinite, or no number, on every way */
-    if (!isfinite(is))
-        return fabsl(exact) * (1 + 16 * limits.step) >= limits.greatest;
-    long double bound = steps * (limits.step * scale + limits.least * fmax(1, fabs(step->postscale)));
+    long double bound = relative * scale + absolute_bound(step, tensor, size);
+    if (!isfinite(is)) /* an average of finite halves only by its factor */
+        return fabsl(exact) + bound >= limits.greatest &&
+               !(averages_halves(step, tensor) && fabs(step->postscale) <= 1);
     return fabsl(is - exact) <= bound;
 }
 
