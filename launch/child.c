@@ -1,6 +1,6 @@
 /* child.c - starts a process that ends with this one: a rank, or what connects to a host. Each leads a
- * session and process group of its own, so that one signal reaches all that it has started, and the
- * terminal's Ctrl-C reaches the launcher only. */
+ * process group of its own, so that one signal reaches all that it has started; none has a terminal, since
+ * this process left the user's session. */
 #include "job.h"
 
 #include <errno.h>
@@ -39,7 +39,10 @@ static void become(const struct child *child, pid_t parent, int report)
     sigemptyset(&none);
     for (int number = 1; number < SIGRTMIN; number++)
         signal(number, SIG_DFL);
-    setsid();
+    if (child->shares_session)
+        setpgid(0, 0);
+    else
+        setsid();
     prctl(PR_SET_PDEATHSIG, child->end_signal);
     if (getppid() != parent) /* it has ended before, so it sends no signal any more */
         _exit(1);

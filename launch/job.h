@@ -170,6 +170,7 @@ struct child {
     char **environment;                 /* NULL: this process's */
     int files[CHILD_FILES], file_count; /* its descriptors from 0 on; -1: /dev/null */
     int end_signal;                     /* what it gets when this process has ended */
+    bool shares_session;                /* this process's; false: it leads one of its own */
 };
 
 /* Returns its number, which is also that of its group, or a negated errno when the command can't be started.

@@ -3,6 +3,7 @@
 #include "job.h"
 
 #include "base/clock.h"
+#include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -78,13 +79,23 @@ static hvd_code explain(struct rank *rank, int error, hvd_status *status)
     return status_set_errno(status, -error, "can't start rank %d: '%s'", rank->rank, command);
 }
 
+/* Linux shares each core among sessions first (sched_autogroup). A rank that waits yields its core to a peer,
+ * which only reaches one of its own session while programs of others want that core, too. Ranks that have a
+ * core each get more of it in a session of their own. */
+static bool share_cores(const struct job *job)
+{
+    int cores = platform_cores();
+    return cores && job->count > cores;
+}
+
 static pid_t spawn(const struct rank *rank, char **environment, const int ends[CHILD_FILES])
 {
     const struct job *job = rank->job;
     struct child child = {.words = job->options->command,
                           .environment = environment,
                           .file_count = 1 + output_count(job),
-                          .end_signal = SIGKILL};
+                          .end_signal = SIGKILL,
+                          .shares_session = share_cores(job)};
     memcpy(child.files, ends, sizeof child.files);
     /* One reader of stdin at most; the others read an empty one. */
     if (job->function >= 0)

@@ -66,6 +66,9 @@ void platform_host_identity(char *text, size_t capacity);
 void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline);
 void futex_wake_all(atomic_uint *word);
 
+/* So many cores the calling thread may run on; 0: unknown. */
+int platform_cores(void);
+
 /* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */
 bool platform_thread_bind(int core);
 /* Has the calling thread go on elsewhere, once, on a core that it may use and that is none of these; false:

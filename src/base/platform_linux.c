@@ -323,6 +323,12 @@ void platform_host_identity(char *text, size_t capacity)
 
 /* ---- threads ----------------------------------------------------------------------------------------- */
 
+int platform_cores(void)
+{
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) ? 0 : CPU_COUNT(&cores);
+}
+
 bool platform_thread_bind(int core)
 {
     cpu_set_t cores;

@@ -15,7 +15,6 @@
 #include "rendezvous/rendezvous.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,10 +256,8 @@ static hvd_code take_settings(struct hvd_context *context, const void *mpi_comm,
 /* Polling pays only where each rank of the host has a core for itself. */
 static int64_t spin_time(const struct hvd_context *context)
 {
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) < context->placement.local_size)
-        return 0;
-    return (int64_t)(context->settings.spin_microseconds * 1000);
+    bool own_core = platform_cores() >= context->placement.local_size;
+    return own_core ? (int64_t)(context->settings.spin_microseconds * 1000) : 0;
 }
 
 static void place(struct hvd_context *context)

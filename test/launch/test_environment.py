@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from pathlib import Path
 
@@ -92,9 +94,21 @@ def test_only_rank_0_gets_stdin(launcher: Launcher) -> None:
     assert "[0]<stderr>: pipe:" in result.stderr
 
 
-def test_every_rank_leads_its_own_session(launcher: Launcher) -> None:
-    show = launcher.python("import os; print(os.getpid() == os.getsid(0) == os.getpgid(0))")
-    assert launcher.run("-np", "2", *show).stdout.count("True") == 2
+LEADS = "import os; print(os.getpid() == os.getpgid(0), os.getsid(0), os.getsid(0) == os.getpid())"
+
+
+def test_a_rank_with_a_core_leads_its_own_session(launcher: Launcher) -> None:
+    ranks = len(os.sched_getaffinity(0))
+    found = launcher.run("-np", str(ranks), *launcher.python(LEADS)).stdout
+    assert len(re.findall(r": True \d+ True\n", found)) == ranks
+
+
+def test_ranks_that_share_cores_share_a_session(launcher: Launcher) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 1
+    found = launcher.run("-np", str(ranks), *launcher.python(LEADS)).stdout
+    sessions = re.findall(r": True (\d+) False\n", found)
+    assert len(sessions) == ranks and len(set(sessions)) == 1
+    assert sessions[0] != str(os.getsid(0))
 
 
 def test_ranks_inherit_no_file_of_the_launcher(launcher: Launcher) -> None:
