@@ -6,7 +6,8 @@ import os
 import re
 
 import pytest
-from conftest import Launcher
+from conftest import DEADLINE, Launcher
+from test_inputs import free_port
 from test_starters import OPEN_MPI, Starter
 
 long = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
@@ -82,17 +83,32 @@ def test_children_of_a_rank(starter: Starter, words: list[str]) -> None:
     program = starter.launcher.python(PROGRAM)
     result = starter.run(*words, count, "2", *program, HOROVOD_START_TIMEOUT="300")
     assert result.returncode == 0, result.stderr
-    assert "JOINED" not in result.stdout
-    assert result.stdout.count("RIGHT 3 2") == result.stdout.count("LAST 3") == 2, result.stdout
+    check_children(result.stdout)
     assert result.stdout.count("NEXT 3") == (2 if words[0] == "horovodrun" else 0)
-    ranks = re.findall(r"RANK (\d+)", result.stdout)
-    refused = re.findall(r"REFUSED (\d+) (.*)", result.stdout)
+    assert starter.launcher.none_alive()
+
+
+@long
+def test_children_of_a_rank_that_was_started_by_hand(starter: Starter) -> None:
+    program = starter.launcher.python(PROGRAM)
+    place = {"HOROVOD_SIZE": "2", "HOROVOD_RENDEZVOUS": f"127.0.0.1:{free_port()}"} | starter.secret_file()
+    ranks = [starter.start([], *program, HOROVOD_RANK=str(rank), **place) for rank in range(2)]
+    texts = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], texts
+    check_children("".join(out for out, _ in texts))
+    assert starter.launcher.none_alive()
+
+
+def check_children(output: str) -> None:
+    assert "JOINED" not in output
+    assert output.count("RIGHT 3 2") == output.count("LAST 3") == 2, output
+    ranks = re.findall(r"RANK (\d+)", output)
+    refused = re.findall(r"REFUSED (\d+) (.*)", output)
     assert len(refused) == WAYS * len(ranks)
     for pid, text in refused:
         if "PMI_FD=" not in text:  # a closed connection says it before
             assert text.startswith(f"process {pid} can't be rank ")
             assert any(f"process {rank} is this rank already" in text for rank in ranks), text
-    assert starter.launcher.none_alive()
 
 
 UNGUARDED = """
