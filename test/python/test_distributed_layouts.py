@@ -254,6 +254,78 @@ def test_groups_in_another_order(rank: int, size: int) -> None:
     assert torch.equal(part, matrix(1))
 
 
+# ---- between two ranks -------------------------------------------------------------------------------
+
+
+@several
+def test_strided_send_and_recv(rank: int, size: int) -> None:
+    """Gloo refuses them; a lazily negated tensor is what it shows."""
+    whole, expected = matrix(rank), matrix(rank)
+    column = whole[:, 1]
+    if rank == 0:
+        dist.send(column, 1)
+        dist.send(torch.complex(torch.ones(6), torch.full((6,), 2.0)).conj().imag, 1)
+    elif rank == 1:
+        work = dist.irecv(column, 0)
+        assert work.wait() and work.wait(timedelta(seconds=60)) and work.is_completed()
+        expected[:, 1] = matrix(0)[:, 1]
+        negative = torch.zeros(6, 2)
+        assert dist.recv(negative[:, 0]) == 0, "without a source"
+        assert negative.tolist() == [[-2.0, 0.0]] * 6
+    assert torch.equal(whole, expected)
+    with pytest.raises(ValueError, match="share memory"):
+        dist.irecv(torch.zeros(1).expand(4), (rank + 1) % size)
+
+
+@several
+def test_send_and_recv_of_nothing(rank: int, size: int) -> None:
+    nothing, one = torch.zeros(0, 3), torch.full((1,), float(rank))
+    ops = [
+        dist.P2POp(kind, tensor, (rank + step) % size)
+        for tensor in (nothing, one)
+        for kind, step in ((dist.isend, 1), (dist.irecv, -1))
+    ]
+    received = torch.zeros(1)
+    ops[-1].tensor = received
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert received == (rank - 1) % size
+    if rank == 0:
+        dist.send(nothing, 1)
+    elif rank == 1:
+        assert dist.recv(nothing) == 0
+
+
+@several
+def test_recv_from_any_rank_while_another_rank_does_neither(rank: int, size: int) -> None:
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    received = torch.zeros(3)
+    if rank == 0:
+        assert dist.recv(received, group=group) == size - 1 and (received == 7).all()
+    elif rank == size - 1:
+        dist.send(torch.full((3,), 7.0), 0, group)
+    dist.barrier(group)
+
+
+# ---- sums with a factor ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.0])
+def test_sums_with_a_factor(factor: float, rank: int, size: int) -> None:
+    """As NCCL does them; Gloo cannot."""
+    op = dist._make_nccl_premul_sum(factor)
+    total = factor * sum(range(1, size + 1))
+    whole = torch.full((4, 2), float(rank + 1))
+    dist.all_reduce(whole[:, 0], op)
+    assert whole.tolist() == [[total, rank + 1.0]] * 4
+    part = torch.zeros(2)
+    dist.reduce_scatter_tensor(part, torch.full((2 * size,), rank + 1.0), op)
+    assert (part == total).all()
+    uneven = torch.zeros(rank + 1)
+    dist.reduce_scatter(uneven, [torch.full((i + 1,), rank + 1.0) for i in range(size)], op)
+    assert (uneven == total).all()
+
+
 # ---- what is refused ---------------------------------------------------------------------------------
 
 FLOAT8 = [name for name in dir(torch) if name.startswith("float8")]

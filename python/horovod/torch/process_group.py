@@ -27,16 +27,24 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
 from horovod.torch import memory
 from horovod.torch.memory import Copies, Tensors
-from horovod.torch.work import GlooHandle, Work, leave_methods_untraced, leave_untraced, naming
+from horovod.torch.work import GlooHandle, Received, Work, leave_methods_untraced, leave_untraced, naming
 
 dist: Any = torch.distributed  # whose types lag behind
-# Bit operations and sums with a factor are missing, since the engine has none.
+# Bit operations are missing, since the engine has none.
 _REDUCTIONS = {
     dist.ReduceOp(getattr(dist.ReduceOp, name)): reduction
     for name, reduction in {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}.items()
 }
 _MOST_HELD = 64  # operations that nobody waits for
 _HOOK_CALLS = 1024  # that have names of their own
+
+
+def _reduction_of(opts: Any) -> dict[str, Any]:
+    """The reduction as fields of a request; empty if the engine has none such."""
+    op = opts.reduceOp if opts else dist.ReduceOp.SUM
+    if op == dist.ReduceOp.PREMUL_SUM:
+        return {"reduction": Sum, "prescale": float(op.__getstate__()[1])}
+    return {"reduction": _REDUCTIONS[op]} if op in _REDUCTIONS else {}
 
 
 def _call_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -66,6 +74,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._barriers = 0
         self._hook_calls = itertools.cycle(range(_HOOK_CALLS))
         self.unwaited: OrderedDict[Work, None] = OrderedDict()
+        if len(ranks) > 2:  # its ranks wait for each other, also for those that send and receive nothing
+            _ = self._gloo
 
     # -- the group ---------------------------------------------------------------------------------
 
@@ -119,7 +129,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     @functools.cached_property
     def _gloo(self) -> Any:
-        """Its ranks connect when they first need each other, not all at once, where PyTorch can do that."""
+        """A group of Gloo; pairs of ranks connect when they first need each other, if PyTorch can do that."""
         store, kind = dist.PrefixStore("gloo", self._store), dist.ProcessGroupGloo
         place = {}
         if not os.environ.get("GLOO_SOCKET_IFNAME"):  # otherwise what the host's own name means
@@ -231,9 +241,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     def _reduce(self, dense: Tensors, copies: Copies, results: Any, opts: Any) -> Work:
         """In place of dense memory, whatever the options are those of."""
-        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
-        if reduction is not None:
-            return self._submit(ALLREDUCE, dense, None, copies, results, opts, reduction=reduction)
+        if reduction := _reduction_of(opts):
+            return self._submit(ALLREDUCE, dense, None, copies, results, opts, **reduction)
         options = dist.AllreduceOptions() if len(dense) == 1 else dist.AllreduceCoalescedOptions()
         options.reduceOp, options.timeout = opts.reduceOp, timedelta(seconds=self._time(opts))
         reduce = self._gloo.allreduce if len(dense) == 1 else self._gloo.allreduce_coalesced
@@ -309,11 +318,11 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self, outputs: Tensors, inputs: list[Tensors], lengths: list[list[int]], opts: Any
     ) -> Work:
         """Each input has a part of the given length for each rank. Uneven ones are reduced whole."""
-        reduction = _REDUCTIONS.get(opts.reduceOp) if opts else Sum
-        if reduction in REDUCESCATTER.reductions and all(len(set(each)) == 1 for each in lengths):
+        reduction, even = _reduction_of(opts), all(len(set(each)) == 1 for each in lengths)
+        if reduction.get("reduction") in REDUCESCATTER.reductions and even:
             ordered = [self._order_of(each) for each in inputs]
             own = [[output] for output in outputs]
-            return self._move(REDUCESCATTER, ordered, own, outputs, opts, reduction=reduction)
+            return self._move(REDUCESCATTER, ordered, own, outputs, opts, **reduction)
         for output, each in zip(outputs, inputs, strict=True):
             memory.check("reduce_scatter", [*each, output])
             memory.check_written("reduce_scatter", [output])
@@ -369,13 +378,19 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     # -- between two, and by the store -------------------------------------------------------------
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Any:
-        return self._gloo.send(tensors, to, tag)
+        dense, _ = self._in_place("send", tensors, reads=True)
+        return self._gloo.send(memory.padded(dense), to, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Any:
-        return self._gloo.recv(tensors, source, tag)
+        dense, copies = self._in_place("recv", tensors)
+        return self._received(self._gloo.recv(memory.padded(dense), source, tag), copies)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        return self._gloo.recv_anysource(tensors, tag)
+        dense, copies = self._in_place("recv", tensors)
+        return self._received(self._gloo.recv_anysource(memory.padded(dense), tag), copies)
+
+    def _received(self, work: Any, copies: Copies) -> Any:
+        return Received(work, lambda: memory.fill(copies)) if copies else work
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose error names the first rank that is missing; ``wait_all_ranks``: every one."""
@@ -412,4 +427,4 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
 
-leave_methods_untraced(Group, Work)
+leave_methods_untraced(Group, Work, Received)

@@ -150,6 +150,35 @@ class Work(dist.Work):  # type: ignore[misc]
         return self.is_completed() and not self.exception()
 
 
+class Received(dist.Work):  # type: ignore[misc]
+    """What Gloo receives into other memory than that of the caller's tensor.
+
+    As Gloo's own it is completed once somebody has waited for it.
+    """
+
+    def __init__(self, work: Any, finish: Callable[[], None]) -> None:
+        super().__init__()
+        self._work, self._finish = work, finish
+        self._finished = False
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._finished:  # Gloo's does not return a second time
+            self._work.wait(*filter(None, [timeout]))
+            self._finish()
+            self._finished = True
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        return self._finished
+
+    is_success = is_completed
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+
 def leave_untraced(function: Any) -> None:
     """As torch.compiler.disable, which takes a second to import, and time in each call."""
     frames: Any = torch._C._dynamo.eval_frame
