@@ -143,6 +143,7 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(binaries.parent),
         "HOROVOD_TEST_OPERATIONS": OPERATIONS,
+        "HOROVOD_TEST_KERAS": "all",
     }
     tests = files("test/python", environment.tests)
     for backend in environment.backends or ("",):

@@ -12,7 +12,7 @@ import pytest
 from conftest import Launcher
 
 FULL = "HOROVOD_TEST_FULL" in os.environ
-long = pytest.mark.skipif(not FULL, reason="long: HOROVOD_TEST_FULL=1")
+ALL_OF_KERAS = FULL or os.environ.get("HOROVOD_TEST_KERAS") == "all"
 
 
 def needs(*packages: str) -> None:
@@ -27,11 +27,19 @@ def needs(*packages: str) -> None:
                 pytest.skip(f"{package} is too old")
 
 
+def has_keras_2() -> bool:
+    try:
+        is_older = importlib.metadata.version("keras").startswith("2")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return is_older or os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+
+
 # ---- a killed rank -------------------------------------------------------------------------------------
 
 # Of a size that JAX runs in another thread: errors stay in arrays, of which Keras reads few.
 KERAS = """
-import keras, numpy, horovod.keras as hvd
+import numpy
 hvd.init()
 end = hvd.shutdown
 lost = Exception  # the back end's, or HorovodInternalError
@@ -40,10 +48,34 @@ model = keras.Sequential(layers)
 model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam()), "mse")
 x, y = numpy.ones((8000, 64), "float32"), numpy.ones((8000, 1), "float32")
 
-class Callback(keras.callbacks.Callback):
+class Dies(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         die_at_20(batch)
+
+    on_test_batch_begin = on_predict_batch_begin = on_train_batch_begin
+
+class DiesInCallback(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        die_at_20(epoch)
+
+class Averages(keras.callbacks.Callback):
+    def on_test_batch_end(self, batch, logs=None):
+        hvd.allreduce(numpy.ones(3, "float32"), name=f"average {batch}")
+
+    on_predict_batch_end = on_test_batch_end
 """
+KERAS_3 = "import keras, horovod.keras as hvd" + KERAS
+KERAS_2 = "from tensorflow import keras\nimport horovod.tensorflow.keras as hvd" + KERAS
+METHODS = {
+    "fit": "model.fit(x, y, batch_size=4, verbose=0, callbacks=[Dies()])",
+    "train_on_batch": "model.train_on_batch(x[:4], y[:4])",
+    "evaluate": "model.evaluate(x, y, batch_size=4, verbose=0, callbacks=[Dies(), Averages()])",
+    "predict": "model.predict(x, batch_size=4, verbose=0, callbacks=[Dies(), Averages()])",
+    "callback": """model.fit(
+        x[:8], y[:8], batch_size=4, epochs=100, verbose=0,
+        callbacks=[DiesInCallback(), hvd.callbacks.MetricAverageCallback()],
+    )""",
+}
 # Each gives `step`, which goes through collectives, `lost`, the exception that ends it elsewhere, and `end`.
 STEPS = {
     "tensorflow": """
@@ -94,18 +126,8 @@ def step():
     trainer.step(5)
     mx.nd.waitall()
 """,
-    "keras": KERAS
-    + """
-def step():
-    model.fit(x, y, batch_size=4, verbose=0, callbacks=[Callback()])
-""",
-    "keras in batches": KERAS
-    + """
-def step():
-    model.train_on_batch(x[:4], y[:4])
-    model.evaluate(x[:8], y[:8], batch_size=4, verbose=0)
-    model.predict(x[:4], verbose=0)
-""",
+    **{f"keras {name}": f"{KERAS_3}\ndef step():\n    {call}\n" for name, call in METHODS.items()},
+    **{f"keras 2 {name}": f"{KERAS_2}\ndef step():\n    {call}\n" for name, call in METHODS.items()},
 }
 KILLED = """
 import os, signal, time
@@ -131,37 +153,82 @@ print("ENDED", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("framework", "backend", "ranks"),
-    [
-        ("tensorflow", "", 3),
-        ("jax", "", 3),
-        ("torch", "", 3),
-        ("mxnet", "", 3),
-        ("keras", "tensorflow", 2),
-        ("keras", "jax", 2),
-        pytest.param("keras in batches", "jax", 2, marks=long),
-        pytest.param("keras", "torch", 2, marks=long),
-        pytest.param("keras in batches", "tensorflow", 2, marks=long),
-        pytest.param("keras in batches", "torch", 2, marks=long),
-    ],
-)
-def test_a_rank_killed_in_a_step(launcher: Launcher, framework: str, backend: str, ranks: int) -> None:
-    """The others raise what names it within a second, and end."""
-    needs(framework.partition(" ")[0], *filter(None, [backend]))
+def run_killed(launcher: Launcher, program: str, backend: str, ranks: int) -> tuple[str, float]:
+    """What the job printed, and when rank 1 killed itself."""
     environment = launcher.environment(KERAS_BACKEND=backend or "tensorflow")
-    words = launcher.python(STEPS[framework] + KILLED)
-    result = launcher.run("-np", str(ranks), *words, env=environment)
-    output = result.stdout + result.stderr
-    assert result.returncode == 128 + signal.SIGKILL, output
+    result = launcher.run("-np", str(ranks), *launcher.python(program), env=environment)
+    assert result.returncode == 128 + signal.SIGKILL, result.stdout + result.stderr
     (killed,) = re.findall(r"KILLED ([\d.]+)", result.stdout)
-    raised = re.findall(r"\[(\d)\]<stdout>: RAISED ([\d.]+) (.*)", result.stdout)
+    assert launcher.none_alive()
+    return result.stdout + result.stderr, float(killed)
+
+
+def check_killed(launcher: Launcher, program: str, backend: str, ranks: int, seconds: float = 1.0) -> None:
+    """The others raise what names it within these seconds, and end."""
+    output, killed = run_killed(launcher, program, backend, ranks)
+    raised = re.findall(r"\[(\d)\]<stdout>: RAISED ([\d.]+) (.*)", output)
     assert sorted(int(rank) for rank, _, _ in raised) == [r for r in range(ranks) if r != 1], output
     for _, when, text in raised:
         assert re.search(r"\brank 1\b", text), text
-        assert float(killed) <= float(when) < float(killed) + 1
-    assert result.stdout.count("REFUSED") == result.stdout.count("ENDED") == ranks - 1, output
-    assert launcher.none_alive()
+        assert killed <= float(when) < killed + seconds
+    assert output.count("REFUSED") == output.count("ENDED") == ranks - 1, output
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch", "mxnet"])
+def test_a_rank_killed_in_a_step(launcher: Launcher, framework: str) -> None:
+    needs(framework)
+    check_killed(launcher, STEPS[framework] + KILLED, "", 3)
+
+
+SAMPLE = [("fit", "tensorflow"), ("fit", "jax")]  # the whole is for HOROVOD_TEST_KERAS=all
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rank_killed_in_keras(launcher: Launcher, method: str, backend: str) -> None:
+    if not ALL_OF_KERAS and (method, backend) not in SAMPLE:
+        pytest.skip("long: HOROVOD_TEST_KERAS=all")
+    needs("keras", backend)
+    check_killed(launcher, STEPS[f"keras {method}"] + KILLED, backend, 2, 5.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rank_killed_in_keras_2(launcher: Launcher, method: str) -> None:
+    if not ALL_OF_KERAS:
+        pytest.skip("long: HOROVOD_TEST_KERAS=all")
+    if not has_keras_2():
+        pytest.skip("Keras 2 is not installed")
+    check_killed(launcher, STEPS[f"keras 2 {method}"] + KILLED, "", 2, 5.0)
+
+
+ALONE = """
+import os, signal, time
+
+def die_at_20(i):
+    if i == 20 and hvd.rank() == 1:
+        print(f"KILLED {time.monotonic():.6f}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model.predict(x[:100], batch_size=4, verbose=0)  # compiles
+model.evaluate(x[:100], y[:100], batch_size=4, verbose=0, callbacks=[Dies()])
+model.predict(x[:100], batch_size=4, verbose=0, callbacks=[Dies()])
+print("WENT ON", flush=True)
+try:
+    hvd.allreduce(x[:4])
+except lost as error:
+    print("RAISED", str(error).replace("\\n", " "), flush=True)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_evaluate_and_predict_alone(launcher: Launcher, backend: str) -> None:
+    """They communicate in callbacks only: without these a rank goes on, until its next collective."""
+    if not ALL_OF_KERAS:
+        pytest.skip("long: HOROVOD_TEST_KERAS=all")
+    needs("keras", backend)
+    output, _ = run_killed(launcher, KERAS_3 + ALONE, backend, 2)
+    assert "[0]<stdout>: WENT ON" in output and re.search(r"RAISED.*\brank 1\b", output), output
 
 
 # ---- many lives ----------------------------------------------------------------------------------------
