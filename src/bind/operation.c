@@ -2,6 +2,7 @@
  * hands it to a queue when it is freed earlier. */
 #include "bind/module.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- in flight ------------------------------------------------------------------------------------- */
@@ -313,6 +314,8 @@ static PyObject *handle_wait(PyObject *object, PyObject *const *arguments, Py_ss
     double seconds = count ? PyFloat_AsDouble(arguments[0]) : -1;
     if (count > 1)
         return PyErr_Format(PyExc_TypeError, "wait() takes one argument at most, not %zd", count);
+    if (isnan(seconds))
+        return PyErr_Format(PyExc_ValueError, "wait() takes a number of seconds, not NaN");
     if ((count && PyErr_Occurred()) || wait_for(self->operation.handle, seconds))
         return NULL;
     if (check_written(self))

@@ -313,6 +313,8 @@ def test_outcome_is_asked_for_again(rank: int, size: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         handle.wait()
     assert handle.wait().tolist() == [r + 1.0 for r in range(size)]
+    with pytest.raises(ValueError, match="not NaN"):
+        handle.wait(float("nan"))
 
 
 def test_deprecation_points_at_the_caller(kind: Any) -> None:
