@@ -181,7 +181,7 @@ class GradientOptions(Generic[A]):
     def __post_init__(self) -> None:
         if self.num_groups:
             warn_caller("num_groups is deprecated: pass groups")
-        self.groups = check_groups(self.groups or self.num_groups or None, self.kind)
+        self.groups = check_groups(self.num_groups or None if self.groups is None else self.groups, self.kind)
         self.rules()
 
     @functools.cached_property

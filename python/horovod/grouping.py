@@ -50,7 +50,7 @@ def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> l
 def check_groups(groups: Any, kind: type) -> Any:
     """The user's groups; ValueError unless they are None, a number, or lists of parameters of this type."""
     if isinstance(groups, int):
-        if groups < 0:
+        if groups < 1:
             raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
     elif groups is not None:
         if not isinstance(groups, Iterable) or any(not isinstance(group, Iterable) for group in groups):

@@ -624,8 +624,9 @@ def test_what_makes_no_sense_is_refused() -> None:
         hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0)
     with pytest.raises(ValueError, match="gradient_accumulation_steps of its own"):
         hvd.DistributedOptimizer(sgd(gradient_accumulation_steps=2), backward_passes_per_step=2)
-    with pytest.raises(ValueError, match="groups must be a positive number"):
-        hvd.DistributedOptimizer(sgd(), groups=-1)
+    for groups in (-1, 0):
+        with pytest.raises(ValueError, match="groups must be a positive number"):
+            hvd.DistributedOptimizer(sgd(), groups=groups)
     with pytest.raises(ValueError, match="groups must hold parameters"):
         hvd.DistributedOptimizer(sgd(), groups=[["kernel"]])
     with pytest.raises(ValueError, match="needs op=Average"):

@@ -54,6 +54,7 @@ def test_compressor_of_ones_own(groups: Any, rank: int, size: int) -> None:
     ("groups", "says"),
     [
         (-1, "positive"),
+        (0, "positive"),
         ([3], "lists of parameters"),
         ("ab", "parameters"),
         ([["first.weight"]], "parameters"),

@@ -69,7 +69,7 @@ def DistributedOptimizer(  # noqa: N802
     module = _module_of(inside)
     options: GradientOptions[Any] = GradientOptions(
         module.tensors,
-        name or f"Distributed{type(inside).__name__}",
+        f"Distributed{type(inside).__name__}" if name is None else name,
         compression,
         sparse_as_dense,
         op,

@@ -120,6 +120,6 @@ def DistributedOptimizer(  # noqa: N802
         )
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
-    name = name or f"Distributed{type(optimizer).__name__}"
+    name = f"Distributed{type(optimizer).__name__}" if name is None else name
     options = GradientOptions(tensors, name, **shared, scale=1.0 / passes if average else 1.0)
     return _DistributedOptimizer(optimizer, use_locking, options, passes)

@@ -295,7 +295,8 @@ def DistributedOptimizer(  # noqa: N802
         )
     if num_groups:
         warn_caller("num_groups is deprecated: pass groups")
-    options = (op, gradient_predivide_factor, groups or num_groups, sparse_as_dense, process_set)
+        groups = num_groups if groups is None else groups
+    options = (op, gradient_predivide_factor, groups, sparse_as_dense, process_set)
     reducer = _make_reducer(
         optimizer, named_parameters, compression, backward_passes_per_step, *options, shared_gradients
     )
@@ -325,7 +326,7 @@ def _make_reducer(
     parameters, names = list(defaults), list(defaults.values())
     if named_parameters is not None:
         names = check_names(named_parameters, parameters)
-    wanted = check_groups(groups or None, torch.Tensor)
+    wanted = check_groups(groups, torch.Tensor)
     trained = {place: each for place, each in enumerate(parameters) if each.requires_grad}
     together = make_groups(wanted, trained) if wanted else []
     rules = Rules(
