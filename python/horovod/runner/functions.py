@@ -109,10 +109,12 @@ def _result(report: Report) -> Any:
 def _results(reports: Sequence[Report]) -> list[Any]:
     """Those of all ranks: one of them may have ended without a result, as by ``os._exit(0)``."""
     found = {report.rank: report for report in reports}
-    size = reports[0].size if reports else 1
-    if missing := [str(rank) for rank in range(size) if rank not in found]:
+    size = reports[0].size if reports else 0
+    missing = [str(rank) for rank in range(size) if rank not in found]
+    if missing or not reports:
+        whom = f"rank {', '.join(missing)} of {size}" if reports else "any rank"
         raise RuntimeError(
-            f"no result came from rank {', '.join(missing)} of {size}: did the function call os._exit, or "
+            f"no result came from {whom}: did the function call os._exit, or "
             "replace the process by another program?"
         )
     return [_result(found[rank]) for rank in range(size)]
