@@ -75,6 +75,13 @@ def test_basics_as_methods(rank: int, size: int) -> None:
         basics.no_such_name  # noqa: B018
 
 
+def test_average_or_op() -> None:
+    reduction = importlib.import_module("horovod.torch.mpi_ops").handle_average_backwards_compatibility
+    assert (reduction(None, None), reduction(hvd.Sum, None)) == (hvd.Average, hvd.Sum)
+    with pytest.raises(ValueError, match="not both"):
+        reduction(hvd.Sum, True)
+
+
 # -- the optimizer's class -------------------------------------------------------------------------
 
 

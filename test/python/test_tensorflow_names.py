@@ -19,6 +19,8 @@ def test_basics(rank: int, size: int) -> None:
     assert (basics.rank(), basics.size()) == (rank, size)
     ids = hvd.allgather_object(basics._get_process_set_ids_and_ranks())
     assert ids[0][0] == list(range(size)) and all(each == ids[0] for each in ids)
+    assert hvd.mpi_ops.handle_average_backwards_compatibility(None, None) == hvd.Average
+    assert [hvd.mpi_ops.check_num_rank_power_of_2(n) for n in (2, 3)] == [True, False]
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])

@@ -17,6 +17,7 @@ from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from horovod.tensorflow import derivatives
 from horovod.tensorflow.library import call, call_group, call_one, functions, in_order, invalid, reducing
 from horovod.variables import variables_of
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 _basics = HorovodBasics(__file__)  # for programs that call what it has by this name
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
+check_num_rank_power_of_2 = num_rank_is_power_2
 
 
 def _allreduce(

@@ -17,6 +17,7 @@ from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.gradients import Differentiable, DifferentiableCollectives, Rule
 from horovod.handles import poll, synchronize
 
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 _basics = HorovodBasics(__file__)  # for programs that call what it has by this name
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
 
 
 class _Recorded(torch.autograd.Function):
