@@ -59,6 +59,23 @@ static bool is_this_host(const char *name)
            strcasecmp(name, shorter) == 0 || is_own_address(name) || is_full_name(name, here);
 }
 
+/* Characters that pages and editors leave beside a name. In the error of an unknown host nobody would see
+   them. Returns the byte from 1 on at which one stands, or 0. */
+static size_t invisible_at(const char *text)
+{
+    static const char *const invisible[] = {
+        "\xc2\xa0" /* no-break space */,       "\xc2\xad" /* soft hyphen */,
+        "\xe2\x80\x8b" /* zero width space */, "\xe2\x81\xa0" /* word joiner */,
+        "\xe2\x80\xaf" /* narrow space */,     BYTE_ORDER_MARK,
+    };
+    for (size_t i = 0; i < sizeof invisible / sizeof *invisible; i++) {
+        const char *at = strstr(text, invisible[i]);
+        if (at)
+            return (size_t)(at - text) + 1;
+    }
+    return 0;
+}
+
 /* "[user@]name"; a name with colons, an IPv6 address, stands in brackets. */
 static hvd_code take_name(struct host *host, const char *text, const char *source, hvd_status *status)
 {
@@ -69,6 +86,12 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
         printable = printable && !iscntrl((unsigned char)*letter);
     if (!printable || text[strcspn(text, " '`\"$\\;&<>|(){}")]) /* as ssh has it */
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
+    size_t invisible = invisible_at(text);
+    if (invisible)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "%s: '%s' is no name of a host: the character at byte %zu is invisible; type the name anew",
+            source, text, invisible);
     if (length > 2 && *name == '[' && name[length - 1] == ']') {
         name++;
         length -= 2;
