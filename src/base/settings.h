@@ -81,6 +81,17 @@ static inline bool setting_is_given(const struct settings *settings, const struc
     return settings->given[setting - setting_table];
 }
 
+/* Of the time after which a stall ends the job: the silent peer that caused it is named before. */
+#define SILENCE_SHARE_OF_STALL 0.75
+
+/* How long a peer may be silent, in seconds; 0: forever. */
+static inline double settings_silence_limit(const struct settings *settings)
+{
+    double limit = settings->timeout_seconds;
+    double end = settings->stall_shutdown_seconds * SILENCE_SHARE_OF_STALL;
+    return limit == 0 || (end > 0 && end < limit) ? end : limit;
+}
+
 /* Takes every variable that is set and not empty. Variables of others are read by starters.c only. */
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status);
 

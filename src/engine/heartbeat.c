@@ -13,41 +13,32 @@
 #define CHECKS_UNTIL_PING 1 /* in a row without bytes: silence is counted from just before an outage */
 
 /* An outage that is shorter than the limit ends nothing: a peer is reported when it has been silent for
- * longer, by a look before the outage and one for what is sent again after it. Once a rank has reported one,
- * the others report what has been silent for half of the time. */
-#define LOOKS_UNTIL_REPORT 34
+ * longer, by a look before the outage and those in which it is sent again after it (transport/lanes.h).
+ * Once a rank has reported one, the others report what has been silent for half of the time. */
+#define LOOKS_UNTIL_REPORT 36
 #define LOOKS_FOR_SETTLING 3
 
 /* Of a connection without acknowledgements: later, since a silent peer is the better cause. */
-#define LOOKS_UNTIL_BROKEN 35
-
-/* Of the time after which a stall ends the job: the silent peer that caused it is named before. */
-#define SHARE_OF_STALL 0.75
-
-/* How long a peer may be silent, in seconds; 0: forever. */
-static double time_limit(const struct settings *settings)
-{
-    double limit = settings->timeout_seconds, end = settings->stall_shutdown_seconds * SHARE_OF_STALL;
-    return limit == 0 || (end > 0 && end < limit) ? end : limit;
-}
+#define LOOKS_UNTIL_BROKEN 37
 
 static const char *limiting_setting(const struct settings *settings)
 {
-    return time_limit(settings) == settings->timeout_seconds ? "HOROVOD_TIMEOUT_SECONDS"
-                                                             : "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS";
+    return settings_silence_limit(settings) == settings->timeout_seconds
+               ? "HOROVOD_TIMEOUT_SECONDS"
+               : "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS";
 }
 
 /* The time between two looks; 0: none are wanted. */
 static int64_t interval(const struct settings *settings)
 {
-    double limit = time_limit(settings), warning = settings->stall_warning_seconds;
+    double limit = settings_silence_limit(settings), warning = settings->stall_warning_seconds;
     double period = !limit || (warning && warning < limit) ? warning : limit;
     return (int64_t)(period * CLOCK_SECOND) / LOOKS_PER_PERIOD;
 }
 
 int64_t heartbeat_settling(const struct settings *settings)
 {
-    return (int64_t)(time_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
+    return (int64_t)(settings_silence_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
 }
 
 /* For a result, or for the end of the shutdown handshake. */
@@ -140,7 +131,7 @@ static void explain_silent(const struct comm *comm, const struct rank_set *lost,
         }
     }
     status_set(cause, HVD_TIMED_OUT, "%s %s not answered for %g s (%s): %s", text,
-               entries > 1 ? "have" : "has", time_limit(settings), limiting_setting(settings),
+               entries > 1 ? "have" : "has", settings_silence_limit(settings), limiting_setting(settings),
                explain_lost(entries, hosts, state));
 }
 
@@ -158,7 +149,7 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
     status_set(cause, HVD_TIMED_OUT,
                "%s have not heard each other for %g s (%s)%s: the network between them is cut, in one "
                "direction or both; look for a firewall, a route or a cable",
-               text, time_limit(settings), limiting_setting(settings),
+               text, settings_silence_limit(settings), limiting_setting(settings),
                comm->topology.hosts > 2 ? ", though both answer through other hosts" : "");
 }
 
@@ -179,7 +170,7 @@ static void explain_cut_off(const struct comm *comm, const struct rank_set *lost
         cause, HVD_TIMED_OUT,
         "%s is cut off: no other host has answered for %g s (%s) of those that it is connected to, %s; "
         "is its network up?",
-        text, time_limit(settings), limiting_setting(settings), peers);
+        text, settings_silence_limit(settings), limiting_setting(settings), peers);
 }
 
 void heartbeat_explain(const struct comm *comm, const struct silence *silence, hvd_status *cause)
@@ -235,7 +226,7 @@ static void look_at(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;
     struct comm *world = comm->context->world;
-    double limit = time_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
+    double limit = settings_silence_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
     double warning = settings->stall_warning_seconds;
     /* Of a deaf edge the mesh reports the loss; it is not pinged. */
     edge->missed_heartbeats = edge->alive || edge->deaf ? 0 : edge->missed_heartbeats + 1;
@@ -270,7 +261,8 @@ static void report_broken(struct comm *comm, int peer, const char *path)
         &cause, HVD_TIMED_OUT,
         "the network path from rank %d (host %s) to %s, %s, is broken: nothing was acknowledged for %g s "
         "(%s); is that network up?",
-        comm->context->placement.rank, host, who, path, time_limit(settings), limiting_setting(settings));
+        comm->context->placement.rank, host, who, path, settings_silence_limit(settings),
+        limiting_setting(settings));
     if (world->closed) {
         progress_fail(comm, -1, &cause);
     } else {
@@ -282,7 +274,7 @@ static void report_broken(struct comm *comm, int peer, const char *path)
 void heartbeat_check(struct hvd_context *context)
 {
     int64_t now = context->next_heartbeat ? clock_now() : 0;
-    double limit = time_limit(&context->settings);
+    double limit = settings_silence_limit(&context->settings);
     if (!context->next_heartbeat || now < context->next_heartbeat)
         return;
     context->next_heartbeat += interval(&context->settings);

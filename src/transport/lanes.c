@@ -5,8 +5,10 @@
 #include "base/socket.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h> /* of netinet/tcp.h struct tcp_info is older */
+#include <math.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,32 +19,49 @@
 #define PARTS_PER_CALL 64
 #define WINDOW         (1 << 18) /* blocks: more than the buffers of all lanes can hold */
 
-/* In ms. Between two retransmissions at most (Linux 6.15): by default an outage lasts up to twice as long for
- * TCP. And until the kernel gives a connection up: about its default, which that period would shorten. */
-#define RETRANSMISSION_PERIOD 1000
-#define RETRANSMISSION_TIME   900000
+/* By default an outage lasts up to twice as long for TCP, so there is a longest time between two
+ * retransmissions (Linux 6.15): a share of the limit. After 15 in vain, where the host's own interface is
+ * down, the kernel gives a connection up; the first few follow each other faster. */
+#define PERIODS_OF_LIMIT 10
+#define LEAST_PERIOD     1000 /* ms, the kernel's */
+
+/* Until the kernel gives up a connection whose retransmissions are lost, in ms: about its default, which that
+ * period would shorten. */
+#define RETRANSMISSION_TIME 900000
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif
 
-void lanes_init(struct lanes *lanes, bool striped)
+void lanes_init(struct lanes *lanes, bool striped, double limit)
 {
     size_t block = striped ? BLOCK : SIZE_MAX;
     int first = striped ? -1 : 0;
-    *lanes = (struct lanes){
-        .striped = striped, .outgoing = first, .incoming = first, .out_left = block, .in_left = block};
+    *lanes = (struct lanes){.striped = striped,
+                            .limit = limit,
+                            .outgoing = first,
+                            .incoming = first,
+                            .out_left = block,
+                            .in_left = block};
+}
+
+static void outlast_outages(int fd, double limit)
+{
+    int time = (int)fmax(RETRANSMISSION_TIME, fmin(2000 * limit, INT_MAX));
+    int period = (int)fmax(LEAST_PERIOD, fmin(1000 * limit / PERIODS_OF_LIMIT, INT_MAX));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
+    if (limit > 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &period, sizeof period);
 }
 
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls)
 {
-    int limit = UNSENT_LIMIT, period = RETRANSMISSION_PERIOD, time = RETRANSMISSION_TIME;
+    int unsent = UNSENT_LIMIT;
     if (lanes->count == (lanes->striped ? LANES_LIMIT : 1))
         return false;
     if (lanes->striped)
-        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     socket_send_at_once(fd);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
-    setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &period, sizeof period);
+    outlast_outages(fd, lanes->limit);
     lanes->list[lanes->count++] = (struct lane){.fd = fd, .tls = tls, .readable = true, .writable = true};
     return true;
 }

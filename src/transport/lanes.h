@@ -35,6 +35,7 @@ struct lanes {
     struct lane list[LANES_LIMIT];
     int count;
     bool striped;
+    double limit;
     int outgoing, incoming; /* the lanes of the present blocks; -1: not known yet */
     bool malformed;         /* a block had a number that can't be */
     size_t out_left, in_left;
@@ -43,8 +44,8 @@ struct lanes {
     size_t number_left; /* of it to be sent */
 };
 
-/* Without any lane. */
-void lanes_init(struct lanes *lanes, bool striped);
+/* Without any lane. Outages of less than `limit` seconds shall end no connection; 0: none ever. */
+void lanes_init(struct lanes *lanes, bool striped, double limit);
 
 /* Takes over the connection. False: there are too many. */
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls);

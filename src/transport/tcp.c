@@ -322,7 +322,7 @@ static struct tcp_link *make_link(struct peer *peer, int channel, bool striped)
         .spread = !striped || peer->rank > peer->mesh->rank,
         .buffer = buffer,
         .capacity = capacity};
-    lanes_init(&tcp->lanes, striped);
+    lanes_init(&tcp->lanes, striped, settings_silence_limit(peer->mesh->hub->settings));
     return tcp;
 }
 

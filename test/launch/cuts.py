@@ -39,11 +39,10 @@ from virtual_hosts import VirtualHosts, wait_until  # noqa: E402
 WORKER = Path(__file__).with_name("outage_worker.py")
 NAMES = ("a", "b", "c", "d")
 OUTSIDE = "z"  # a host without ranks, for horovodrun
-LATEST = 1.3  # times the limit: ranks have named what is silent
+LATEST = 1.37  # times the limit: ranks have named what is silent
 LOST = 4.5  # times the limit: horovodrun has named a host that does not answer it
 LEFT = 5  # times the limit: agents without a launcher have killed their ranks
 ENDING = 15.0  # seconds for three grace periods of a job that ends, on a busy machine
-RECOVERY = 1.2  # seconds from the end of an outage to the next retransmission and its answer
 DEADLINE = 100.0
 
 
@@ -156,7 +155,7 @@ def explain_launcher(cut: Cut, limit: float, outcome: Outcome) -> str:
 def explain(cut: Cut, limit: float, outcome: Outcome, layout: Layout) -> str:
     """What is wrong; "" if nothing is. If the cut ends while ranks settle on the cause they may name some of
     the pairs that it has cut, or what the other side has named."""
-    if outcome.causes and cut.seconds < limit - RECOVERY:
+    if outcome.causes and cut.seconds < limit:
         return "the job ended"
     if outcome.left:
         return "something is left"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* In looks; see heartbeat.c. */
-enum { LOOKS_UNTIL_REPORT = 34, LOOKS_AFTER_OTHERS = 16, LOOKS_FOR_SETTLING = 3, LOOKS_FOR_SHUTDOWN = 64 };
+enum { LOOKS_UNTIL_REPORT = 36, LOOKS_AFTER_OTHERS = 16, LOOKS_FOR_SETTLING = 3, LOOKS_FOR_SHUTDOWN = 64 };
 #define LOOKS_LIMIT (LOOKS_UNTIL_REPORT + 4 * LOOKS_FOR_SETTLING + 2)
 
 #define CUTS_LIMIT    3 /* single pairs and directions of one run */

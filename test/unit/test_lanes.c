@@ -16,6 +16,8 @@
 
 enum { TOTAL = 3 << 20, CALL = 300 << 10, PARTS = 5 };
 
+#define LIMIT 30.0
+
 static uint64_t random_state;
 
 static size_t below(size_t limit)
@@ -62,8 +64,8 @@ static struct flow *begin(bool striped)
     assert_non_null(flow);
     for (size_t i = 0; i < TOTAL; i += sizeof(uint64_t))
         memcpy(flow->all + i, &(uint64_t){random_next(&random_state)}, sizeof(uint64_t));
-    lanes_init(&flow->from, striped);
-    lanes_init(&flow->to, striped);
+    lanes_init(&flow->from, striped, LIMIT);
+    lanes_init(&flow->to, striped, LIMIT);
     return flow;
 }
 
@@ -172,7 +174,7 @@ TEST(test_a_number_that_cannot_be_is_a_fault)
         struct iovec part = {&byte, 1};
         int fds[2][2];
         ssize_t n = 0;
-        lanes_init(&lanes, true);
+        lanes_init(&lanes, true, LIMIT);
         for (int lane = 0; lane < 2; lane++) {
             connect_pair(fds[lane], 0);
             assert_true(lanes_add(&lanes, fds[lane][1], NULL));
