@@ -11,10 +11,14 @@ Copies = list[tuple[Tensors, torch.Tensor]]  # the caller's tensors, and the mem
 
 
 def is_dense(tensors: Tensors) -> bool:
-    """True if the memory of the list holds its elements in order: one contiguous tensor, not a lazy view."""
+    """True if the memory of the list holds its elements in order: one contiguous tensor, not a lazy view.
+
+    Such a list passes every check below.
+    """
     tensor = tensors[0]
-    lazy = len(tensors) > 1 or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg()
-    return not lazy
+    if len(tensors) > 1 or tensor.layout is not torch.strided or tensor.is_nested:
+        return False
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def check(what: str, tensors: Tensors) -> None:
@@ -65,10 +69,24 @@ def joined(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def room(tensors: Tensors) -> torch.Tensor:
-    """A vector for the elements of a list: the memory of one dense tensor, otherwise new memory."""
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dim() == 1 else tensor.view(-1)  # a view takes 0.7 us
+
+
+def vector(what: str, tensors: Tensors) -> torch.Tensor:
+    """The elements of a list as a vector, checked: the memory of one dense tensor, otherwise a copy."""
     if is_dense(tensors):
-        return tensors[0].detach().view(-1)
+        return _flat(tensors[0].detach())
+    check(what, tensors)
+    return _flat(joined(tensors))
+
+
+def room(what: str, tensors: Tensors) -> torch.Tensor:
+    """A vector for the elements of a list, checked: the memory of one dense tensor, otherwise new memory."""
+    if is_dense(tensors):
+        return _flat(tensors[0].detach())
+    check(what, tensors)
+    check_written(what, tensors)
     return tensors[0].detach().new_empty(sum(map(torch.Tensor.numel, tensors)))
 
 
@@ -87,12 +105,14 @@ def fill(copies: Copies) -> None:
 
 def share_bytes(tensors: Tensors) -> bool:
     """Whether two of these dense tensors share memory."""
-    spans = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors if t.numel())
-    return any(first[1] > second[0] for first, second in itertools.pairwise(spans))
+    spans = sorted([(tensor.data_ptr(), tensor.nbytes) for tensor in tensors if tensor.nbytes])
+    return any(start + length > after for (start, length), (after, _) in itertools.pairwise(spans))
 
 
 def apart(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
     """The inputs, copied if they share memory with an output other than in the place of this rank's part."""
+    if not share_bytes(inputs + outputs):
+        return inputs
     spans: Tensors = []
     for pair in zip(inputs, outputs, strict=True):
         part, whole = sorted(pair, key=torch.Tensor.numel)

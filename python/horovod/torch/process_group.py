@@ -31,10 +31,13 @@ from horovod.torch.work import GlooHandle, Received, Work, leave_methods_untrace
 
 dist: Any = torch.distributed  # whose types lag behind
 # Bit operations are missing, since the engine has none.
-_REDUCTIONS = {
-    dist.ReduceOp(getattr(dist.ReduceOp, name)): reduction
-    for name, reduction in {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}.items()
-}
+_REDUCTIONS = [
+    (dist.ReduceOp.SUM, Sum),
+    (dist.ReduceOp.AVG, Average),
+    (dist.ReduceOp.MAX, Max),
+    (dist.ReduceOp.MIN, Min),
+    (dist.ReduceOp.PRODUCT, Product),
+]
 _MOST_HELD = 64  # operations that nobody waits for
 _HOOK_CALLS = 1024  # that have names of their own
 
@@ -42,9 +45,12 @@ _HOOK_CALLS = 1024  # that have names of their own
 def _reduction_of(opts: Any) -> dict[str, Any]:
     """The reduction as fields of a request; empty if the engine has none such."""
     op = opts.reduceOp if opts else dist.ReduceOp.SUM
+    for kind, reduction in _REDUCTIONS:  # a comparison takes 0.1 us, looking one up in a dict 0.7 us
+        if op == kind:
+            return {"reduction": reduction}
     if op == dist.ReduceOp.PREMUL_SUM:
         return {"reduction": Sum, "prescale": float(op.__getstate__()[1])}
-    return {"reduction": _REDUCTIONS[op]} if op in _REDUCTIONS else {}
+    return {}
 
 
 def _call_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -203,18 +209,17 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         **fields: Any,
     ) -> Work:
         """From inputs into outputs, each of which is a list of tensors, one after the other."""
-        for tensors in (*inputs, *outputs):
-            memory.check(operation.name, tensors)
-        for tensors in outputs:
-            memory.check_written(operation.name, tensors)
-        sent = [memory.joined(each).view(-1) for each in inputs]
-        rooms = [memory.room(each) for each in outputs]
-        copies = [pair for pair in zip(outputs, rooms, strict=True) if not memory.is_dense(pair[0])]
+        sent = [memory.vector(operation.name, each) for each in inputs]
+        rooms = [memory.room(operation.name, each) for each in outputs]
+        pairs = zip(outputs, rooms, strict=True)
+        copies = [pair for pair in pairs if pair[0][0].data_ptr() != pair[1].data_ptr()]
         sent = memory.apart(sent, rooms, self._rank, self._size)
         return self._submit(operation, sent, rooms, copies, results, opts, **fields)
 
     def _in_place(self, what: str, tensors: Tensors, reads: bool = False) -> tuple[Tensors, Copies]:
         """Memory for an operation in place, and what to copy back: nothing if this rank only reads."""
+        if memory.is_dense(tensors):
+            return [tensors[0].detach()], []
         for tensor in tensors:
             memory.check(what, [tensor])
         if not reads:

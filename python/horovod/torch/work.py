@@ -73,9 +73,10 @@ class Work(dist.Work):  # type: ignore[misc]
         self._group, self._handle, self._results, self._limit = group, handle, results, limit
         self._names = naming.names
         self._future: torch.futures.Future[Any] | None = None
-        self._finish, self._finishing = finish, threading.RLock()  # handlers of signals may wait, too
+        self._finish = finish  # None: nothing is left to do
         self._error: Exception | None = None
         if finish:
+            self._finishing = threading.RLock()  # handlers of signals may wait, too
             handle.add_done_callback(self._settle)
 
     def _settle(self, handle: Any) -> None:
@@ -103,7 +104,8 @@ class Work(dist.Work):  # type: ignore[misc]
         """Waits that many seconds, but not for the future."""
         try:
             self._handle.wait(limit)
-            self._settle(self._handle)
+            if self._finish:
+                self._settle(self._handle)
         except TimeoutError as error:
             return dist.DistBackendError(
                 f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
@@ -140,7 +142,8 @@ class Work(dist.Work):  # type: ignore[misc]
     def is_completed(self) -> bool:
         if not self._handle.done():
             return False
-        self._settle(self._handle)
+        if self._finish:
+            self._settle(self._handle)
         return True
 
     def exception(self) -> Any:
