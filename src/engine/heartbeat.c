@@ -228,8 +228,9 @@ static void look_at(struct comm *comm, struct edge *edge)
     struct comm *world = comm->context->world;
     double limit = settings_silence_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
     double warning = settings->stall_warning_seconds;
-    /* Of a deaf edge the mesh reports the loss; it is not pinged. */
-    edge->missed_heartbeats = edge->alive || edge->deaf ? 0 : edge->missed_heartbeats + 1;
+    if (edge->deaf) /* the mesh reports the loss */
+        return;
+    edge->missed_heartbeats = edge->alive ? 0 : edge->missed_heartbeats + 1;
     edge->alive = false;
     if (!edge->missed_heartbeats)
         return;
@@ -246,6 +247,26 @@ static void look_at(struct comm *comm, struct edge *edge)
                (long)(silent / warning) > (long)((silent - each) / warning)) {
         warn(comm, edge, silent);
     }
+}
+
+bool heartbeat_explains_loss(struct comm *comm, int peer)
+{
+    const struct comm *world = comm->context->world;
+    const struct settings *settings = &comm->context->settings;
+    double limit = settings_silence_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
+    int rank = ranks_find(comm->ranks, comm->size, peer);
+    if (rank < 0 || limit == 0 || topology_share_host(&comm->topology, rank, comm->rank))
+        return false;
+    if (!world->closed && coordinator_has_silent(world->coordinator))
+        return true;
+    for (int i = 0; i < comm->edge_count; i++) {
+        const struct edge *edge = &comm->edges[i];
+        if (edge->peer == rank && edge->missed_heartbeats * each >= limit) {
+            report_silent(comm, peer);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Either end may find it: the text names both. */
