@@ -1,16 +1,19 @@
 """What is lost beside busy programs: training and small operations of this engine and of its peers.
 
-    python bench/busy.py [--only small,chains,training,keras]       needs horovodrun in PATH, about 40 minutes
+    python bench/busy.py [--only small,chains,training,keras] [--before ../horovod-before]
+                                                                    needs horovodrun in PATH, about 40 minutes
 
 Each command runs alone and beside 1 and 2 programs (bench/load.py): loops of another job, which always
 compute, and data loaders of the same job, which decode images half of the time. Figures are means. What
-counts is the loss: the time beside the programs divided by the time without, within a round.
+counts is the loss: the time beside the programs divided by the time without, within a round. With --before
+another build of this engine takes part (`make install` in that checkout).
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import compare
 import distributed
@@ -74,6 +77,18 @@ def parts_of(name: str, args: compare.argparse.Namespace) -> list[Part]:
     return [Part(peers, 2, {keras_fit.CASE: "a step of Keras' fit"})]
 
 
+def built_before(part: Part, checkout: Path) -> Part:
+    """With the other build of our program behind this one."""
+    commands = checkout / ".venv" / "bin"
+    ours = part.peers[0]
+    program = str(checkout / "build" / "bench" / "bench_peer_horovod")
+    worker = (program,) if ours == compare.C_PEER else (str(commands / "python"), *ours.worker[1:])
+    before = replace(
+        ours, name=f"{ours.name} before", launcher=(str(commands / "horovodrun"),), worker=worker
+    )
+    return replace(part, peers=[ours, before, *part.peers[1:]])
+
+
 def loss(
     comparison: compare.Comparison, part: Part, peer: compare.Peer, case: str, load: str
 ) -> float | None:
@@ -97,9 +112,13 @@ def rows_of(comparison: compare.Comparison, part: Part) -> list[list[str]]:
 
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
-    args = compare.arguments(__doc__, seconds=2400, options={"only": "small,chains,training,keras"})
+    args = compare.arguments(
+        __doc__, seconds=2400, options={"only": "small,chains,training,keras", "before": ""}
+    )
     names = args.only.split(",") if args.effort == "full" else ["small"]
     parts = [part for name in names for part in parts_of(name, args)]
+    if args.before:
+        parts = [built_before(part, Path(args.before).absolute()) for part in parts]
     comparison = compare.Comparison("busy", compare.EFFORTS[args.effort], args.seconds)
     comparison.run([start for part in parts for start in part.starts()])
     rows = [row for part in parts for row in rows_of(comparison, part)]

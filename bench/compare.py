@@ -284,7 +284,7 @@ def arguments(
     for name in more:
         parser.add_argument(name, type=Path)
     for name, default in (options or {}).items():
-        parser.add_argument(f"--{name}", default=default, help=f"default {default}")
+        parser.add_argument(f"--{name}", default=default, help=f"default {default or 'none'}")
     text = "tiny: only whether it works; quick: a first look; full (default)"
     parser.add_argument("--effort", choices=EFFORTS, default="full", help=text)
     text = f"rounds go on for about so long (default {seconds:.0f})"
