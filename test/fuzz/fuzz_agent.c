@@ -77,13 +77,14 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     struct settings settings = {0};
     struct hosts hosts = {0};
     struct remote list[2] = {0}, *of_host[2] = {&list[0], &list[1]};
-    struct remotes remotes = {.list = list, .count = 2, .of_host = of_host, .function = -1, .serving = true};
+    struct remotes remotes = {.list = list, .count = 2, .of_host = of_host, .serving = true};
     struct guard guard = {.has_agents = true};
     struct job job = {.options = &options,
                       .guard = &guard,
                       .settings = &settings,
                       .hosts = &hosts,
                       .size = RANKS,
+                      .function = -1,
                       .input = -1,
                       .remotes = &remotes,
                       .failed = -1};
