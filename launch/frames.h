@@ -38,9 +38,9 @@ enum frame_kind {
 #define FRAME_WINDOW       65536                  /* bytes under way of one stream */
 
 /* Times the limit of silence between ranks, which name the silent host soon after it. ssh's connection passes
- * nothing for up to twice as long as an outage, since TCP doubles the time between its retransmissions, and up
- * to four times as long if another outage hides the next one. The launcher names what it has lost before agents
- * that have lost it kill their ranks, which would look like a crash to all others. */
+ * nothing for up to twice as long as an outage, since TCP doubles the time between its retransmissions, and
+ * up to four times as long if another outage hides the next one. The launcher names what it has lost before
+ * agents that have lost it kill their ranks, which would look like a crash to all others. */
 #define LAUNCHER_PATIENCE 4.5
 #define AGENT_PATIENCE    5.0
 

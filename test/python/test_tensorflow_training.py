@@ -66,7 +66,9 @@ def test_tapes(name: str, function: bool, rank: int, size: int) -> None:
         expected = gradients_of(weights, *joint(size, step))
         factor = size if name == "sum" else 1
         for gradient, other in zip(compute(*batch(rank, step)), expected, strict=True):
-            assert np.allclose(gradient, other * factor, atol=2e-3 if name == "small" else 1e-6)
+            # float16 on the way: each rank's part, each sum of two, and the average are rounded
+            rounding = (size + 1) * 2**-11 * np.abs(other).max() if name == "small" else 0
+            assert np.allclose(gradient, other * factor, atol=1e-6 + rounding)
 
 
 def test_a_tape_as_it_is_used(rank: int, size: int) -> None:
