@@ -78,13 +78,16 @@ def parts_of(name: str, args: compare.argparse.Namespace) -> list[Part]:
 
 
 def built_before(part: Part, checkout: Path) -> Part:
-    """With the other build of our program behind this one."""
+    """With the other build of ours behind this one, but in C, whose program may not know means."""
     commands = checkout / ".venv" / "bin"
     ours = part.peers[0]
-    program = str(checkout / "build" / "bench" / "bench_peer_horovod")
-    worker = (program,) if ours == compare.C_PEER else (str(commands / "python"), *ours.worker[1:])
+    if ours == compare.C_PEER:
+        return part
     before = replace(
-        ours, name=f"{ours.name} before", launcher=(str(commands / "horovodrun"),), worker=worker
+        ours,
+        name=f"{ours.name} before",
+        launcher=(str(commands / "horovodrun"),),
+        worker=(str(commands / "python"), *ours.worker[1:]),
     )
     return replace(part, peers=[ours, before, *part.peers[1:]])
 
