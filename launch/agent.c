@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define PATH_LIMIT          4096
-#define ANSWER_MILLISECONDS 1000 /* for the launcher, when it is told of a signal */
+#define ANSWER_MILLISECONDS 1000 /* for the launcher, after a signal was announced to it */
 
 struct agent {
     struct job job; /* the first member: what points to one points to the other */
@@ -36,7 +36,7 @@ struct agent {
     bool input_ended;
     bool started, lost;
     uv_timer_t answer; /* until then the launcher must have answered */
-    int64_t signalled; /* when it was told of a signal, clock_now's */
+    int64_t signalled; /* when a signal was announced to it, clock_now's */
 };
 
 /* ---- the environment of the launcher ------------------------------------------------------------------- */
