@@ -66,7 +66,7 @@ void platform_host_identity(char *text, size_t capacity);
 void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline);
 void futex_wake_all(atomic_uint *word);
 
-/* So many cores the calling thread may run on; 0: unknown. */
+/* The number of cores on which the calling thread may run; 0: unknown. */
 int platform_cores(void);
 
 /* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */

@@ -12,9 +12,10 @@
 #define LOOKS_PER_PERIOD  32
 #define CHECKS_UNTIL_PING 1 /* in a row without bytes: silence is counted from just before an outage */
 
-/* An outage that is shorter than the limit ends nothing: a peer is reported when it has been silent for
- * longer, by a look before the outage and those in which it is sent again after it (transport/lanes.h).
- * Once a rank has reported one, the others report what has been silent for half of the time. */
+/* An outage that is shorter than the limit ends nothing: a peer is reported after the limit and some looks
+ * more, one for the time before the outage and three for the next retransmission after it
+ * (transport/lanes.c). Once a rank has reported one, the others report every peer that has been silent for
+ * half of the limit. */
 #define LOOKS_UNTIL_REPORT 36
 #define LOOKS_FOR_SETTLING 3
 
@@ -249,7 +250,7 @@ static void look_at(struct comm *comm, struct edge *edge)
     }
 }
 
-bool heartbeat_explains_loss(struct comm *comm, int peer)
+bool heartbeat_attribute_loss(struct comm *comm, int peer)
 {
     const struct comm *world = comm->context->world;
     const struct settings *settings = &comm->context->settings;

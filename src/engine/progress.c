@@ -185,7 +185,7 @@ static void check_losses(struct comm *comm)
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
         /* What the peer, or others, sent before the end comes first: SHUTDOWN_ACK, or the true cause. */
         comm_progress(comm, 0);
-        if (!heartbeat_explains_loss(comm, peer))
+        if (!heartbeat_attribute_loss(comm, peer))
             progress_fail(comm, peer, &cause);
     }
 }

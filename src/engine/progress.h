@@ -62,9 +62,10 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool quiet);
  * coordinator of all ranks, which ends the job. */
 void heartbeat_check(struct hvd_context *context);
 
-/* Whether a rank that is lost, of the job, on another host, has been silent for the whole limit, or the ranks
- * settle on some that were: then the loss follows from that, which ends the job. Reports the silence. */
-bool heartbeat_explains_loss(struct comm *comm, int peer);
+/* Attributes the loss of a rank of the job, on another host, to a silence before it: the rank's own, for the
+ * whole limit, which is reported, or one that was reported already. Either ends the job. False: there was
+ * none. */
+bool heartbeat_attribute_loss(struct comm *comm, int peer);
 
 /* Writes the cause of that end. */
 void heartbeat_explain(const struct comm *comm, const struct silence *silence, hvd_status *cause);

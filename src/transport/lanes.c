@@ -19,9 +19,10 @@
 #define PARTS_PER_CALL 64
 #define WINDOW         (1 << 18) /* blocks: more than the buffers of all lanes can hold */
 
-/* By default an outage lasts up to twice as long for TCP, so there is a longest time between two
- * retransmissions (Linux 6.15): a share of the limit. After 15 in vain, where the host's own interface is
- * down, the kernel gives a connection up; the first few follow each other faster. */
+/* By default TCP doubles the time from one retransmission to the next, so that an outage lasts up to twice as
+ * long for it; from Linux 6.15 on that time is bounded by a share of the limit. The share must not be
+ * smaller: while the host's own interface is down the kernel gives a connection up after 15 retransmissions.
+ */
 #define PERIODS_OF_LIMIT 10
 #define LEAST_PERIOD     1000 /* ms, the kernel's */
 

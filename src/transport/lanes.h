@@ -44,7 +44,7 @@ struct lanes {
     size_t number_left; /* of it to be sent */
 };
 
-/* Without any lane. Outages of less than `limit` seconds shall end no connection; 0: none ever. */
+/* Without any lane. An outage of less than `limit` seconds ends no connection; 0: there is no limit. */
 void lanes_init(struct lanes *lanes, bool striped, double limit);
 
 /* Takes over the connection. False: there are too many. */
