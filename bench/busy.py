@@ -78,7 +78,7 @@ def parts_of(name: str, args: compare.argparse.Namespace) -> list[Part]:
 
 
 def built_before(part: Part, checkout: Path) -> Part:
-    """With the other build of ours behind this one, but in C, whose program may not know means."""
+    """Adds the other build of our program, except in C, where it may print medians instead of means."""
     commands = checkout / ".venv" / "bin"
     ours = part.peers[0]
     if ours == compare.C_PEER:
