@@ -4,8 +4,6 @@
 #include "engine/comm.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
 #include "coll/pattern.h"
 #include "engine/batch.h"
@@ -103,17 +101,17 @@ static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_stat
     return code;
 }
 
-/* Without a descriptor for it: the spare one serves to report that to the other members, which would wait. */
-static void report_failure(struct comm *comm, struct mesh_config *config, const hvd_status *cause)
+/* Reports a failure of meet_set to the other members, which would wait. The job's client serves because it is
+ * open: this rank may have no descriptor left, and the acceptor may take any that it closes. */
+static void report_failure(struct comm *comm, const struct mesh_config *config, const hvd_status *cause)
 {
-    hvd_status unused;
-    int spare = atomic_exchange(&comm->context->spare, -1);
-    socket_close(&spare);
-    if (!meet_set(comm, config, &unused))
-        mesh_open_failed(config, cause);
-    rendezvous_close(config->rendezvous);
-    config->rendezvous = NULL;
-    atomic_store(&comm->context->spare, platform_event_create());
+    struct hvd_context *context = comm->context;
+    struct mesh_config by_job = *config;
+    by_job.rendezvous = context->rendezvous;
+    pthread_mutex_lock(&context->rendezvous_lock);
+    rendezvous_scope(by_job.rendezvous, context->generation, comm->id);
+    mesh_open_failed(&by_job, cause);
+    pthread_mutex_unlock(&context->rendezvous_lock);
 }
 
 static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *status)
@@ -121,7 +119,7 @@ static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *
     if (comm->size == 1 && (comm->id || !comm->context->rendezvous))
         return HVD_OK;
     hvd_code code = comm->id ? meet_set(comm, config, status) : join_epoch(comm, config, status);
-    if (code == HVD_SYSTEM && comm->id)
+    if ((code == HVD_SYSTEM || code == HVD_OUT_OF_MEMORY) && comm->id)
         report_failure(comm, config, status);
     config->generation = comm->context->generation;
     return code;

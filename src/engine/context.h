@@ -71,13 +71,13 @@ struct hvd_context {
     struct tuning *tuning; /* NULL: not enabled, over, or another rank's; under the lock */
 
     struct rendezvous_client *rendezvous; /* open as long as this rank is in the epoch; NULL: alone */
+    pthread_mutex_t rendezvous_lock;      /* held to use the client after hvd_init */
     uint32_t generation;                  /* see rendezvous_enter */
 
     struct comm *world;           /* all ranks; the first in the list of communicators */
     _Atomic(struct comm *) added; /* process sets not yet in the list of communicators */
     struct comm *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
-    atomic_int spare; /* a descriptor in reserve, closed to report that there are no more; or -1 */
-    atomic_int claim; /* the descriptor that holds the rank, see claim.h; or -1 */
+    atomic_int claim;             /* the descriptor that holds the rank, see claim.h; or -1 */
     struct sets sets;
     int last_set; /* the highest id given out; under the lock */
 

@@ -43,6 +43,7 @@ void context_release(struct hvd_context *context)
         pool_fini(&context->pool);
     map_free(&context->names);
     pthread_mutex_destroy(&context->handles_lock);
+    pthread_mutex_destroy(&context->rendezvous_lock);
     counters_fini(&context->counters);
     free(context);
 }
@@ -296,7 +297,6 @@ static void close_descriptor(atomic_int *descriptor)
 static void note_fork(void *owner)
 {
     struct hvd_context *context = owner;
-    close_descriptor(&context->spare);
     close_descriptor(&context->claim);
     atomic_store(&context->forked, true);
 }
@@ -311,7 +311,6 @@ static void close_context(struct hvd_context *context)
     rendezvous_close(context->rendezvous);
     observe_close(context);
     tuning_close(context);
-    close_descriptor(&context->spare);
     close_descriptor(&context->claim);
     sets_fini(&context->sets);
     settings_free(&context->settings);
@@ -327,8 +326,8 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
     overlaps_init(&opened->overlaps);
     pthread_mutex_init(&opened->handles_lock, NULL);
+    pthread_mutex_init(&opened->rendezvous_lock, NULL);
     atomic_init(&opened->deadline, CLOCK_NEVER);
-    atomic_init(&opened->spare, platform_event_create());
     atomic_init(&opened->claim, -1);
     opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
     atfork_add(&opened->watch);

@@ -552,6 +552,21 @@ static void without_memory(struct member *member)
 
 #ifndef __SANITIZE_THREAD__ /* which bears no threads in a child of fork() */
 
+/* Takes each descriptor that becomes free, as a thread of the user's program might. */
+static void *take_descriptors(void *argument)
+{
+    const atomic_bool *enough = argument;
+    int taken[256], count = 0;
+    while (!*enough && count < 256) {
+        int fd = dup(STDERR_FILENO);
+        if (fd >= 0)
+            taken[count++] = fd;
+    }
+    while (count)
+        close(taken[--count]);
+    return NULL;
+}
+
 /* One rank may have `more` descriptors than it has now: whatever fails for want of one, both ranks learn why
  * at once, and the job goes on. Returns whether it was enough for a set. */
 static bool add_with_few_descriptors(struct member *member, int limited, unsigned more)
@@ -577,10 +592,38 @@ static bool add_with_few_descriptors(struct member *member, int limited, unsigne
     return !code;
 }
 
+/* Not even one that the engine itself would close is left to report the failure with. */
+static void add_beside_a_taker(struct member *member, int limited)
+{
+    pthread_t taker;
+    atomic_bool enough = false;
+    struct rlimit before, none;
+    hvd_status status;
+    int32_t id;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0, "no limit");
+    none = (struct rlimit){(rlim_t)count_entries("/proc/self/fd") - 3, before.rlim_max};
+    if (member->rank == limited) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0, "can't set a limit");
+        CHECK(!pthread_create(&taker, NULL, take_descriptors, &enough), "no thread");
+    }
+    for (int round = 0; round < 4; round++) {
+        hvd_code code = hvd_process_set_add(member->context, (int32_t[]){0, 1}, 2, &id, &status);
+        CHECK(code == HVD_SYSTEM && strstr(status.text, "ulimit -n"), "%d: %s", code, status.text);
+    }
+    if (member->rank == limited) {
+        enough = true;
+        pthread_join(taker, NULL);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, "can't set a limit");
+    }
+    check_allreduce_works(member, "after the taker");
+}
+
 static void run_limited(struct member *member, int limited)
 {
     unsigned more = 0;
     member->context = join_job(member, "limited", member->rank, 2);
+    if (strcmp(member->transport, "tcp") == 0)
+        add_beside_a_taker(member, limited);
     while (!add_with_few_descriptors(member, limited, more))
         CHECK(++more < 30, "a set needs more than 30 descriptors");
     CHECK(more > 0, "it needs none");
