@@ -112,7 +112,7 @@ static hvd_code set_text(const struct setting *setting, const char **field, cons
 {
     char *copy = strdup(value);
     if (!copy)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading the settings");
+        return status_no_memory(status);
     close_up(setting, copy);
     free((char *)*field);
     *field = copy;
@@ -186,7 +186,7 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
     if (whole)
         return HVD_OK;
     settings_free(to);
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while copying the settings");
+    return status_no_memory(status);
 }
 
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status)
@@ -196,10 +196,7 @@ hvd_code settings_load_environment(struct settings *settings, hvd_status *status
         const char *value = getenv(setting_table[i].environment);
         if (!value || !*value)
             continue;
-        hvd_code code =
-            settings_set(settings, &setting_table[i], value, setting_table[i].environment, status);
-        if (code)
-            return code;
+        TRY(settings_set(settings, &setting_table[i], value, setting_table[i].environment, status));
     }
     return HVD_OK;
 }

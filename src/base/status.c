@@ -17,6 +17,7 @@
 
 #undef status_set /* what the analyzer sees instead */
 #undef status_set_errno
+#undef status_no_memory
 
 size_t text_whole(const char *text, size_t length)
 {
@@ -108,6 +109,24 @@ hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...
     append_text(status->text, sizeof status->text, ": %s", strerror_r(error, reason, sizeof reason));
     append_limit(status, error);
     return code;
+}
+
+hvd_code status_no_memory(hvd_status *status)
+{
+    if (!status)
+        return HVD_OUT_OF_MEMORY;
+    char host[256] = "?";
+    struct rusage usage = {0};
+    struct rlimit limit;
+    gethostname(host, sizeof host - 1);
+    getrusage(RUSAGE_SELF, &usage);
+    status_set(status, HVD_OUT_OF_MEMORY, "out of memory in process %d on host %s, which has used %ld MiB",
+               (int)getpid(), host, usage.ru_maxrss / 1024);
+    if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY)
+        append_text(status->text, sizeof status->text,
+                    " and may have %llu MiB of addresses (raise the limit with ulimit -v before it starts)",
+                    (unsigned long long)(limit.rlim_cur >> 20));
+    return HVD_OUT_OF_MEMORY;
 }
 
 hvd_code status_ok(hvd_status *status)

@@ -1,4 +1,4 @@
-/* status.h - the one error type, hvd_status, and putting texts together. No state; any thread.
+/* status.h - the one error type, hvd_status, how it is passed on, and putting texts together. Any thread.
  *
  * Rule: a function that can fail returns hvd_code and takes `hvd_status *status` last; the one that
  * finds the fault writes the text, callers pass the code on. status may be NULL everywhere. Only the code
@@ -21,7 +21,20 @@ hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
 hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* For memory of the engine's own whose size no user chose. The text names the process, its host, what it has
+ * used and its limit, from which a reader can act; a failed allocation that a user sized says its own size.
+ */
+hvd_code status_no_memory(hvd_status *status);
+
 hvd_code status_ok(hvd_status *status);
+
+/* Evaluates `call` once; unless it returned HVD_OK, the calling function returns its code. */
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        hvd_code tried_ = (call);                                                                            \
+        if (tried_)                                                                                          \
+            return tried_;                                                                                   \
+    } while (0)
 
 /* Copies `from`; returns its code. */
 hvd_code status_copy(hvd_status *status, const hvd_status *from);
@@ -44,6 +57,7 @@ void append_text(char *text, size_t capacity, const char *format, ...) __attribu
 /* It can't see through the variable arguments that an error's code is returned, and takes it for HVD_OK. */
 #define status_set(status, code, ...)        (status_set(status, code, __VA_ARGS__), (code))
 #define status_set_errno(status, error, ...) (status_set_errno(status, error, __VA_ARGS__), HVD_SYSTEM)
+#define status_no_memory(status)             (status_no_memory(status), HVD_OUT_OF_MEMORY)
 #endif
 
 /* ---- log -------------------------------------------------------------------------------------------------

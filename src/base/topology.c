@@ -15,11 +15,6 @@ void topology_own_host(const char *given, char *text, size_t capacity)
         platform_host_identity(text, capacity);
 }
 
-static hvd_code out_of_memory(int size, hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the topology of %d ranks", size);
-}
-
 static int count_labels(const int *labels, int size)
 {
     int count = 0;
@@ -63,7 +58,7 @@ hvd_code topology_init(struct topology *topology, const int *labels, int size, h
     if (!numbers || !block) {
         free(numbers);
         free(block);
-        return out_of_memory(size, status);
+        return status_no_memory(status);
     }
     *topology = (struct topology){.size = size,
                                   .host_of = block,
@@ -81,7 +76,7 @@ hvd_code topology_subset(struct topology *subset, const struct topology *topolog
 {
     int *labels = calloc((size_t)size, sizeof *labels);
     if (!labels)
-        return out_of_memory(size, status);
+        return status_no_memory(status);
     for (int i = 0; i < size; i++)
         labels[i] = topology->host_of[ranks[i]];
     hvd_code code = topology_init(subset, labels, size, status);

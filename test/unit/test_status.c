@@ -1,9 +1,12 @@
-/* test_status.c - texts are cut between characters, and closed up. */
+/* test_status.c - codes are passed on, and texts are cut between characters and closed up. */
 #include "base/settings.h"
 #include "base/status.h"
 #include "test.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define EURO  "\xe2\x82\xac"
 #define SMILE "\xf0\x9f\x99\x82"
@@ -40,6 +43,55 @@ TEST(test_texts_that_are_too_long)
         assert_int_equal(text_whole(status.text, strlen(status.text)), strlen(status.text));
         assert_true(strlen(status.text) + 4 > sizeof status.text);
     }
+}
+
+static int calls;
+
+static hvd_code code_of_call(hvd_code code)
+{
+    calls++;
+    return code;
+}
+
+static hvd_code tries(hvd_code first, hvd_code second)
+{
+    TRY(code_of_call(first));
+    if (second)
+        TRY(code_of_call(second));
+    else
+        TRY(code_of_call(HVD_OK));
+    return HVD_IN_PROGRESS;
+}
+
+TEST(test_a_code_is_passed_on)
+{
+    assert_int_equal(tries(HVD_OK, HVD_OK), HVD_IN_PROGRESS);
+    assert_int_equal(calls, 2);
+    assert_int_equal(tries(HVD_MISMATCH, HVD_SYSTEM), HVD_MISMATCH);
+    assert_int_equal(calls, 3); /* the second is not called */
+    assert_int_equal(tries(HVD_OK, HVD_SYSTEM), HVD_SYSTEM);
+    assert_int_equal(calls, 5); /* each once */
+}
+
+TEST(test_no_memory)
+{
+    hvd_status status;
+    struct rlimit limit;
+    char process[64];
+    assert_int_equal(status_no_memory(NULL), HVD_OUT_OF_MEMORY);
+    assert_int_equal(status_no_memory(&status), HVD_OUT_OF_MEMORY);
+    assert_int_equal(status.code, HVD_OUT_OF_MEMORY);
+    snprintf(process, sizeof process, "out of memory in process %d on host ", (int)getpid());
+    assert_int_equal(strncmp(status.text, process, strlen(process)), 0);
+    assert_non_null(strstr(status.text, " MiB"));
+    getrlimit(RLIMIT_AS, &limit);
+    if (limit.rlim_max < (rlim_t)64 << 40)
+        return; /* a limit that would not hinder the sanitizers can't be set */
+    setrlimit(RLIMIT_AS, &(struct rlimit){(rlim_t)64 << 40, limit.rlim_max});
+    status_no_memory(&status);
+    setrlimit(RLIMIT_AS, &limit);
+    assert_non_null(
+        strstr(status.text, " and may have 67108864 MiB of addresses (raise the limit with ulimit -v"));
 }
 
 TEST(test_close_up)
