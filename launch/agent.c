@@ -1,9 +1,16 @@
 /* agent.c - horovodrun --agent: starts the ranks of one host for a launcher elsewhere, passes on what they
  * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, no
  * heartbeat has come for some multiple of --timeout-seconds, or no answer to a signal, it kills all ranks. */
+#include "agent.h"
+#include "environment.h"
 #include "frames.h"
+#include "guard.h"
 #include "job.h"
-#include "messages.h"
+#include "local.h"
+#include "options.h"
+#include "rlimits.h"
+#include "say.h"
+#include "stop.h"
 
 #include "base/addresses.h"
 #include "base/clock.h"

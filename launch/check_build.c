@@ -1,9 +1,10 @@
 /* check_build.c - the text of --check-build, in Horovod's layout, which scripts parse. Frameworks are not
  * part of the build: the Python that ranks would be started with is queried for them. */
-#include "options.h"
+#include "check_build.h"
+
+#include "horovod.h"
 
 #include "base/status.h"
-#include "horovod.h"
 
 #include <stdbool.h>
 #include <stdio.h>

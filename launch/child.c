@@ -1,7 +1,7 @@
 /* child.c - starts a process that ends with this one: a rank, or what connects to a host. Each leads a
  * process group of its own, so that one signal reaches all that it has started; none has a terminal, since
  * this process left the user's session. */
-#include "job.h"
+#include "child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* environment.c - the environment of ranks: of all that may set a variable the first one wins. */
-#include "job.h"
+#include "environment.h"
 
 #include "base/status.h"
 

@@ -4,6 +4,9 @@
 #ifndef HVD_LAUNCH_FRAMES_H
 #define HVD_LAUNCH_FRAMES_H
 
+#include "hosts.h"
+
+#include "base/addresses.h"
 #include "base/socket.h"
 
 #include <stdbool.h>
@@ -71,5 +74,41 @@ void frame_send(struct frames *frames, enum frame_kind kind);    /* without a bo
 bool frames_silent(const struct frames *frames, double seconds); /* for so long; 0: never */
 bool frames_idle(const struct frames *frames);                   /* all is written, or lost */
 void frames_read(struct frames *frames);                         /* what has come */
+
+/* ---- bodies of frames ------------------------------------------------------------------------------------
+ */
+
+#define JOB_ID_DIGITS     32
+#define JOB_SECRET_DIGITS 64
+#define JOB_ADDRESS_LIMIT ADDRESSES_TEXT
+#define FOLDER_LIMIT      4096
+
+/* FRAME_PREPARE: what the agent checks. */
+struct preparation {
+    bool setup; /* there was a --host-setup */
+    char folder[FOLDER_LIMIT];
+    char **environment; /* "NAME=value"; ends with NULL */
+    char **command;
+};
+
+/* FRAME_START: which ranks it starts. */
+struct start {
+    char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1], rendezvous[JOB_ADDRESS_LIMIT];
+    char host[sizeof((struct host *)0)->name];
+    int size;
+    bool verbose;
+    struct slot *slots; /* [count], not 0 */
+    int count;
+};
+
+void preparation_put(const struct preparation *preparation, struct wire_writer *body);
+void start_put(const struct start *start, struct wire_writer *body);
+
+/* Returns false if the body is malformed, or memory is out. What they fill in is zeroed before, and the
+ * caller's to free, then too. */
+bool preparation_take(struct preparation *preparation, struct wire_reader *body);
+bool start_take(struct start *start, struct wire_reader *body);
+
+void words_free(char **words); /* a list that ends with NULL, and its words; or NULL */
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "job.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -151,6 +150,17 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
     return fork_both(guard, status);
 }
 
+const char *signal_name(int signal)
+{
+    static char text[32];
+    const char *name = sigabbrev_np(signal); /* "KILL" */
+    if (name)
+        snprintf(text, sizeof text, "SIG%s", name);
+    else
+        snprintf(text, sizeof text, "signal %d", signal);
+    return text;
+}
+
 int guard_watch(struct guard *guard)
 {
     int status = 0, signal;
@@ -169,7 +179,7 @@ int guard_watch(struct guard *guard)
         return WEXITSTATUS(status);
     guard_kill_descendants(guard);
     fprintf(stderr, "horovodrun: its process hvd-job (pid %d) was killed by %s, so the job was ended\n",
-            (int)guard->job, report_signal_name(WTERMSIG(status)));
+            (int)guard->job, signal_name(WTERMSIG(status)));
     return 128 + WTERMSIG(status);
 }
 

@@ -45,6 +45,9 @@ void guard_remove(struct guard *guard, pid_t group);
 /* In the first process: passes signals on, until the child has ended; returns horovodrun's exit code. */
 int guard_watch(struct guard *guard);
 
+/* Returns "SIGKILL"; the text is valid until the next call. */
+const char *signal_name(int signal);
+
 /* Kills the groups, and all descendants, whatever group, session or environment they have; without /proc only
  * the groups. Returns when none is left, but after 5 s at the latest. Connections get 3 s of them to end with
  * their stdin, which is closed by then: srun, when it is killed, may leave its tasks behind with a stdin that

@@ -1,5 +1,6 @@
 /* help.c - the text of --help, from the rows of option_table and setting_table, and the guess what a
  * misspelt option was meant to be. */
+#include "help.h"
 #include "options.h"
 
 #include "base/misspelt.h"

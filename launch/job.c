@@ -1,5 +1,10 @@
 /* job.c - one job from its start to its exit code. */
 #include "job.h"
+#include "agents.h"
+#include "local.h"
+#include "rlimits.h"
+#include "say.h"
+#include "stop.h"
 
 #include "base/clock.h"
 #include "base/crypto.h"
@@ -16,28 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-void job_say(struct job *job, const char *format, ...)
-{
-    char line[2200] = "horovodrun: ";
-    size_t used = strlen(line), limit = sizeof line - 1;
-    va_list arguments;
-    va_start(arguments, format);
-    format_text(line + used, limit - used, format, arguments);
-    va_end(arguments);
-    used = strlen(line);
-    line[used++] = '\n';
-    sink_put(job->err, line, used);
-    sink_flush(job->err);
-}
-
-void job_decide(struct job *job, int exit_code)
-{
-    if (job->ending)
-        return;
-    job->ending = true;
-    job->exit_code = exit_code;
-}
 
 static bool same_file(int a, int b)
 {
@@ -107,7 +90,7 @@ static void take_failure(struct rank *rank)
         return;
     job->failed = rank->rank;
     job_decide(job, rank->exit_code);
-    report_failure(rank);
+    say_failure(rank);
     stop_all(job, STEP_OWN);
 }
 
@@ -118,7 +101,7 @@ void job_rank_ended(struct rank *rank, int exit_code, int signal)
     rank->signal = signal;
     rank->exit_code = exit_code;
     rank->failed = exit_code && !rank->signalled;
-    report_rank_end(rank);
+    say_rank_end(rank);
     stop_rest(rank);
     if (exit_code)
         take_failure(rank);
@@ -181,7 +164,7 @@ static hvd_code start_ranks(struct job *job, hvd_status *status)
         code = job_serve(job, &addresses_of_loopback, status);
     if (code)
         return code;
-    report_job(job);
+    say_job(job);
     for (int i = 0; i < job->count; i++) {
         hvd_status problem;
         struct rank *rank = &job->ranks[i];
@@ -259,7 +242,7 @@ static void job_loop(struct job *job)
         job_close_outputs(&job->ranks[i]);
     if (job->failed >= 0)
         find_first_failure(job);
-    report_failure_again(job);
+    say_first_failure(job);
     while (!job->abandoned && !(sink_idle(job->out) && sink_idle(job->err)))
         uv_run(&job->loop, UV_RUN_ONCE);
 }

@@ -1,8 +1,15 @@
 /* main.c - horovodrun: starts a command as the ranks of one job. */
+#include "agent.h"
+#include "check_build.h"
+#include "guard.h"
+#include "help.h"
+#include "hosts.h"
+#include "job.h"
+#include "mpirun.h"
+#include "options.h"
+
 #include "base/misspelt.h"
 #include "base/status.h"
-#include "job.h"
-#include "options.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* mpirun.c - horovodrun --mpi: this process becomes the mpirun of the MPI whose collectives move the bytes.
  */
-#include "job.h"
+#include "mpirun.h"
+#include "environment.h"
 
 #include "base/status.h"
 

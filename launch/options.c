@@ -1,5 +1,8 @@
-/* options.c - reads the command line. Options may have one dash or two, values follow as the next word or
- * after '='; the first word that is no option is the command, and all after it belongs to the command. */
+/* options.c - reads the command line, the config file and the variables of the environment. One thread.
+ *
+ * Options may have one dash or two, values follow as the next word or after '='; the first word that is no
+ * option is the command, and all words after it belong to the command. The command line takes precedence over
+ * the config file, and that over the environment. Texts of the command line stay those of argv. */
 #include "options.h"
 
 #include "base/status.h"
@@ -8,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <yaml.h>
 
 #define VALUE_BYTES  4096
 #define FIELD(field) offsetof(struct options, field)
@@ -231,4 +235,305 @@ void options_free(struct options *options)
     free(options->foreign);
     options->values = NULL;
     options->foreign = NULL;
+}
+
+/* ---- options of Horovod's that are no setting of ours -------------------------------------------------- */
+
+const struct foreign foreign_table[] = {
+#define FOREIGN(shorter, name, argument, kind, minimum, maximum, config_key, environment, effect, setting,   \
+                text)                                                                                        \
+    {shorter,    name,        argument,         FOREIGN_##kind, minimum, maximum,                            \
+     config_key, environment, FOREIGN_##effect, setting,        text},
+#include "foreign.def"
+#undef FOREIGN
+};
+
+const int foreign_count = sizeof foreign_table / sizeof *foreign_table;
+
+const struct foreign *foreign_by_flag(const char *flag)
+{
+    for (int i = 0; *flag && i < foreign_count; i++) {
+        if (strcmp(foreign_table[i].name, flag) == 0 || strcmp(foreign_table[i].shorter, flag) == 0)
+            return &foreign_table[i];
+    }
+    return NULL;
+}
+
+const struct foreign *foreign_by_config_key(const char *key)
+{
+    for (int i = 0; *key && i < foreign_count; i++) {
+        if (strcmp(foreign_table[i].config_key, key) == 0)
+            return &foreign_table[i];
+    }
+    return NULL;
+}
+
+/* Takes one number from *text, and the blanks after it. */
+static bool take_number(const char **text, double *number)
+{
+    char *end;
+    *number = strtod(*text, &end);
+    bool found = end != *text && (*end == '\0' || *end == ' ');
+    *text = end + strspn(end, " ");
+    return found;
+}
+
+static hvd_code check_numbers(const struct foreign *foreign, const char *value, const char *source,
+                              hvd_status *status)
+{
+    const char *rest = value;
+    for (int left = foreign->kind == FOREIGN_PAIR ? 2 : 1; left > 0; left--) {
+        double number;
+        if (!take_number(&rest, &number))
+            return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is not %s", source, value,
+                              foreign->kind == FOREIGN_PAIR ? "two numbers" : "a number");
+        if (number >= foreign->minimum && number <= foreign->maximum)
+            continue;
+        if (foreign->maximum <= 1)
+            return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be in [%g, %g]", source, value,
+                              foreign->minimum, foreign->maximum);
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be %s %.15g", source, value,
+                          number > foreign->maximum ? "<=" : ">=",
+                          number > foreign->maximum ? foreign->maximum : foreign->minimum);
+    }
+    return *rest ? status_set(status, HVD_INVALID_ARGUMENT, "%s=%s: there is more than one value", source,
+                              value)
+                 : HVD_OK;
+}
+
+static bool is_switch(const struct foreign *foreign)
+{
+    return foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE;
+}
+
+/* Parsed as a boolean setting is; any row of them serves. */
+static hvd_code read_switch(const char *value, const char *source, bool *yes, hvd_status *status)
+{
+    char text[2];
+    hvd_code code =
+        setting_value_from_flag(setting_by_key("log_hide_time"), value, source, text, sizeof text, status);
+    *yes = !code && text[0] == '1';
+    return code;
+}
+
+static hvd_code give_setting(struct options *options, const struct foreign *foreign, const char *value,
+                             const char *source, hvd_status *status)
+{
+    const struct setting *setting = setting_by_key(foreign->setting);
+    /* The setting's own name has been used: it wins over this one. */
+    return options->values[setting - setting_table] ? HVD_OK
+                                                    : options_give(options, setting, value, source, status);
+}
+
+hvd_code foreign_take(struct options *options, const struct foreign *foreign, const char *value,
+                      const char *source, hvd_status *status)
+{
+    bool yes = true;
+    hvd_code code = HVD_OK;
+    if (is_switch(foreign))
+        code = read_switch(value, source, &yes, status);
+    else if (foreign->kind != FOREIGN_WORD)
+        code = check_numbers(foreign, value, source, status);
+    if (code)
+        return code;
+    options->foreign[foreign - foreign_table] = yes ? FOREIGN_YES : FOREIGN_NO;
+    switch (foreign->effect) {
+    case FOREIGN_REFUSED:
+        return status_set(status, HVD_UNSUPPORTED, "%s: %s", source, foreign->text);
+    case FOREIGN_SAME:
+        return give_setting(options, foreign, value, source, status);
+    case FOREIGN_OPPOSITE:
+        return give_setting(options, foreign, yes ? "0" : "1", source, status);
+    default:
+        return HVD_OK;
+    }
+}
+
+/* The setting's own variable takes precedence over another name for it. */
+static bool is_overridden(const struct foreign *foreign)
+{
+    const struct setting *setting = setting_by_key(foreign->setting);
+    const char *value = setting ? getenv(setting->environment) : NULL;
+    return value && *value;
+}
+
+hvd_code foreign_take_environment(struct options *options, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < foreign_count; i++) {
+        const struct foreign *foreign = &foreign_table[i];
+        const char *value = *foreign->environment ? getenv(foreign->environment) : NULL;
+        if (value && *value && options->foreign[i] == FOREIGN_OPEN && !is_overridden(foreign))
+            code = foreign_take(options, foreign, value, foreign->environment, status);
+    }
+    return code;
+}
+
+void foreign_report(const struct options *options)
+{
+    for (int i = 0; options->verbose && i < foreign_count; i++) {
+        const struct foreign *foreign = &foreign_table[i];
+        if (options->foreign[i] != FOREIGN_YES || foreign->effect != FOREIGN_NEEDLESS)
+            continue;
+        bool is_option = *foreign->name, has_key = *foreign->config_key;
+        fprintf(stderr, "horovodrun: %s%s: %s\n", is_option ? "--" : "",
+                is_option ? foreign->name
+                : has_key ? foreign->config_key
+                          : foreign->environment,
+                foreign->text);
+    }
+}
+
+/* ---- the config file ----------------------------------------------------------------------------------- */
+
+/* A setting or a section, and the line that gives it. */
+struct given {
+    const char *name;
+    size_t line;
+};
+
+struct config {
+    struct options *options;
+    yaml_document_t document;
+    const char *path;
+    struct given *given;
+    size_t given_count;
+};
+
+static hvd_code config_error(const struct config *config, const yaml_node_t *node, const char *key,
+                             const char *problem, hvd_status *status)
+{
+    return status_set(status, HVD_INVALID_ARGUMENT, "%s:%zu: %s%s%s", config->path, node->start_mark.line + 1,
+                      key, *key ? " " : "", problem);
+}
+
+/* Of two values the user may mean either. `name`: of a section, or the one under which a setting is known if
+ * it has several. */
+static hvd_code give_once(struct config *config, const char *name, const char *key,
+                          const yaml_node_t *key_node, hvd_status *status)
+{
+    for (size_t i = 0; i < config->given_count; i++) {
+        if (strcmp(config->given[i].name, name) == 0)
+            return status_set(status, HVD_INVALID_ARGUMENT,
+                              "%s:%zu: %s gives again what line %zu gives; keep one of them", config->path,
+                              key_node->start_mark.line + 1, key, config->given[i].line);
+    }
+    struct given *more = realloc(config->given, (config->given_count + 1) * sizeof *more);
+    if (!more)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading %s", config->path);
+    config->given = more;
+    config->given[config->given_count++] = (struct given){name, key_node->start_mark.line + 1};
+    return HVD_OK;
+}
+
+static const char *known_name(const struct setting *setting, const struct foreign *foreign)
+{
+    if (!setting && *foreign->setting)
+        setting = setting_by_key(foreign->setting);
+    return setting ? setting->config_key : foreign->config_key;
+}
+
+static hvd_code take_value(struct config *config, const char *key, const yaml_node_t *key_node,
+                           const yaml_node_t *value, hvd_status *status)
+{
+    const struct setting *setting = setting_by_config_key(key);
+    const struct foreign *foreign = foreign_by_config_key(key);
+    char source[600];
+    if (!setting && !foreign)
+        return config_error(config, key_node, key, "is no setting; docs/settings.md lists them", status);
+    if (value->type != YAML_SCALAR_NODE)
+        return config_error(config, value, key, "must be a single value", status);
+    if (give_once(config, known_name(setting, foreign), key, key_node, status))
+        return status->code;
+    const char *text = (const char *)value->data.scalar.value;
+    snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
+    /* The command line takes precedence, here and below. */
+    if (foreign && config->options->foreign[foreign - foreign_table] != FOREIGN_OPEN)
+        return HVD_OK;
+    if (foreign)
+        return foreign_take(config->options, foreign, text, source, status);
+    if (config->options->values[setting - setting_table])
+        return HVD_OK;
+    return options_give(config->options, setting, text, source, status);
+}
+
+/* `section` is "" at the top, where a value that is a mapping is a section. */
+static hvd_code take_mapping(struct config *config, const char *section, const yaml_node_t *node,
+                             hvd_status *status)
+{
+    for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
+         pair++) {
+        const yaml_node_t *key_node = yaml_document_get_node(&config->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(&config->document, pair->value);
+        char key[256];
+        if (key_node->type != YAML_SCALAR_NODE)
+            return config_error(config, key_node, "", "a name must be a single word", status);
+        const char *name = (const char *)key_node->data.scalar.value;
+        snprintf(key, sizeof key, "%s%s%s", section, *section ? "." : "", name);
+        /* Sections do not nest: inside of one a mapping is refused by take_value. */
+        bool is_section = value->type == YAML_MAPPING_NODE && !*section;
+        hvd_code code = is_section ? give_once(config, name, key, key_node, status)
+                                   : take_value(config, key, key_node, value, status);
+        if (is_section && !code)
+            code = take_mapping(config, key, value, status);
+        if (code)
+            return code;
+    }
+    return HVD_OK;
+}
+
+static hvd_code take_document(struct config *config, const yaml_node_t *root, hvd_status *status)
+{
+    if (root->type != YAML_MAPPING_NODE)
+        return config_error(config, root, "", "expected lines of the form 'name: value'", status);
+    return take_mapping(config, "", root, status);
+}
+
+/* Nothing, or a `---` alone. */
+static bool is_empty(const yaml_node_t *root)
+{
+    return !root || (root->type == YAML_SCALAR_NODE && !root->data.scalar.length);
+}
+
+/* Behind a line `---` there is another document, which has no meaning here. */
+static hvd_code take_documents(struct config *config, yaml_parser_t *parser, FILE *file, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    bool loaded;
+    for (int i = 0; !code && (loaded = yaml_parser_load(parser, &config->document)); i++) {
+        const yaml_node_t *root = yaml_document_get_root_node(&config->document);
+        if (i && !is_empty(root))
+            code = config_error(config, root, "", "a second document; all settings stand in one", status);
+        else if (!is_empty(root))
+            code = take_document(config, root, status);
+        yaml_document_delete(&config->document);
+        config->given_count = 0; /* the names were the document's */
+        if (!root)
+            return code;
+    }
+    if (code || loaded)
+        return code;
+    if (ferror(file)) /* a folder, for example */
+        return status_set_errno(status, errno, "can't read the config file %s", config->path);
+    return status_set(status, HVD_INVALID_ARGUMENT, "%s:%zu: not YAML: %s", config->path,
+                      parser->problem_mark.line + 1, parser->problem ? parser->problem : "unreadable");
+}
+
+hvd_code config_file_read(struct options *options, const char *path, hvd_status *status)
+{
+    struct config config = {.options = options, .path = path};
+    yaml_parser_t parser;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return status_set_errno(status, errno, "can't read the config file %s", path);
+    if (!yaml_parser_initialize(&parser)) {
+        fclose(file);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading %s", path);
+    }
+    yaml_parser_set_input_file(&parser, file);
+    hvd_code code = take_documents(&config, &parser, file, status);
+    yaml_parser_delete(&parser);
+    free(config.given);
+    fclose(file);
+    return code;
 }

@@ -1,5 +1,5 @@
-/* options.h - horovodrun's command line, config file and compatibility options, the rows from which they are
- * parsed and --help is printed, and the other texts of information. One thread. */
+/* options.h - horovodrun's command line, config file and compatibility options, and the rows from which they
+ * are parsed and --help is printed. One thread. */
 #ifndef HVD_LAUNCH_OPTIONS_H
 #define HVD_LAUNCH_OPTIONS_H
 
@@ -96,11 +96,7 @@ hvd_code options_give(struct options *options, const struct setting *setting, co
 /* The option or flag (without dashes) that looks most like `name`, or NULL when none does. */
 const char *option_nearest(const char *name);
 
-void help_print(void);
-
 /* Takes from the YAML file the settings that the command line left open. */
 hvd_code config_file_read(struct options *options, const char *path, hvd_status *status);
-
-void check_build_print(void);
 
 #endif

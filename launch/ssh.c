@@ -1,7 +1,7 @@
 /* ssh.c - the command (ssh, or srun) that starts the agent of a host, and what its failures mean to the user.
  */
-#include "job.h"
-#include "messages.h"
+#include "ssh.h"
+#include "agent.h"
 
 #include "base/status.h"
 

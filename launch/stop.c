@@ -1,6 +1,8 @@
 /* stop.c - ends ranks: by themselves within a time limit, then by SIGTERM, then SIGKILL; and signals to the
  * launcher. All signals go to process groups. */
-#include "job.h"
+#include "stop.h"
+#include "agents.h"
+#include "say.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -196,7 +198,7 @@ void stop_by_signal(struct job *job, const char *where, int signal)
 {
     bool first = !(signal == SIGINT && job->interrupts > 0);
     if (first) {
-        job_say(job, "%sgot %s; ending the job", where, report_signal_name(signal));
+        job_say(job, "%sgot %s; ending the job", where, signal_name(signal));
         /* As the terminal would have done, were the ranks in its session. SIGTERM they get by their step. */
         for (int i = 0; i < job->count && signal != SIGTERM; i++)
             rank_signal(&job->ranks[i], signal);

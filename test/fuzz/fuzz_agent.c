@@ -1,8 +1,7 @@
 /* fuzz_agent.c - any bytes where launcher and agents read each other's frames, a few at a time. First byte:
  * what the launcher sends (0), or what agents send, behind the noise of a shell. */
 #include "base/status.h"
-#include "launch/messages.h"
-#include "launch/remote.h"
+#include "launch/agents.h"
 
 #include <errno.h>
 #include <stdlib.h>

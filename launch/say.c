@@ -1,30 +1,43 @@
-/* report.c - messages of the launcher about ranks, to its stderr. */
-#include "job.h"
+/* say.c - messages of the launcher about ranks, to its stderr. One thread, the loop's. */
+#include "say.h"
+#include "guard.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NAMED_OTHERS 8
 
-const char *report_signal_name(int signal)
+void job_say(struct job *job, const char *format, ...)
 {
-    static char text[32];
-    const char *name = sigabbrev_np(signal); /* "KILL" */
-    if (name)
-        snprintf(text, sizeof text, "SIG%s", name);
-    else
-        snprintf(text, sizeof text, "signal %d", signal);
-    return text;
+    char line[2200] = "horovodrun: ";
+    size_t used = strlen(line), limit = sizeof line - 1;
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(line + used, limit - used, format, arguments);
+    va_end(arguments);
+    used = strlen(line);
+    line[used++] = '\n';
+    sink_put(job->err, line, used);
+    sink_flush(job->err);
 }
 
-const char *report_outcome(int exit_code, int signal, char *text, size_t capacity)
+void job_decide(struct job *job, int exit_code)
+{
+    if (job->ending)
+        return;
+    job->ending = true;
+    job->exit_code = exit_code;
+}
+
+const char *say_outcome(int exit_code, int signal, char *text, size_t capacity)
 {
     if (signal)
-        snprintf(text, capacity, "was killed by %s", report_signal_name(signal));
+        snprintf(text, capacity, "was killed by %s", signal_name(signal));
     else
         snprintf(text, capacity, "ended with exit code %d", exit_code);
     return text;
@@ -32,7 +45,7 @@ const char *report_outcome(int exit_code, int signal, char *text, size_t capacit
 
 static const char *outcome(const struct rank *rank, char *text, size_t capacity)
 {
-    return report_outcome(rank->exit_code, rank->signal, text, capacity);
+    return say_outcome(rank->exit_code, rank->signal, text, capacity);
 }
 
 static double seconds(const struct rank *rank)
@@ -40,7 +53,7 @@ static double seconds(const struct rank *rank)
     return (double)(rank->ended - rank->started) / CLOCK_SECOND;
 }
 
-void report_job(struct job *job)
+void say_job(struct job *job)
 {
     if (!job->options->verbose)
         return;
@@ -52,7 +65,7 @@ void report_job(struct job *job)
             job->rendezvous_address);
 }
 
-void report_rank_start(struct rank *rank, char *const *environment)
+void say_rank_start(struct rank *rank, char *const *environment)
 {
     if (!rank->job->options->verbose)
         return;
@@ -67,7 +80,7 @@ void report_rank_start(struct rank *rank, char *const *environment)
     job_say(rank->job, "rank %d (pid %d) on %s:%s", rank->rank, rank->pid, rank_host(rank)->name, text);
 }
 
-void report_rank_end(struct rank *rank)
+void say_rank_end(struct rank *rank)
 {
     char text[64];
     if (rank->job->options->verbose)
@@ -80,7 +93,7 @@ static const char *hint(const struct rank *rank)
     return rank->signal == SIGKILL ? " (by somebody, or by the kernel if memory ran out: see dmesg)" : "";
 }
 
-void report_failure(struct rank *rank)
+void say_failure(struct rank *rank)
 {
     char text[64], others[96] = "";
     if (rank->job->size > 1)
@@ -118,7 +131,7 @@ const char *report_cause(const struct rank *rank)
     return found ? found + strlen(name) : NULL;
 }
 
-void report_failure_again(struct job *job)
+void say_first_failure(struct job *job)
 {
     if (job->failed < 0 || job->size == 1)
         return;

@@ -1,6 +1,9 @@
 /* spawn.c - starts one rank: its environment, its files, and what it means when the command can't be started.
  */
-#include "job.h"
+#include "local.h"
+#include "child.h"
+#include "environment.h"
+#include "say.h"
 
 #include "base/clock.h"
 #include "base/platform.h"
@@ -121,7 +124,7 @@ hvd_code rank_start(struct rank *rank, hvd_status *status)
             rank->running = true;
             rank->gone = false;
             rank->started = clock_now();
-            report_rank_start(rank, environment.entries);
+            say_rank_start(rank, environment.entries);
         }
     }
     /* The rank has its own by now. With ours open its output would never end. */

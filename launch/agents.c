@@ -1,7 +1,16 @@
-/* remote.c - the launcher's side of agents: one command (ssh) per host, all at once. Each host ends up
- * prepared or with a fault (prepare.c); from the start on the frames of agents are events of the ranks. */
-#include "remote.h"
-#include "messages.h"
+/* agents.c - the launcher's side of agents: one command (ssh) per host, all at once. Each host ends up
+ * prepared or with a fault, and all faults are reported together; names of one host become one; the first
+ * host serves the rendezvous; ranks start. From then on the frames of agents are events of the ranks. One
+ * thread, the loop's. */
+#include "agents.h"
+#include "child.h"
+#include "environment.h"
+#include "guard.h"
+#include "local.h"
+#include "rlimits.h"
+#include "say.h"
+#include "ssh.h"
+#include "stop.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -9,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,8 +33,9 @@
 #define HEARTBEAT_PAUSE   0.02
 #define DRAIN_SILENCE     10.0  /* of a connection that has only output to bring */
 #define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
+#define FUNCTION_PIECE    65536
 
-void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
+static void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
 {
     va_list arguments;
     if (*remote->fault)
@@ -35,16 +46,20 @@ void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
     remote->fault_code = exit_code;
 }
 
-void remote_end(struct remote *remote)
+static void remote_end(struct remote *remote)
 {
     remote->state = REMOTE_ENDED;
     frames_shut(&remote->frames);
 }
 
-/* ---- the process that calls the host ------------------------------------------------------------------- */
+/* Once the start has begun. */
+static struct remote *remote_of(const struct rank *rank)
+{
+    return rank->job->remotes->of_host[rank->slot->host];
+}
 
 /* Lines of the agent and of ssh are shown as they are; before the agent is there they may explain why not. */
-void remote_pass_on_errors(struct remote *remote)
+static void remote_pass_on_errors(struct remote *remote)
 {
     struct wire_writer *said = &remote->said;
     const uint8_t *last = said->length ? memrchr(said->bytes, '\n', said->length) : NULL;
@@ -56,6 +71,322 @@ void remote_pass_on_errors(struct remote *remote)
     said->length -= length;
     memmove(said->bytes, said->bytes + length, said->length);
 }
+
+/* ---- stdin of rank 0 ---------------------------------------------------------------------------------- */
+
+static void read_input(struct job *job)
+{
+    struct remotes *remotes = job->remotes;
+    struct frames *to = &remotes->list[0].frames;
+    uint8_t bytes[16384];
+    while (!remotes->input_ended && remotes->input_credit > 0 &&
+           poll(&(struct pollfd){.fd = job->input, .events = POLLIN}, 1, 0) > 0) {
+        size_t limit = remotes->input_credit < sizeof bytes ? remotes->input_credit : sizeof bytes;
+        ssize_t count = read(job->input, bytes, limit);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        count = count > 0 ? count : 0;
+        size_t begin = frame_begin(to, FRAME_INPUT);
+        wire_put_raw(&to->stream.out, bytes, (size_t)count);
+        frame_end(to, begin);
+        remotes->input_credit -= (size_t)count;
+        remotes->input_ended = count == 0;
+    }
+}
+
+static void on_input(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    read_input(poll->data); /* without credit the next turn reads, when there is some */
+}
+
+static void input_open(struct job *job)
+{
+    struct remotes *remotes = job->remotes;
+    int flags = fcntl(job->input, F_GETFL);
+    remotes->input_credit = FRAME_WINDOW;
+    remotes->input_polled = uv_poll_init(&job->loop, &remotes->input, job->input) == 0;
+    remotes->input.data = job;
+    fcntl(job->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
+}
+
+/* Regular files can't be polled, and need not be: they are always readable. */
+static void input_watch(struct job *job)
+{
+    struct remotes *remotes = job->remotes;
+    bool wanted = !remotes->input_ended && remotes->input_credit > 0;
+    if (!remotes->input_polled && wanted)
+        read_input(job);
+    else if (remotes->input_polled && wanted && !uv_is_active((uv_handle_t *)&remotes->input))
+        uv_poll_start(&remotes->input, UV_READABLE, on_input);
+    else if (remotes->input_polled && !wanted)
+        uv_poll_stop(&remotes->input);
+}
+
+/* ---- preparing ----------------------------------------------------------------------------------------- */
+
+static void send_prepare(struct remote *remote)
+{
+    const struct job *job = remote->job;
+    struct environment environment = {0};
+    hvd_status status;
+    struct preparation preparation = {.setup = job->options->host_setup, .command = job->options->command};
+    if (environment_for_hosts(&environment, job, &status))
+        remote_fail(remote, 1, "%s", status.text);
+    preparation.environment = environment.entries;
+    memcpy(preparation.folder, job->remotes->folder, sizeof preparation.folder);
+    if (preparation.environment) {
+        size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
+        preparation_put(&preparation, &remote->frames.stream.out);
+        frame_end(&remote->frames, begin);
+    }
+    environment_free(&environment);
+}
+
+static void prepare_take_ready(struct remote *remote, struct wire_reader *body)
+{
+    char release[64];
+    if (!wire_get_string(body, release, sizeof release) || strcmp(release, hvd_version()) != 0) {
+        remote_fail(remote, 1,
+                    "its horovodrun is of release %s, this one of %s; install the same release on all hosts",
+                    release, hvd_version());
+        return;
+    }
+    wire_get_string(body, remote->identity, sizeof remote->identity);
+    wire_get_string(body, remote->launcher_address, sizeof remote->launcher_address);
+    wire_get_string(body, remote->address, sizeof remote->address);
+    if (!wire_done(body))
+        remote_fail(remote, 1, "what its agent sends is malformed");
+    remote->state = REMOTE_READY;
+    if (!remote->job->options->verbose) /* banners */
+        remote->said.length = 0;
+    remote_pass_on_errors(remote);
+    send_prepare(remote);
+}
+
+static void prepare_take_prepared(struct remote *remote, struct wire_reader *body)
+{
+    char text[FAULT_LIMIT];
+    int exit_code = (int)wire_get_u32(body);
+    wire_get_string(body, text, sizeof text);
+    if (exit_code || body->failed)
+        remote_fail(remote, exit_code ? exit_code : 1, "%s", text);
+    remote->state = REMOTE_PREPARED;
+}
+
+static void prepare_send_function(struct remote *remote)
+{
+    const struct remotes *remotes = remote->job->remotes;
+    uint8_t bytes[FUNCTION_PIECE];
+    while (remote->function_sent < remotes->function_size && frames_idle(&remote->frames)) {
+        ssize_t count = pread(remote->job->function, bytes, sizeof bytes, remote->function_sent);
+        if (count <= 0) {
+            remote_fail(remote, 1, "can't read the function: %s", count ? strerror(errno) : "it is cut");
+            return;
+        }
+        size_t begin = frame_begin(&remote->frames, FRAME_FUNCTION);
+        wire_put_raw(&remote->frames.stream.out, bytes, (size_t)count);
+        frame_end(&remote->frames, begin);
+        remote->function_sent += count;
+    }
+}
+
+/* ---- the start ----------------------------------------------------------------------------------------- */
+
+/* As the user has given it: two entries of one name differ in user or port. */
+static const char *name_of_entry(const struct host *host, char *text, size_t capacity)
+{
+    *text = '\0';
+    append_text(text, capacity, "%s%s%s", host->user, *host->user ? "@" : "", host->name);
+    if (host->port)
+        append_text(text, capacity, " port %d", host->port);
+    return text;
+}
+
+/* All of them, before anything is started. */
+static void report_faults(struct job *job)
+{
+    int exit_code = 0;
+    for (int i = 0; i < job->remotes->count; i++) {
+        const struct remote *remote = &job->remotes->list[i];
+        if (!*remote->fault)
+            continue;
+        char name[sizeof remote->host->name + sizeof remote->host->user + 16];
+        job_say(job, "host %s: %s", name_of_entry(remote->host, name, sizeof name), remote->fault);
+        exit_code = exit_code ? exit_code : remote->fault_code;
+    }
+    job_decide(job, exit_code);
+}
+
+/* Entries that name one host become one; those that got no ranks are not needed any more. */
+static hvd_code merge_hosts(struct job *job, hvd_status *status)
+{
+    struct remotes *remotes = job->remotes;
+    for (int i = 0; i < remotes->count; i++) {
+        for (int j = i + 1; j < remotes->count; j++) {
+            struct remote *earlier = &remotes->list[i], *later = &remotes->list[j];
+            if (!earlier->host || !later->host || strcmp(earlier->identity, later->identity) != 0)
+                continue;
+            hosts_merge(job->hosts, (int)(earlier->host - job->hosts->list),
+                        (int)(later->host - job->hosts->list));
+            later->host = NULL;
+            for (int k = j + 1; k < remotes->count; k++)
+                remotes->list[k].host -= remotes->list[k].host != NULL;
+        }
+    }
+    hvd_code code = hosts_layout(job->hosts, job->size, status);
+    for (int i = 0; !code && i < remotes->count; i++) {
+        struct remote *remote = &remotes->list[i];
+        if (remote->host && remote->host->ranks)
+            remotes->of_host[remote->host - job->hosts->list] = remote;
+        else
+            remote_end(remote);
+    }
+    return code;
+}
+
+/* Where the others reach the first host: as its sshd was reached, or as the others see this host, if it is
+ * the first. The agent finds an address itself if there is none here. */
+static const char *rendezvous_hint(const struct remotes *remotes)
+{
+    const struct remote *first = &remotes->list[0];
+    int active = 0;
+    for (int i = 0; i < remotes->count; i++)
+        active += remotes->list[i].state == REMOTE_PREPARED;
+    if (active == 1)
+        return "127.0.0.1";
+    for (int i = 1; first->host->local && i < remotes->count; i++) {
+        if (remotes->list[i].state == REMOTE_PREPARED)
+            return remotes->list[i].launcher_address;
+    }
+    return first->address;
+}
+
+static void send_serve(struct job *job)
+{
+    struct frames *to = &job->remotes->list[0].frames;
+    size_t begin = frame_begin(to, FRAME_SERVE);
+    wire_put_string(&to->stream.out, job->secret);
+    wire_put_string(&to->stream.out, rendezvous_hint(job->remotes));
+    frame_end(to, begin);
+    job->remotes->serving = true;
+}
+
+static void send_start(struct remote *remote)
+{
+    const struct job *job = remote->job;
+    const struct host *host = remote->host;
+    struct start start = {.size = job->size, .verbose = job->options->verbose, .count = host->ranks};
+    memcpy(start.id, job->id, sizeof start.id);
+    memcpy(start.secret, job->secret, sizeof start.secret);
+    memcpy(start.rendezvous, job->rendezvous_address, sizeof start.rendezvous);
+    memcpy(start.host, host->name, sizeof start.host);
+    start.slots = job->hosts->slots; /* those of a host follow each other */
+    while (start.slots->host != (int)(host - job->hosts->list))
+        start.slots++;
+    size_t begin = frame_begin(&remote->frames, FRAME_START);
+    start_put(&start, &remote->frames.stream.out);
+    frame_end(&remote->frames, begin);
+    remote->state = REMOTE_STARTED;
+}
+
+/* All or none: a rank that is not gone is waited for. */
+static hvd_code open_ranks(struct job *job, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < job->count; i++) {
+        struct rank *rank = &job->ranks[i];
+        code = rank_open_copies(rank, status);
+        for (int j = 0; !code && j < (job->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
+            code = output_open_fed(&rank->outputs[j], status);
+    }
+    for (int i = 0; i < job->count; i++) {
+        if (code)
+            job_close_outputs(&job->ranks[i]);
+        else
+            job->ranks[i].gone = false;
+    }
+    return code;
+}
+
+static void prepare_take_serving(struct remote *remote, struct wire_reader *body)
+{
+    struct job *job = remote->job;
+    hvd_status status;
+    char fault[FAULT_LIMIT] = "malformed answer";
+    if (!wire_get_string(body, job->rendezvous_address, sizeof job->rendezvous_address) ||
+        !wire_get_string(body, fault, sizeof fault) || *fault) {
+        job_say(job, "host %s: can't serve the rendezvous there: %s", remote->host->name, fault);
+        job_decide(job, 1);
+        return;
+    }
+    if (open_ranks(job, &status)) {
+        job_say(job, "%s", status.text);
+        job_decide(job, 1);
+        return;
+    }
+    say_job(job);
+    for (int i = 0; i < job->remotes->count; i++) {
+        if (job->remotes->list[i].state == REMOTE_PREPARED)
+            send_start(&job->remotes->list[i]);
+    }
+    job->remotes->started = true;
+    input_open(job);
+}
+
+static void check_deadline(struct remote *remote)
+{
+    const struct job *job = remote->job;
+    if (clock_now() > job->remotes->deadline)
+        remote_fail(remote, 1,
+                    "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
+                    "without a question?%s",
+                    job->settings->start_timeout_seconds,
+                    job->options->host_setup ? " Does --host-setup end?" : "");
+}
+
+/* Until the first host serves the rendezvous others may still be lost. */
+static void watch_serving(struct job *job)
+{
+    const struct remotes *remotes = job->remotes;
+    bool faulty = false;
+    check_deadline(&remotes->list[0]);
+    for (int i = 0; i < remotes->count; i++)
+        faulty = faulty || *remotes->list[i].fault;
+    if (faulty)
+        report_faults(job);
+}
+
+static void prepare_advance(struct job *job)
+{
+    struct remotes *remotes = job->remotes;
+    bool faulty = false;
+    hvd_status status;
+    if (remotes->serving) {
+        watch_serving(job);
+        return;
+    }
+    for (int i = 0; i < remotes->count; i++) {
+        struct remote *remote = &remotes->list[i];
+        if (remote->state < REMOTE_PREPARED)
+            check_deadline(remote);
+        if (!*remote->fault &&
+            (remote->state < REMOTE_PREPARED || remote->function_sent < remotes->function_size))
+            return;
+        faulty = faulty || *remote->fault;
+    }
+    if (faulty) {
+        report_faults(job);
+    } else if (merge_hosts(job, &status)) {
+        job_say(job, "%s", status.text);
+        job_decide(job, 1);
+    } else {
+        send_serve(job);
+    }
+}
+
+/* ---- the process that calls the host ------------------------------------------------------------------- */
 
 static void take_errors(struct output *errors, const void *bytes, size_t length)
 {
@@ -323,7 +654,7 @@ static void check_end(struct remote *remote)
     } else if (remote->state >= REMOTE_PREPARED) {
         char outcome[64];
         snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s", (int)remote->pid,
-                 report_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
+                 say_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
         ssh_explain(remote->job, remote->host, remote->exit_code,

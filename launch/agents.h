@@ -1,13 +1,13 @@
-/* remote.h - the hosts of a job and their agents, for the three files that are the launcher's side of them:
- * remote.c, prepare.c, input.c. */
-#ifndef HVD_LAUNCH_REMOTE_H
-#define HVD_LAUNCH_REMOTE_H
+/* agents.h - the launcher's side of agents: the hosts of a job, the connections to them, and ranks there. One
+ * thread, the loop's. */
+#ifndef HVD_LAUNCH_AGENTS_H
+#define HVD_LAUNCH_AGENTS_H
+
+#include "frames.h"
+#include "job.h"
 
 #include "base/socket.h"
 #include "base/topology.h"
-#include "frames.h"
-#include "job.h"
-#include "messages.h"
 
 #define FAULT_LIMIT 4096
 
@@ -47,35 +47,19 @@ struct remotes {
     size_t input_credit;
 };
 
-/* The first fault of a host counts. */
-void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* Ends its agent, if there is one. */
-void remote_end(struct remote *remote);
+/* Calls all hosts at once; ranks start when all have answered. */
+hvd_code remotes_start(struct job *job, hvd_status *status);
+/* After each turn of the loop. */
+void remotes_turn(struct job *job);
+void remotes_close(struct job *job);         /* ends all agents, by the end of their stdin */
+void remotes_free(struct job *job);          /* after the loop has closed its handles */
+bool remotes_pending(const struct job *job); /* ranks are still to be started */
+bool remotes_connected(const struct job *job);
+bool remotes_sending(const struct job *job); /* agents may have output on the way */
+void remotes_child_ended(struct job *job, pid_t pid, int exit_code, int signal); /* if it calls a host */
+void remote_signal(const struct rank *rank, int signal);
+
 /* What an agent sends. */
 void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
-
-/* Once the start has begun. */
-static inline struct remote *remote_of(const struct rank *rank)
-{
-    return rank->job->remotes->of_host[rank->slot->host];
-}
-
-void remote_pass_on_errors(struct remote *remote);
-
-/* ---- prepare.c ----------------------------------------------------------------------------------------- */
-
-void prepare_take_ready(struct remote *remote, struct wire_reader *body);
-void prepare_take_prepared(struct remote *remote, struct wire_reader *body);
-void prepare_take_serving(struct remote *remote, struct wire_reader *body);
-/* Sends on of the function as much as goes without waiting. */
-void prepare_send_function(struct remote *remote);
-/* Goes on with the start as far as what has come allows. */
-void prepare_advance(struct job *job);
-
-/* ---- input.c ------------------------------------------------------------------------------------------- */
-
-void input_open(struct job *job);  /* when ranks have been started */
-void input_watch(struct job *job); /* after each turn of the loop */
 
 #endif

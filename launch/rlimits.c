@@ -1,5 +1,5 @@
-/* limits.c - whether the limits of a host leave room for its ranks, before the first of many is started. */
-#include "job.h"
+/* rlimits.c - whether the limits of a host leave room for its ranks, before the first of many is started. */
+#include "rlimits.h"
 
 #include "base/status.h"
 

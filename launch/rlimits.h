@@ -1,0 +1,11 @@
+/* rlimits.h - whether the limits of a host leave room for its ranks. */
+#ifndef HVD_LAUNCH_RLIMITS_H
+#define HVD_LAUNCH_RLIMITS_H
+
+#include "job.h"
+
+/* Whether the limits of open files and processes leave room for all ranks of this job, which this process
+ * starts, or only keeps what they print. It checks what they need at least: what else runs is not known. */
+hvd_code limits_check(const struct job *job, bool starts, hvd_status *status);
+
+#endif
