@@ -79,7 +79,7 @@ simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=10
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
-bench: build install ## measure beside the peers (BENCH_SECONDS=2700, or QUICK=1) and renew docs/performance.md
+bench: build install ## measure beside the peers (BENCH_SECONDS=2700, or QUICK=1) and renew the pages on performance
 	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
 	@python bench/run.py --seconds $(BENCH_SECONDS) $(if $(QUICK),--quick)
 

@@ -1,6 +1,6 @@
 """Collectives between hosts, beside Gloo and the least time and bytes that the network allows.
 
-    python bench/hosts.py --page docs/performance.md        all of it, about 12 minutes
+    python bench/hosts.py --docs docs                       all of it, about 12 minutes; renews the page
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
     python bench/hosts.py --runs "2x1@1gbit 2x1@unshaped" --peers encrypted     beside the same by TLS
     python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside so many programs that are always busy
@@ -232,7 +232,7 @@ def measure(
 def main() -> int:
     """Measures and writes; 1 if a peer failed."""
     options = {"runs": RUNS, "links": "1", "peers": "gloo", "congestion": "cubic", "hogs": "0"}
-    options |= {"table": "hosts", "page": ""}
+    options |= {"table": "hosts", "docs": ""}
     args = compare.arguments(__doc__, seconds=600, options=options)
     runs = [run_of(text) for text in args.runs.split()]
     delays = {run.delay for run in runs}
@@ -276,9 +276,8 @@ def main() -> int:
     if hogs:
         text += f" {len(hogs)} programs beside them were always busy."
     failed = publish.write(whole, args.output, text)
-    if args.page:
-        page, renewed = Path(args.page), (args.output / f"{args.table}.md").read_text()
-        page.write_text(publish.renew(page.read_text(), args.table, renewed))
+    if args.docs:
+        publish.renew(Path(args.docs), args.table, (args.output / f"{args.table}.md").read_text())
     return failed
 
 

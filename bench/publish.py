@@ -1,4 +1,4 @@
-"""What becomes of figures: Markdown tables, plots, and the sections of docs/performance.md."""
+"""Turns figures into Markdown tables and plots, and renews the sections of docs/performance.md and its subpages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from compare import EFFORTS, ROOT, Comparison, Peer
 
-PAGE = ROOT / "docs" / "performance.md"
+DOCS = ROOT / "docs"
 
 
 def number(value: float | None) -> str:
@@ -91,12 +91,16 @@ def two_ranks(args: Any, name: str, peers: Sequence[Peer], cases: dict[str, str]
     return write(comparison, args.output, table(["2 ranks, µs", *(peer.name for peer in peers)], rows))
 
 
-def renew(page: str, section: str, text: str) -> str:
-    """The page with new text between the markers of the section."""
-    pattern = rf"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)"
-    renewed, count = re.subn(
-        pattern, lambda found: f"{found[1]}{text.strip()}\n{found[2]}", page, flags=re.DOTALL
-    )
-    if count != 1:
-        raise ValueError(f"the page has {count} sections {section}, and should have one")
-    return renewed
+def pages(docs: Path) -> list[Path]:
+    """The summary and its subpages, in the folder of all pages."""
+    return [docs / "performance.md", *sorted((docs / "performance").glob("*.md"))]
+
+
+def renew(docs: Path, section: str, text: str) -> None:
+    """Replaces the text between the markers of the section, which exactly one page has."""
+    pattern = re.compile(rf"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)", re.DOTALL)
+    texts = {page: page.read_text() for page in pages(docs)}
+    found = [page for page, old in texts.items() for _ in pattern.findall(old)]
+    if len(found) != 1:
+        raise ValueError(f"the pages have {len(found)} sections {section}, and should have one")
+    found[0].write_text(pattern.sub(lambda match: f"{match[1]}{text.strip()}\n{match[2]}", texts[found[0]]))

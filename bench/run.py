@@ -1,10 +1,10 @@
-"""Runs every benchmark within a time and puts the tables into docs/performance.md: what `make bench` does.
+"""Runs every benchmark within a time and renews the tables of the pages on performance, as `make bench` does.
 
-    python bench/run.py [--seconds 2700] [--quick] [--page docs/performance.md]
+    python bench/run.py [--seconds 2700] [--quick] [--docs docs]
 
-First come those that take as long as they take; the rest of the time is shared out among the others, each of
-which has at least two rounds of what its share allows. What one takes too long the later ones lack. Results
-lie in build/bench: a CSV file, a Markdown table and a picture of each.
+Benchmarks of fixed length run first; the others share the remaining time, and each of them makes at least two
+rounds of what its share allows. A benchmark that overruns its share shortens the later ones. The results are in
+build/bench: a CSV file, a Markdown table and a picture of each benchmark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ PLAIN = {
     "kernels": [str(compare.BUILD / "bench" / "bench_kernels")],
     "faults": [sys.executable, str(compare.BENCH / "faults.py"), "1"],
 }
-SECTIONS = ("machine", *COMPARISONS, *FIXED, *PLAIN, "goals")
+# Computed from the figures of the others.
+DERIVED = ("goals", "summary")
+SECTIONS = ("machine", *COMPARISONS, *FIXED, *PLAIN, *DERIVED)
 DEADLINE = 900.0
 
 
@@ -48,8 +50,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2700, help="in all, about (default 2700)")
     parser.add_argument("--quick", action="store_true", help="few sizes, one round, no kernels and faults")
     parser.add_argument("--output", type=Path, default=compare.BUILD / "bench", help="folder of results")
-    text = f"page whose tables are renewed (default {publish.PAGE.relative_to(compare.ROOT)})"
-    parser.add_argument("--page", type=Path, default=publish.PAGE, help=text)
+    text = f"folder of the pages whose tables are renewed (default {publish.DOCS.relative_to(compare.ROOT)})"
+    parser.add_argument("--docs", type=Path, default=publish.DOCS, help=text)
     return parser.parse_args()
 
 
@@ -84,15 +86,13 @@ def run_plain(name: str, words: list[str], folder: Path) -> bool:
     return done
 
 
-def renew_page(path: Path, folder: Path) -> None:
-    """Sections that this run did not measure stay as they are."""
-    page = path.read_text()
+def renew_pages(docs: Path, folder: Path) -> None:
+    """Renews the sections that this run has measured."""
     for name in SECTIONS:
         table = folder / f"{name}.md"
         if table.exists():
-            page = publish.renew(page, name, table.read_text())
-    path.write_text(page)
-    print(f"\n{path}: tables renewed", flush=True)
+            publish.renew(docs, name, table.read_text())
+    print(f"\n{docs}: tables renewed", flush=True)
 
 
 def main() -> int:
@@ -110,12 +110,12 @@ def main() -> int:
         left = args.seconds - (time.monotonic() - begin)
         done.append(run_comparison(name, args, max(left, 0) * part / parts))
         parts -= part
-    done.append(run_comparison("goals", args))
+    done += [run_comparison(name, args) for name in DERIVED]
     with (args.output / "machine.md").open("a") as file:
         effort = "quick run" if args.quick else "full run"
         today = datetime.date.today().isoformat()
         file.write(f"\nA {effort} of {time.monotonic() - begin:.0f} s on {today}.\n")
-    renew_page(args.page, args.output)
+    renew_pages(args.docs, args.output)
     return 0 if all(done) else 1
 
 

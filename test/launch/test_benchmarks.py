@@ -213,6 +213,10 @@ def test_goals_are_judged_by_the_figures(tmp_path: Path, compare: Any) -> None:
     assert judged["1. 256 KiB, beside Open MPI"] == ["1.5 times", "reached"]
     assert judged["1. 64 MiB, beside Gloo"] == ["-", "not measured"]
     assert {"1", "2", "3", "4", "5", "6", "7", "8"} <= {goal.split(".")[0] for goal in judged}
+    done = run("summary", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| allreduce of 64 MiB, from C, µs | 10 | 15 (1.50) | - | - |" in done.stdout
+    assert "| allreduce of 64 MiB, from PyTorch, µs | - | - | - | - |" in done.stdout
 
 
 @pytest.mark.skipif(
@@ -277,15 +281,21 @@ def test_a_peer_that_fails_is_left_out_and_named(compare: Any, capfd: pytest.Cap
     assert "broken, 2 ranks: exit code 3" in capfd.readouterr().err
 
 
-def test_the_page_has_every_section_once(compare: Any, publish: Any) -> None:
+def test_the_pages_have_every_section_once(tmp_path: Path, compare: Any, publish: Any) -> None:
     module = importlib.import_module("run")
-    page = publish.PAGE.read_text()
+    docs = shutil.copytree(publish.DOCS, tmp_path / "docs")
     for name in (*module.SECTIONS, "hosts", "hosts-delay"):
-        renewed = publish.renew(page, name, "| new |")
-        assert f"<!-- begin {name} -->\n| new |\n<!-- end {name} -->" in renewed
-        assert publish.renew(renewed, name, "| new |") == renewed
+        publish.renew(docs, name, f"| new {name} |")
+    texts = [page.read_text() for page in publish.pages(docs)]
+    for name in (*module.SECTIONS, "hosts", "hosts-delay"):
+        renewed = f"<!-- begin {name} -->\n| new {name} |\n<!-- end {name} -->"
+        assert sum(renewed in text for text in texts) == 1
     with pytest.raises(ValueError, match="0 sections"):
-        publish.renew(page, "unknown", "")
+        publish.renew(docs, "unknown", "")
+    (docs / "performance" / "second.md").write_text("<!-- begin goals -->\n<!-- end goals -->\n")
+    with pytest.raises(ValueError, match="2 sections"):
+        publish.renew(docs, "goals", "")
+    assert texts == [page.read_text() for page in publish.pages(docs) if page.name != "second.md"]
 
 
 def test_startup_has_a_figure_for_every_job(tmp_path: Path, compare: Any) -> None:
