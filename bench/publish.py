@@ -1,4 +1,4 @@
-"""Turns figures into Markdown tables and plots, and renews the sections of docs/performance.md and its subpages."""
+"""Turns figures into Markdown tables and plots, and renews the sections of the pages on performance."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python bench/run.py [--seconds 2700] [--quick] [--docs docs]
 
-Benchmarks of fixed length run first; the others share the remaining time, and each of them makes at least two
-rounds of what its share allows. A benchmark that overruns its share shortens the later ones. The results are in
-build/bench: a CSV file, a Markdown table and a picture of each benchmark.
+Benchmarks of fixed length run first; the others share the remaining time, and each of them makes at least
+two rounds of what its share allows. A benchmark that overruns its share shortens the later ones. The results
+are in build/bench: a CSV file, a Markdown table and a picture of each benchmark.
 """
 
 from __future__ import annotations

@@ -193,13 +193,36 @@ def test_every_static_library_has_its_notice() -> None:
     assert '"THIRD-PARTY-NOTICES"' in (ROOT / "pyproject.toml").read_text()
 
 
+def anchors(page: Path) -> set[str]:
+    """The names by which links find the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     wrong = []
     for name, text in texts():
         if name.endswith(".md"):
-            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-                if ":" not in target and not (ROOT / name).parent.joinpath(target).exists():
-                    wrong.append(f"{name}: {target}")
+            for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text):
+                path = (ROOT / name).parent / target if target else ROOT / name
+                if ":" in target:
+                    continue
+                if not path.exists() or (anchor and anchor not in anchors(path)):
+                    wrong.append(f"{name}: {target}#{anchor}")
+    assert not wrong
+
+
+def test_lines_of_pages_are_wrapped() -> None:
+    """Tables and fenced commands may be longer than 120 characters."""
+    wrong = []
+    for name, text in texts():
+        if name in ("README.md", "CONTRIBUTING.md") or re.match(r"docs/.*\.md$", name):
+            prose = re.sub(
+                r"^ *```.*?^ *```", lambda code: "\n" * code[0].count("\n"), text, flags=re.M | re.S
+            )
+            for number, line in enumerate(prose.split("\n"), 1):
+                if len(line) > 120 and not line.startswith("|"):
+                    wrong.append(f"{name}:{number}: {len(line)} characters")
     assert not wrong
 
 
