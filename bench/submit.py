@@ -20,7 +20,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod import _core
-from horovod.requests import ALLREDUCE
+from horovod.framework.requests import ALLREDUCE
 
 TENSORS = 160
 

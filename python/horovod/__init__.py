@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from horovod import _core
-from horovod.arrays import NumPyArrays as _NumPyArrays
-from horovod.collectives import Collectives as _Collectives
-from horovod.collectives import barrier as barrier
-from horovod.collectives import join as join
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
-from horovod.compression import Compression as Compression
-from horovod.handles import poll as poll
-from horovod.handles import synchronize as synchronize
-from horovod.objects import allgather_object as allgather_object
-from horovod.objects import broadcast_object as broadcast_object
+from horovod.framework.arrays import NumPyArrays as _NumPyArrays
+from horovod.framework.collectives import Collectives as _Collectives
+from horovod.framework.collectives import barrier as barrier
+from horovod.framework.collectives import join as join
+from horovod.framework.compression import Compression as Compression
+from horovod.framework.handles import poll as poll
+from horovod.framework.handles import synchronize as synchronize
+from horovod.framework.objects import allgather_object as allgather_object
+from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.runner import run as run
 
 __version__ = _core.version()

@@ -110,7 +110,7 @@ FRAMEWORKS = {
     "torch": {"torch"},
     "jax|jaxlib|flax|optax": {"jax"},
     "mxnet": {"mxnet"},
-    "tensorflow": {"tensorflow", "keras"},
+    "tensorflow": {"tensorflow", "keras", "_keras"},
     "keras|tf_keras": {"tensorflow", "keras", "_keras"},
 }
 

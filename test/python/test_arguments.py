@@ -9,7 +9,7 @@ import pytest
 
 import horovod as hvd
 from horovod import _core
-from horovod.requests import ALLTOALL
+from horovod.framework.requests import ALLTOALL
 
 
 class NoNumber:

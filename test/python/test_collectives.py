@@ -11,7 +11,7 @@ import pytest
 
 import horovod as basics
 from horovod import _core
-from horovod.requests import ALLGATHER
+from horovod.framework.requests import ALLGATHER
 
 SHAPES = [(), (1,), (17,), (3, 5), (0,), (2, 0, 3), (70_001,)]
 

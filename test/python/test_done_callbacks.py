@@ -12,7 +12,7 @@ import pytest
 
 import horovod as hvd
 from horovod import _core
-from horovod.requests import ALLGATHER, ALLREDUCE
+from horovod.framework.requests import ALLGATHER, ALLREDUCE
 
 
 def start(name: str, array: Any) -> Any:

@@ -11,9 +11,9 @@ import pytest
 
 import horovod as hvd
 from horovod.common.process_sets import is_member
-from horovod.compression import NoneCompressor
-from horovod.gradient_list import GradientList, MemoryArrays
-from horovod.optimizer import Rules
+from horovod.framework.compression import NoneCompressor
+from horovod.framework.gradient_list import GradientList, MemoryArrays
+from horovod.framework.reducer import Rules
 
 NAMES = [f"list.{i}" for i in range(6)]
 ROWS = 5

@@ -18,7 +18,7 @@ from test_life import lonely
 
 import horovod as hvd
 from horovod import _core
-from horovod.requests import ALLREDUCE
+from horovod.framework.requests import ALLREDUCE
 
 torch = pytest.importorskip("torch")
 from torch._subclasses import FakeTensorMode  # noqa: E402

@@ -19,7 +19,7 @@ import pytest
 import horovod as hvd
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
-from horovod.requests import ALLREDUCE
+from horovod.framework.requests import ALLREDUCE
 
 
 def test_placement(rank: int, size: int) -> None:

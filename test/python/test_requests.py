@@ -9,7 +9,7 @@ import pytest
 
 import horovod as hvd
 from horovod import _core
-from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCESCATTER
+from horovod.framework.requests import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCESCATTER
 
 REDUCING = [operation for operation in _core.operations.values() if operation.reductions]
 

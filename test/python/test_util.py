@@ -11,7 +11,7 @@ import pytest
 
 import horovod as hvd
 from horovod.common import exceptions, util
-from horovod.grouping import check_names, make_groups
+from horovod.framework.grouping import check_names, make_groups
 
 
 def test_extensions() -> None:

@@ -10,7 +10,7 @@ from horovod._keras import functions
 from horovod._keras.optimizer import DistributedOptimizer
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.compression import Compressor, NoneCompressor
+from horovod.framework.compression import Compressor, NoneCompressor
 
 
 def create_distributed_optimizer(

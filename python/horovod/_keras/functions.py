@@ -9,11 +9,11 @@ import numpy as np
 
 import horovod
 from horovod._keras.optimizer import DistributedOptimizer
-from horovod.collectives import reduction_of
+from horovod._keras.variables import variables_of
 from horovod.common.basics import Average
 from horovod.common.exceptions import HorovodInternalError
-from horovod.compression import Compressor, NoneCompressor
-from horovod.variables import variables_of
+from horovod.common.util import reduction_of
+from horovod.framework.compression import Compressor, NoneCompressor
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:

@@ -2,8 +2,8 @@
 
 The user's own optimizer is instrumented and handed back: its class becomes a subclass of the same name, so it
 is saved as what it was, and loads where Horovod is not installed. What is added differs: Keras 3's optimizers
-on every back end are served by `horovod.keras.optimizer`, Keras 2's by `horovod.tensorflow.keras.optimizer`,
-which are imported when such an optimizer comes.
+on every back end are served by :mod:`horovod._keras.keras3`, Keras 2's by :mod:`horovod._keras.keras2`, which
+are imported when such an optimizer is wrapped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from horovod._keras.variables import variables_of_layers
 from horovod.common.basics import Average, size
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.compression import Compressor, NoneCompressor
-from horovod.gradient_list import GradientOptions
-from horovod.grouping import check_passes
-from horovod.variables import variables_of_layers
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.gradient_list import GradientOptions
+from horovod.framework.grouping import check_passes
 
 O = TypeVar("O")  # noqa: E741
 
@@ -112,9 +112,9 @@ def _module_of(optimizer: Any) -> Any:
     """What serves it, known by the methods that are overridden there."""
     if not isinstance(optimizer, type):
         if hasattr(optimizer, "stateless_apply"):
-            return importlib.import_module("horovod.keras.optimizer")
+            return importlib.import_module("horovod._keras.keras3")
         if hasattr(optimizer, "aggregate_gradients") or hasattr(optimizer, "_aggregate_gradients"):
-            return importlib.import_module("horovod.tensorflow.keras.optimizer")
+            return importlib.import_module("horovod._keras.keras2")
     raise ValueError(
         "DistributedOptimizer takes an optimizer of Keras 2 or 3, such as keras.optimizers.Adam(0.001), not "
         f"{optimizer!r}"

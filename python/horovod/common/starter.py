@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from horovod import addresses
+from horovod.common import addresses
 
 SECRETS = ("HOROVOD_SECRET", "HOROVOD_SECRET_FILE")
 

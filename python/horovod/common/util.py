@@ -16,6 +16,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from horovod.common import basics
+from horovod.common.basics import Average, Sum
+from horovod.common.caller import warn_caller
 
 T = TypeVar("T")
 
@@ -132,12 +134,20 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
     return [*numbers, 0, 0][:3] >= [int(number) for number in target.split(".")]
 
 
+def reduction_of(average: bool | None, op: int | None) -> int:
+    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise ValueError("pass op or average, not both; average is the old way to say op=Average or op=Sum")
+    warn_caller("average is deprecated: pass op=Average or op=Sum")
+    return Average if average else Sum
+
+
 def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[int | None, bool | None], int]:
     """A function of ``(op, average)`` that gives the operation which the two mean together."""
-    from horovod.collectives import reduction_of
-
     return lambda op, average: reduction_of(average, op)
 
 

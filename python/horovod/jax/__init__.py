@@ -11,7 +11,9 @@ except ImportError as error:
 from horovod import __version__ as __version__
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
-from horovod.compression import Compression as Compression
+from horovod.framework.compression import Compression as Compression
+from horovod.framework.objects import allgather_object as allgather_object
+from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.jax.operations import allgather as allgather
 from horovod.jax.operations import allreduce as allreduce
 from horovod.jax.operations import alltoall as alltoall
@@ -21,8 +23,6 @@ from horovod.jax.operations import reducescatter as reducescatter
 from horovod.jax.optimizer import DistributedOptimizer as DistributedOptimizer
 from horovod.jax.optimizer import broadcast_parameters as broadcast_parameters
 from horovod.jax.optimizer import value_and_grad as value_and_grad
-from horovod.objects import allgather_object as allgather_object
-from horovod.objects import broadcast_object as broadcast_object
 
 # A pytree is one call, so a list of tensors is a group.
 grouped_allreduce = allreduce

@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from horovod import _core
-from horovod.collectives import barrier as _wait_for_all
-from horovod.collectives import check_scatter_op
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
-from horovod.compression import Compression, Compressor
-from horovod.jax.primitive import Spec, collective_p
-from horovod.requests import (
+from horovod.framework.collectives import barrier as _wait_for_all
+from horovod.framework.collectives import check_scatter_op
+from horovod.framework.compression import Compression, Compressor
+from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -25,6 +24,7 @@ from horovod.requests import (
     REDUCESCATTER,
     factor_bits,
 )
+from horovod.jax.primitive import Spec, collective_p
 
 _LIBRARIES = {"horovod", "jax", "optax"}
 

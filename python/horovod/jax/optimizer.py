@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.compression import Compression, Compressor
-from horovod.grouping import split_factor
+from horovod.framework.compression import Compression, Compressor
+from horovod.framework.grouping import split_factor
 from horovod.jax.operations import allreduce, broadcast
 
 _initializing = ContextVar("an optimizer of ours makes its state", default=False)

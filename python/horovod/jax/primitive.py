@@ -21,9 +21,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects.func import FuncOp
 
 from horovod import _core
-from horovod.collectives import own_rows
 from horovod.common.basics import Adasum, Average, Sum
-from horovod.requests import (
+from horovod.framework.collectives import own_rows
+from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
     BARRIER,

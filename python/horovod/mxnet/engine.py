@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import mxnet as mx
 
 from horovod import _core
-from horovod.arrays import NumPyArrays
-from horovod.collectives import own_rows
 from horovod.common.process_sets import global_process_set
-from horovod.requests import Call
+from horovod.framework.arrays import NumPyArrays
+from horovod.framework.collectives import own_rows
+from horovod.framework.requests import Call
 
 T = TypeVar("T")
 

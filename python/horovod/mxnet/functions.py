@@ -7,10 +7,10 @@ from typing import Any
 
 import mxnet as mx
 
+from horovod.framework.objects import allgather_object as allgather_object
+from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.mxnet.engine import only
 from horovod.mxnet.mpi_ops import broadcast_
-from horovod.objects import allgather_object as allgather_object
-from horovod.objects import broadcast_object as broadcast_object
 
 
 def _array_of(name: str, parameter: Any) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 
 import mxnet as mx
 
-from horovod.collectives import check_scatter_op, reduction_of, splits_of
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, HorovodBasics, ProcessSet, global_process_set
 from horovod.common.exceptions import HorovodInternalError
-from horovod.mxnet.engine import argument_errors, run
-from horovod.requests import (
+from horovod.common.util import reduction_of
+from horovod.framework.collectives import check_scatter_op, splits_of
+from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -27,6 +27,7 @@ from horovod.requests import (
     every,
     first,
 )
+from horovod.mxnet.engine import argument_errors, run
 
 __all__ = [
     *basics.__all__,

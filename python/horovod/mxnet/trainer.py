@@ -11,10 +11,10 @@ import mxnet as mx
 from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
 from horovod.common.process_sets import is_member
 from horovod.common.util import split_list
-from horovod.compression import Compressor, NoneCompressor
-from horovod.grouping import split_factor
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.grouping import split_factor
+from horovod.framework.requests import ALLREDUCE, Call, every
 from horovod.mxnet.engine import only, run
-from horovod.requests import ALLREDUCE, Call, every
 
 
 def _reduce(

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.compression import Compressor as Compressor
-from horovod.compression import NoneCompressor as NoneCompressor
+from horovod.framework.compression import Compressor as Compressor
+from horovod.framework.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.common import process_sets
 from horovod.common.basics import Average, Sum, rank
 from horovod.common.process_sets import ProcessSet
-from horovod.requests import factor_of
+from horovod.framework.requests import factor_of
 from horovod.tensorflow.library import call, reducing
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod import objects
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.framework import objects
 from horovod.tensorflow.mpi_ops import broadcast_
 
 

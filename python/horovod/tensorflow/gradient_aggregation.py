@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horovod.grouping import check_passes
+from horovod.framework.grouping import check_passes
 from horovod.tensorflow.accumulation import Accumulation
 
 

@@ -15,7 +15,7 @@ from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
 from horovod.common.process_sets import NotMemberError, ProcessSet, check_member, global_process_set
-from horovod.requests import factor_bits
+from horovod.framework.requests import factor_bits
 
 
 def _load() -> tuple[Any, bool]:

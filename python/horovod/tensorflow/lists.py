@@ -1,4 +1,4 @@
-"""TensorFlow's tensors for lists of gradients (:mod:`horovod.gradient_list`)."""
+"""TensorFlow's tensors for lists of gradients (:mod:`horovod.framework.gradient_list`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.gradient_list import Tensors
-from horovod.optimizer import Rules
+from horovod.framework.gradient_list import Tensors
+from horovod.framework.reducer import Rules
 from horovod.tensorflow.library import asynchronous, in_order
 from horovod.tensorflow.mpi_ops import _allreduce, _grouped_allreduce
 from horovod.tensorflow.reductions import gather_slices

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.basics import ProcessSet, global_process_set
-from horovod.compression import Compressor
-from horovod.gradient_list import GradientOptions
+from horovod.framework.compression import Compressor
+from horovod.framework.gradient_list import GradientOptions
 from horovod.tensorflow.functions import broadcast_variables
 from horovod.tensorflow.lists import tensors
 

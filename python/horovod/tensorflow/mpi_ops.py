@@ -11,16 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.collectives import barrier as barrier
-from horovod.collectives import check_scatter_op
+from horovod._keras.variables import variables_of
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.framework.collectives import barrier as barrier
+from horovod.framework.collectives import check_scatter_op
 from horovod.tensorflow import derivatives
 from horovod.tensorflow.library import call, call_group, call_one, functions, in_order, invalid, reducing
-from horovod.variables import variables_of
 
 __all__ = [
     *basics.__all__,

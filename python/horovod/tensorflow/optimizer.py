@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from horovod._keras import optimizer as _keras
 from horovod.common.basics import Average, ProcessSet, global_process_set
-from horovod.compression import Compressor, NoneCompressor
-from horovod.gradient_list import GradientOptions
-from horovod.grouping import check_passes
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.gradient_list import GradientOptions
+from horovod.framework.grouping import check_passes
 from horovod.tensorflow.accumulation import Accumulation
 from horovod.tensorflow.lists import tensors
 

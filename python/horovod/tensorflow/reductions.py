@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.collectives import reduction_of
 from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set, size
-from horovod.compression import Compressor, NoneCompressor
+from horovod.common.util import reduction_of
+from horovod.framework.compression import Compressor, NoneCompressor
 from horovod.tensorflow.library import tensor_of
 from horovod.tensorflow.mpi_ops import (
     _allreduce,

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod._keras.variables import variables_of_layers
 from horovod.common.basics import Average, ProcessSet, global_process_set
-from horovod.compression import Compressor, NoneCompressor
-from horovod.gradient_list import GradientOptions
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.gradient_list import GradientOptions
 from horovod.tensorflow.lists import tensors
-from horovod.variables import variables_of_layers
 
 
 class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]

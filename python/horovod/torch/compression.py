@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from horovod.compression import Compressor as Compressor
-from horovod.compression import NoneCompressor as NoneCompressor
+from horovod.framework.compression import Compressor as Compressor
+from horovod.framework.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:

@@ -29,11 +29,11 @@ if not torch.distributed.is_available():
 from torch.distributed import distributed_c10d as _c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod import _core, addresses
-from horovod.common import basics
+from horovod import _core
+from horovod.common import addresses, basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import env
-from horovod.objects import broadcast_object
+from horovod.framework.objects import broadcast_object
 from horovod.torch.process_group import Group
 
 dist: Any = torch.distributed  # whose types lag behind

@@ -9,8 +9,8 @@ import torch
 
 from horovod import _core
 from horovod.common.basics import rank
-from horovod.objects import allgather_object as allgather_object
-from horovod.objects import broadcast_object as broadcast_object
+from horovod.framework.objects import allgather_object as allgather_object
+from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.torch.mpi_ops import broadcast_async_
 
 _SENT_AS_THEY_ARE = {getattr(torch, name, None) for name in _core.dtypes}

@@ -12,7 +12,7 @@ import torch
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
-from horovod.optimizer import Reducer
+from horovod.framework.reducer import Reducer
 from horovod.torch.mpi_ops import sparse_allreduce_async
 
 _LINE = 64  # bytes; no two gradients share one

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from horovod import _core
-from horovod.collectives import barrier, join
 from horovod.common import basics
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import get_average_backwards_compatibility_fun
-from horovod.gradients import Differentiable, DifferentiableCollectives, Rule
-from horovod.handles import poll, synchronize
+from horovod.framework.collectives import barrier, join
+from horovod.framework.derivatives import Differentiable, DifferentiableCollectives, Rule
+from horovod.framework.handles import poll, synchronize
 
 __all__ = [
     *basics.__all__,

@@ -19,10 +19,10 @@ import torch
 from horovod.common.basics import Adasum, Average, local_size, size
 from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, global_process_set, is_member
-from horovod.compression import Compressor, NoneCompressor
-from horovod.grouping import check_groups, check_names, make_groups, split_factor
-from horovod.handles import Handle, synchronize
-from horovod.optimizer import Reducer, Rules
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.grouping import check_groups, check_names, make_groups, split_factor
+from horovod.framework.handles import Handle, synchronize
+from horovod.framework.reducer import Reducer, Rules
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
 from horovod.torch.mpi_ops import allreduce_async_
 

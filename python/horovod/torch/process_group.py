@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import torch.distributed
 
-from horovod import _core, addresses
-from horovod.common import basics
+from horovod import _core
+from horovod.common import addresses, basics
 from horovod.common.basics import Average, Max, Min, Product, Sum
 from horovod.common.exceptions import HorovodInternalError
-from horovod.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
+from horovod.framework.requests import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER
 from horovod.torch import memory
 from horovod.torch.memory import Copies, Tensors
 from horovod.torch.work import GlooHandle, Received, Work, leave_methods_untraced, leave_untraced, naming

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed
 
 from horovod.common.exceptions import HorovodInternalError
-
-if TYPE_CHECKING:
-    from horovod.torch.process_group import Group
 
 dist: Any = torch.distributed  # whose types lag behind
 
@@ -56,6 +54,18 @@ class GlooHandle:
         self._future.add_done_callback(lambda _: function(self))
 
 
+class Owner(Protocol):
+    """What an operation needs of its group."""
+
+    unwaited: OrderedDict[Work, None]  # operations that are kept because nobody has waited for them
+
+    def rank(self) -> int:
+        """This rank in the group."""
+
+    def complete_later(self, complete: Callable[[], None]) -> None:
+        """Calls a function on the thread of the group that completes futures."""
+
+
 class Work(dist.Work):  # type: ignore[misc]
     """A collective under way.
 
@@ -67,7 +77,7 @@ class Work(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(
-        self, group: Group, handle: Any, finish: Callable[[Any], None] | None, results: Any, limit: float
+        self, group: Owner, handle: Any, finish: Callable[[Any], None] | None, results: Any, limit: float
     ) -> None:
         super().__init__()
         self._group, self._handle, self._results, self._limit = group, handle, results, limit

@@ -11,8 +11,8 @@ from horovod._keras.optimizer import DistributedOptimizer as DistributedOptimize
 from horovod._keras.optimizer import PartialDistributedOptimizer as PartialDistributedOptimizer
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
-from horovod.objects import allgather_object as allgather_object
-from horovod.objects import broadcast_object as broadcast_object
+from horovod.framework.objects import allgather_object as allgather_object
+from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.tensorflow.compression import Compression as Compression
 from horovod.tensorflow.keras import callbacks as callbacks
 

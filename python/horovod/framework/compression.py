@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from horovod.arrays import as_numpy
+from horovod.framework.arrays import as_numpy
 
 
 class Compressor(Protocol):

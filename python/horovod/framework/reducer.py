@@ -12,9 +12,9 @@ from horovod import _core
 from horovod.common.basics import Average, Max, Sum
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, check_member
-from horovod.compression import Compressor, NoneCompressor
-from horovod.grouping import check_passes
-from horovod.requests import ALLREDUCE
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.grouping import check_passes
+from horovod.framework.requests import ALLREDUCE
 
 A = TypeVar("A")
 P = TypeVar("P")

@@ -9,7 +9,7 @@ from typing import Any
 from horovod import _core
 from horovod.common.basics import rank as own_rank
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
-from horovod.requests import ALLGATHER, BROADCAST
+from horovod.framework.requests import ALLGATHER, BROADCAST
 
 try:
     import cloudpickle as pickler

@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from horovod import _core
-from horovod.collectives import Collectives
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import check_member
-from horovod.requests import (
+from horovod.framework.arrays import Arrays
+from horovod.framework.collectives import Collectives
+from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
     BROADCAST,
     REDUCESCATTER,
     A,
-    Arrays,
     Call,
     every,
 )

@@ -8,12 +8,12 @@ import inspect
 import struct
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from horovod import _core
 from horovod.common.basics import Sum
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
-from horovod.handles import Handle
+from horovod.framework.handles import Handle
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -74,49 +74,6 @@ class Call(Generic[A, T]):
             priority=priority,
             grouped=grouped,
         )
-
-
-class Arrays(Protocol[A]):
-    """Runs calls on a framework's arrays. The first three say what must be known of arrays that are memory; a
-    framework whose tensors are nodes of a graph has ``start`` and ``run`` of its own."""
-
-    def dense(self, array: A) -> A:
-        """The array itself, or a copy that is dense and row-major."""
-
-    def empty_like(self, array: A) -> A:
-        """Uninitialised memory for a result of the same shape and type."""
-
-    def adopt(self, result: _core.Result) -> A:
-        """An array over memory of the engine, without a copy."""
-
-    def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
-        """Submits the request."""
-        inputs, outputs = self._memory(call, in_place)
-        pick = call.pick
-
-        def adopt_and_pick(results: list[_core.Result]) -> T:
-            return pick([self.adopt(result) for result in results])
-
-        finish = adopt_and_pick if call.request.operation.results else pick
-        return _core.submit(
-            call.request, call.name, inputs, outputs=outputs, splits=call.splits, finish=finish
-        )
-
-    def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
-        """Submits the request and waits; the calling thread does the work itself."""
-        inputs, outputs = self._memory(call, in_place)
-        results = _core.run(call.request, call.name, inputs, outputs=outputs, splits=call.splits)
-        if results is not None:
-            return [self.adopt(result) for result in results]
-        return inputs if outputs is None else outputs
-
-    def _memory(self, call: Call[A, Any], in_place: bool) -> tuple[list[A], list[A] | None]:
-        if in_place:
-            return list(call.tensors), None
-        inputs = [self.dense(tensor) for tensor in call.tensors]
-        if call.request.operation.results:  # the engine makes them
-            return inputs, None
-        return inputs, [self.empty_like(tensor) for tensor in inputs]
 
 
 def asynchronous(

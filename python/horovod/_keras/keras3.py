@@ -13,10 +13,10 @@ from keras import ops
 from keras.src import api_export
 from keras.src.saving import object_registration
 
+from horovod._keras.backend import framework
+from horovod._keras.backend import tensors as tensors
 from horovod.common.basics import Min
-from horovod.gradient_list import GradientOptions
-from horovod.keras.backend import framework
-from horovod.keras.backend import tensors as tensors
+from horovod.framework.gradient_list import GradientOptions
 
 Variable = keras.Variable
 saved_names = (api_export.REGISTERED_OBJS_TO_NAMES, object_registration.GLOBAL_CUSTOM_NAMES)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 try:
-    import keras
+    import keras as keras
 except ImportError as error:
     raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
 
-from horovod._keras.functions import Functions
-from horovod.gradient_list import DenseArrays, MemoryArrays, Tensors
-from horovod.keras import jax_trainer
-from horovod.optimizer import Rules
+from horovod._keras import jax_trainer
+from horovod.framework.gradient_list import DenseArrays, MemoryArrays, Tensors
+from horovod.framework.reducer import Rules
 
 BACKEND: str = keras.backend.backend()
 if BACKEND not in ("tensorflow", "jax", "torch"):
@@ -50,5 +49,6 @@ def _tensors() -> Tensors[Any]:
 
 
 tensors = _tensors()
-_tensor_of = importlib.import_module("tensorflow").convert_to_tensor if BACKEND == "tensorflow" else None
-functions = Functions(keras, framework, _tensor_of or keras.ops.convert_to_tensor)
+tensor_of = keras.ops.convert_to_tensor
+if BACKEND == "tensorflow":
+    tensor_of = importlib.import_module("tensorflow").convert_to_tensor

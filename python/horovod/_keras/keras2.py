@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.basics import Min
-from horovod.gradient_list import GradientOptions
+from horovod.framework.gradient_list import GradientOptions
 from horovod.tensorflow.accumulation import Accumulation
 from horovod.tensorflow.lists import tensors as tensors
 from horovod.tensorflow.mpi_ops import _allreduce

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
-from horovod.collectives import Collectives
 from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, is_member
 from horovod.common.util import split_list
-from horovod.compression import Compressor
-from horovod.grouping import check_groups, make_groups, split_factor
-from horovod.handles import Handle
-from horovod.optimizer import Rules
+from horovod.framework.collectives import Collectives
+from horovod.framework.compression import Compressor
+from horovod.framework.grouping import check_groups, make_groups, split_factor
+from horovod.framework.handles import Handle
+from horovod.framework.reducer import Rules
 
 A = TypeVar("A")
 

@@ -1,7 +1,7 @@
 """Every collective operation, written once for all frameworks.
 
-What differs between frameworks is in an :class:`horovod.requests.Arrays`. A framework's module makes one
-:class:`Collectives` and exports its methods.
+What differs between frameworks is in an :class:`horovod.framework.arrays.Arrays`. A framework's module makes
+one :class:`Collectives` and exports its methods.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from horovod import _core
-from horovod.common.basics import Average, Sum
-from horovod.common.caller import warn_caller
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
-from horovod.compression import Compressor, NoneCompressor
-from horovod.handles import Handle
-from horovod.requests import (
+from horovod.common.util import reduction_of
+from horovod.framework.arrays import Arrays
+from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.handles import Handle
+from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -25,7 +26,6 @@ from horovod.requests import (
     JOIN,
     REDUCESCATTER,
     A,
-    Arrays,
     Call,
     asynchronous,
     blocking,
@@ -35,16 +35,6 @@ from horovod.requests import (
 )
 
 T = TypeVar("T")
-
-
-def reduction_of(average: bool | None, op: int | None) -> int:
-    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
-    if average is None:
-        return Average if op is None else op
-    if op is not None:
-        raise ValueError("pass op or average, not both; average is the old way to say op=Average or op=Sum")
-    warn_caller("average is deprecated: pass op=Average or op=Sum")
-    return Average if average else Sum
 
 
 def splits_of(splits: Any) -> list[int]:
@@ -80,7 +70,7 @@ class Collectives(Generic[A]):
     """The operations for one kind of arrays.
 
     Names must be equal on all ranks; without one, operations are matched by their order. A trailing
-    underscore means in place, ``_async`` returns a :class:`horovod.handles.Handle` at once.
+    underscore means in place, ``_async`` returns a :class:`horovod.framework.handles.Handle` at once.
 
     Raises:
         ValueError: an argument of this rank makes no sense; nothing was sent.
