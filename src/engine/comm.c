@@ -1,18 +1,26 @@
-/* comm.c - see comm.h. */
+/* comm.c - see comm.h. comm_open runs in the thread of a user, beside the thread that makes progress, and
+ * touches only the communicator in the making; everything else runs under the progress lock. */
 #include "engine/comm.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "coll/pattern.h"
 #include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/explain.h"
 #include "engine/handle.h"
-#include "engine/progress.h"
+#include "engine/heartbeat.h"
+#include "engine/observe.h"
+#include "engine/placement.h"
 #include "engine/sets.h"
+#include "engine/tuning.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How long a failing rank waits until the peers' hosts have the cause. */
 #define DELIVERY_TIME (CLOCK_SECOND / 10)
@@ -114,9 +122,9 @@ static void note_stall(void *owner, const char *title, int64_t waited, const str
               (double)waited / CLOCK_SECOND);
 }
 
-static void explain_silence(void *owner, const struct silence *silence, hvd_status *cause)
+static void write_silence(void *owner, const struct silence *silence, hvd_status *cause)
 {
-    heartbeat_explain(owner, silence, cause);
+    explain_silence(owner, silence, cause);
 }
 
 static void report_stalls(struct comm *comm)
@@ -160,10 +168,10 @@ static void shutdown_is_done(void *owner)
     for (int peer = mesh_next_peer(comm->mesh, -1); peer >= 0; peer = mesh_next_peer(comm->mesh, peer))
         mesh_expect_end(comm->mesh, peer);
     comm->closed = true;
-    progress_closed(comm->context);
+    comm->context->closings = true;
 }
 
-struct coordinator_output comm_output(struct comm *comm)
+static struct coordinator_output comm_output(struct comm *comm)
 {
     return (struct coordinator_output){
         .owner = comm,
@@ -177,9 +185,334 @@ struct coordinator_output comm_output(struct comm *comm)
         .choose = choose,
         .closed = shutdown_is_done,
         .stalled = note_stall,
-        .silent = explain_silence,
+        .silent = write_silence,
         .ready = observed(comm->context) ? note_ready : NULL,
     };
+}
+
+/* ---- which ranks are connected ---------------------------------------------------------------------- */
+
+static void add_rank(const struct comm *comm, int place, int *ranks, int *count)
+{
+    int rank = comm->ranks[comm->topology.rank_at[place]];
+    if (rank != comm->ranks[comm->rank] && ranks_find(ranks, *count, rank) < 0) {
+        ranks[(*count)++] = rank;
+        ranks_sort(ranks, *count);
+    }
+}
+
+/* The neighbours in the tree and on the ring: ranks of the job, ascending. NULL when memory is out. */
+static int *list_neighbours(const struct comm *comm, const struct tree_node *tree, int *count)
+{
+    int place = comm->topology.place_of[comm->rank];
+    int *ranks = malloc(((size_t)tree->child_count + 3) * sizeof *ranks);
+    *count = 0;
+    if (!ranks)
+        return NULL;
+    add_rank(comm, pattern_shift(place, 1, comm->size), ranks, count);
+    add_rank(comm, pattern_shift(place, -1, comm->size), ranks, count);
+    if (tree->parent >= 0)
+        add_rank(comm, tree->parent, ranks, count);
+    for (int i = 0; i < tree->child_count; i++)
+        add_rank(comm, tree->children[i], ranks, count);
+    return ranks;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------------ */
+
+/* The job's settings under a name of the set's own, for its keys at the rendezvous. */
+static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd_status *status)
+{
+    const struct settings *job = &comm->context->settings;
+    hvd_code code = comm->id ? settings_copy(settings, job, status) : HVD_OK;
+    if (code || comm->id == 0)
+        return code;
+    size_t capacity = strlen(job->job) + 32;
+    char *name = malloc(capacity);
+    if (!name)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", comm->id);
+    snprintf(name, capacity, "%s#%u.%d", job->job, comm->context->generation, comm->id);
+    code = settings_set(settings, setting_by_key("job"), name, "the process set", status);
+    free(name);
+    return code;
+}
+
+static hvd_code connect_to_rendezvous(const struct mesh_config *config, struct rendezvous_client **client,
+                                      hvd_status *status)
+{
+    const struct settings *settings = config->settings;
+    return rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, config->deadline,
+                              config->interrupt, client, status);
+}
+
+static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_status *status)
+{
+    struct hvd_context *context = comm->context;
+    const struct settings *settings = &context->settings;
+    hvd_code code = context->rendezvous ? HVD_OK /* open since the place was looked up */
+                                        : connect_to_rendezvous(config, &context->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, comm->rank,
+                                comm->size, &context->generation, status);
+    if (code)
+        return code;
+    rendezvous_scope(context->rendezvous, context->generation, 0);
+    config->rendezvous = comm->size > 1 ? context->rendezvous : NULL;
+    return HVD_OK;
+}
+
+/* By a client of its own: several threads may add sets at once. */
+static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_status *status)
+{
+    const struct hvd_context *context = comm->context;
+    hvd_code code = connect_to_rendezvous(config, &config->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(config->rendezvous, context->settings.job, (uint32_t)context->settings.epoch,
+                                context->placement.rank, 0, NULL, status);
+    if (!code)
+        rendezvous_scope(config->rendezvous, context->generation, comm->id);
+    return code;
+}
+
+/* Reports a failure of meet_set to the other members, which would wait. The job's client serves because it is
+ * open: this rank may have no descriptor left, and the acceptor may take any that it closes. */
+static void report_failure(struct comm *comm, const struct mesh_config *config, const hvd_status *cause)
+{
+    struct hvd_context *context = comm->context;
+    struct mesh_config by_job = *config;
+    by_job.rendezvous = context->rendezvous;
+    pthread_mutex_lock(&context->rendezvous_lock);
+    rendezvous_scope(by_job.rendezvous, context->generation, comm->id);
+    mesh_open_failed(&by_job, cause);
+    pthread_mutex_unlock(&context->rendezvous_lock);
+}
+
+static hvd_code meet(struct comm *comm, struct mesh_config *config, hvd_status *status)
+{
+    if (comm->size == 1 && (comm->id || !comm->context->rendezvous))
+        return HVD_OK;
+    hvd_code code = comm->id ? meet_set(comm, config, status) : join_epoch(comm, config, status);
+    if ((code == HVD_SYSTEM || code == HVD_OUT_OF_MEMORY) && comm->id)
+        report_failure(comm, config, status);
+    config->generation = comm->context->generation;
+    return code;
+}
+
+static void let_go_in_child(void *owner)
+{
+    const struct comm *comm = owner;
+    mesh_abandon(comm->mesh);
+}
+
+/* All ranks exchange the topology of the job; that of a process set follows from it. */
+static hvd_code find_topology(struct comm *comm, const struct mesh_config *config, hvd_status *status)
+{
+    if (comm->id)
+        return topology_subset(&comm->topology, &comm->context->world->topology, comm->ranks, comm->size,
+                               status);
+    return placement_agree(config->rendezvous, config->settings, config->deadline, &comm->topology, status);
+}
+
+static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, struct tree_node *tree,
+                              hvd_status *status)
+{
+    hvd_code code =
+        tree_node_init(tree, &comm->topology, comm->rank, (int)comm->context->settings.tree_fanout, status);
+    int *neighbours = code ? NULL : list_neighbours(comm, tree, &config->neighbour_count);
+    int *peers = code ? NULL : malloc((size_t)comm->size * sizeof *peers);
+    if (!code && (!neighbours || !peers))
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
+    for (int rank = 0; !code && rank < comm->size; rank++)
+        if (rank != comm->rank)
+            peers[config->peer_count++] = comm->ranks[rank];
+    config->peers = peers;
+    config->neighbours = neighbours;
+    if (!code)
+        code = mesh_open(config, &comm->mesh, status);
+    free(neighbours);
+    free(peers);
+    return code;
+}
+
+static hvd_code open_mesh(struct comm *comm, struct tree_node *tree, struct mesh_config *config,
+                          hvd_status *status)
+{
+    hvd_code code = meet(comm, config, status);
+    if (!code)
+        code = find_topology(comm, config, status);
+    if (!code)
+        code = connect_peers(comm, config, tree, status);
+    if (code)
+        return code;
+    /* First thing: from here on a child of fork() would keep these connections open. */
+    comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
+    atfork_add(&comm->watch);
+    return HVD_OK;
+}
+
+/* ---- the parts of a communicator ---------------------------------------------------------------------- */
+
+static hvd_code open_edges(struct comm *comm, hvd_status *status)
+{
+    struct mesh *mesh = comm->mesh;
+    int peers = 0;
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer))
+        peers++;
+    comm->edges = calloc((size_t)peers + 1, sizeof *comm->edges);
+    if (!comm->edges)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
+    for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer)) {
+        struct link *link = mesh_link(mesh, peer, CHANNEL_CONTROL);
+        edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer), link,
+                  &comm->unsent);
+        link->want_read = !mesh_reports(mesh);
+        link_await(link);
+    }
+    return HVD_OK;
+}
+
+/* Takes the tree over when it succeeds. */
+static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_status *status)
+{
+    const struct settings *settings = &comm->context->settings;
+    struct coordinator_config config = {
+        .process_set = comm->id,
+        .names = comm->ranks,
+        .tree = *tree,
+        .fusion_threshold = (uint64_t)settings->fusion_threshold,
+        .groups_alone = settings->disable_group_fusion,
+        .adasum_alone = settings->deterministic,
+        .cycle_time = (int64_t)(settings->cycle_time_ms * 1e6),
+        .cache_capacity = (uint32_t)settings->cache_capacity,
+        .eager_threshold = eager_threshold(comm),
+        .stall_time = (int64_t)(settings->stall_warning_seconds * CLOCK_SECOND),
+        .stall_shutdown_time = (int64_t)(settings->stall_shutdown_seconds * CLOCK_SECOND),
+        .settling_time = heartbeat_settling(settings),
+        .join_all = strcmp(settings->join, "all") == 0,
+        .output = comm_output(comm),
+    };
+    hvd_code code = coordinator_create(&config, &comm->coordinator, status);
+    if (!code)
+        *tree = (struct tree_node){0};
+    return code;
+}
+
+static struct link *find_link(void *owner, int rank, int channel)
+{
+    const struct comm *comm = owner;
+    return mesh_link(comm->mesh, comm->ranks[rank], channel);
+}
+
+/* While the rendezvous is still open: some rows meet there. */
+static hvd_code open_backends(struct comm *comm, const struct mesh_config *config, hvd_status *status)
+{
+    struct backend_opening opening = {.set = comm->id,
+                                      .rank = comm->rank,
+                                      .size = comm->size,
+                                      .ranks = comm->ranks,
+                                      .topology = &comm->topology,
+                                      .settings = &comm->context->settings,
+                                      .lookup = find_link,
+                                      .owner = comm,
+                                      .rendezvous = config->rendezvous,
+                                      .deadline = config->deadline,
+                                      .interrupt = config->interrupt};
+    hvd_code code = backends_open(&comm->backends, comm->context->backends, &opening, status);
+    for (int i = 0; !code && i < comm->backends.count; i++) {
+        int descriptor = comm->backends.rows[i].descriptor;
+        if (descriptor >= 0 && !mesh_watch(comm->mesh, descriptor))
+            code = status_set_errno(status, errno, "rank %d can't wait for its back ends",
+                                    comm->context->placement.rank);
+    }
+    return code;
+}
+
+static void close_backends(struct comm *comm)
+{
+    for (int i = 0; i < comm->backends.count; i++) {
+        if (comm->backends.rows[i].descriptor >= 0)
+            mesh_unwatch(comm->mesh, comm->backends.rows[i].descriptor);
+    }
+    backends_close(&comm->backends);
+}
+
+static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct interrupt *interrupt,
+                           hvd_status *status)
+{
+    struct settings settings = {0};
+    struct mesh_config config = {.hub = comm->id ? comm->context->world->mesh : NULL,
+                                 .number = (unsigned)comm->id,
+                                 .owner = comm,
+                                 .settings = comm->id ? &settings : &comm->context->settings,
+                                 .channels = CHANNELS,
+                                 .striped_channel = CHANNEL_LONG,
+                                 .deadline = deadline,
+                                 .interrupt = interrupt};
+    struct tree_node tree = {0};
+    hvd_code code = name_set(comm, &settings, status);
+    if (!code)
+        code = open_mesh(comm, &tree, &config, status);
+    if (!code)
+        code = open_edges(comm, status);
+    if (!code)
+        code = open_backends(comm, &config, status);
+    if (!code)
+        code = open_coordinator(comm, &tree, status);
+    if (comm->id)
+        rendezvous_close(config.rendezvous);
+    settings_free(&settings);
+    tree_node_free(&tree);
+    return code;
+}
+
+hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
+                   const struct interrupt *interrupt, struct comm **comm, hvd_status *status)
+{
+    struct comm *opened = calloc(1, sizeof *opened);
+    int *own_ranks = malloc((size_t)size * sizeof *own_ranks);
+    if (!opened || !own_ranks) {
+        free(opened);
+        free(own_ranks);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+    }
+    memcpy(own_ranks, ranks, (size_t)size * sizeof *own_ranks);
+    *opened = (struct comm){.context = context,
+                            .id = id,
+                            .rank = ranks_find(ranks, size, context->placement.rank),
+                            .size = size,
+                            .ranks = own_ranks,
+                            .latency_threshold = (uint64_t)context->settings.latency_threshold,
+                            .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
+                            .tuning = id == 0 ? context->tuning : NULL,
+                            .counters = counters_of(&context->counters, id),
+                            .next_flush = CLOCK_NEVER};
+    hvd_code code = opened->counters ? HVD_OK : HVD_OUT_OF_MEMORY;
+    if (code)
+        status_set(status, code, "out of memory for process set %d", id);
+    else
+        code = open_parts(opened, deadline, interrupt, status);
+    if (code)
+        comm_close(opened);
+    else
+        *comm = opened;
+    return code;
+}
+
+void comm_close(struct comm *comm)
+{
+    if (!comm)
+        return;
+    /* First, since a child looks at the mesh; then users before what they use. */
+    atfork_remove(&comm->watch);
+    coordinator_destroy(comm->coordinator);
+    for (int i = 0; i < comm->edge_count; i++)
+        edge_fini(&comm->edges[i]);
+    free(comm->edges);
+    close_backends(comm);
+    mesh_close(comm->mesh);
+    topology_free(&comm->topology);
+    free(comm->ranks);
+    free(comm);
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -262,6 +595,7 @@ void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause)
     comm_resume(comm);
     coordinator_abort(comm->coordinator, lost_rank < 0 ? -1 : ranks_find(comm->ranks, comm->size, lost_rank),
                       cause);
+    comm->active = true;
 }
 
 void comm_end(struct comm *comm, const hvd_status *cause)
@@ -314,7 +648,7 @@ static bool check_memory(struct comm *comm, struct edge *edge)
         return true;
     status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
                comm->context->placement.rank, comm->ranks[edge->peer]);
-    progress_fail(comm, -1, &cause);
+    comm_abort(comm, -1, &cause);
     return false;
 }
 
@@ -339,7 +673,7 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
         status_set(&cause, HVD_REFUSED,
                    "rank %d sent rank %d bytes that are no message; is it another program or version?",
                    comm->ranks[edge->peer], comm->context->placement.rank);
-        progress_fail(comm, comm->ranks[edge->peer], &cause);
+        comm_abort(comm, comm->ranks[edge->peer], &cause);
         return true;
     }
 }

@@ -2,18 +2,27 @@
 #ifndef HVD_ENGINE_CONTEXT_H
 #define HVD_ENGINE_CONTEXT_H
 
+#include "base/clock.h"
 #include "base/map.h"
 #include "base/pool.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "base/types.h"
-#include "engine/comm.h"
-#include "engine/handle.h"
+#include "engine/overlap.h"
 #include "engine/sets.h"
-#include "watch/timeline.h"
+#include "horovod.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct backend;
+struct comm;
+struct hvd_handle;
+struct rendezvous_client;
+struct timeline;
+struct tuning;
 
 /* ---- counters --------------------------------------------------------------------------------------------
  * What this rank has done, per process set and operation; always on, unlike the events of the
@@ -91,6 +100,8 @@ struct hvd_context {
     atomic_bool returned;               /* a caller has run a worker's collective */
     struct hvd_handle *finished_calls;  /* done, `done` function yet to be called */
     struct overlaps overlaps;    /* memory of what is in flight; this and the next two: under the lock */
+    struct hvd_handle *decided;  /* batches that add or remove process sets, newest first: see progress.c */
+    bool closings;               /* a communicator has closed since progress.c has looked; under the lock */
     struct hvd_handle *released; /* held back for one that does so no more */
     struct hvd_handle *joins;    /* held back for requests of this rank that still are */
     int64_t next_heartbeat;      /* when peers are checked next; 0: this rank does not wait; under the lock */
@@ -117,5 +128,9 @@ void context_release(struct hvd_context *context);
 
 /* HVD_FORKED in a child of the process that opened the context. */
 hvd_code context_check_process(const struct hvd_context *context, hvd_status *status);
+
+/* Notes a cause that ends the job at the end of this turn, for callbacks out of the executor or a
+ * coordinator. The first one counts. Under the progress lock. */
+void context_fault(struct hvd_context *context, const hvd_status *cause);
 
 #endif

@@ -40,10 +40,16 @@
  * A collective whose library blocks is claimed under the lock by a caller that waits, which runs it with the
  * lock free; its end is work that a thread adds (`returned`, invariant 3). A release leaves what is not
  * claimed to the back end's worker (backend/worker.c). */
+#include "engine/drive.h"
+
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "engine/comm.h"
+#include "engine/context.h"
+#include "engine/handle.h"
+#include "engine/heartbeat.h"
 #include "engine/progress.h"
 
 #include <errno.h>
@@ -213,7 +219,7 @@ static void call_finished(struct hvd_handle *handle)
     while (handle) {
         struct hvd_handle *next = handle->next;
         hvd_status status;
-        hvd_test(handle, &status);
+        handle_outcome(handle, &status);
         handle->request.done(handle->request.done_argument, &status);
         handle_release(handle);
         handle = next;
@@ -348,45 +354,12 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
     return true;
 }
 
-static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
-{
-    const hvd_request *request = &handle->request;
-    struct operation_counters *counters = NULL;
-    if (done) {
-        counters = handle->counters;
-    } else { /* the progress thread may not have taken it yet */
-        struct set_counters *set = counters_of(&handle->context->counters, request->process_set);
-        counters = set ? &set->operations[request->operation] : NULL;
-    }
-    if (counters)
-        counter_add(&counters->wait_ns, (uint64_t)time);
-}
-
-hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
-{
-    if (!handle)
-        return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
-    if (handle_is_done(handle))
-        return hvd_test(handle, status);
-    hvd_code code = context_check_process(handle->context, status);
-    if (code)
-        return code;
-    int64_t deadline = clock_after(seconds);
-    /* Reading the clock takes time, so counting begins at the first reading: the deadline's, if any. */
-    int64_t start = deadline == CLOCK_NEVER ? 0 : deadline - (int64_t)(seconds * CLOCK_SECOND);
-    bool done = drive_until(handle->context, &handle->state, HANDLE_DONE, deadline, &start);
-    if (start)
-        count_wait(handle, done, clock_now() - start);
-    return hvd_test(handle, status);
-}
-
 /* A second thread would only contend for the lock with the first one, whose release finds what was submitted:
  * invariant 3. */
-void hvd_help(hvd_handle *handle, double seconds)
+void drive_once(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
 {
-    struct hvd_context *context = handle->context;
-    if (!handle_is_done(handle) && lock_try(context))
-        progress_as_caller(context, &handle->state, HANDLE_DONE, clock_after(seconds), NULL, false);
+    if (lock_try(context))
+        progress_as_caller(context, word, value, deadline, NULL, false);
 }
 
 /* ---- the progress thread -------------------------------------------------------------------------- */

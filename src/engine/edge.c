@@ -1,6 +1,6 @@
-/* edge.c - see comm.h. The stream is never padded: what is read is copied out, so alignment does not matter.
+/* edge.c - see edge.h. The stream is never padded: what is read is copied out, so alignment does not matter.
  */
-#include "engine/comm.h"
+#include "engine/edge.h"
 
 #include <errno.h>
 

@@ -1,14 +1,295 @@
-/* handle.c - see handle.h. Waiting is in drive.c. Any thread, except handle_finish. */
+/* handle.c - see handle.h. */
 #include "engine/handle.h"
 
 #include "base/platform.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/types.h"
-#include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/observe.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- memory of results -----------------------------------------------------------------------------------
+ */
+
+/* Most of a large host result's time would go into page faults, as malloc gives large blocks back to the
+ * system at once; so a few are kept for the next results of about their size. The slots are exchanged without
+ * a lock: a forked child may find them in any state. */
+
+#define ALIGNMENT 64
+#define SLOTS     4
+#define SMALLEST  ((size_t)128 << 10) /* below, malloc keeps it */
+#define LARGEST   ((size_t)32 << 20)
+
+/* ---- on the host: the head lies just before the data, the shape at the start of the block ------------- */
+
+struct head {
+    void *block;
+    size_t capacity; /* of the block */
+};
+
+static _Atomic(struct head *) slots[SLOTS];
+static atomic_uint next_victim;
+
+static struct head *head_of(void *data)
+{
+    return (struct head *)data - 1;
+}
+
+static size_t round_up(size_t value, size_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Puts it into an empty slot; false when there is none. */
+static bool keep(struct head *head)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct head *empty = NULL;
+        if (atomic_compare_exchange_strong(&slots[i], &empty, head))
+            return true;
+    }
+    return false;
+}
+
+static void release(struct head *head)
+{
+    if (head)
+        memory_host.release(head->block);
+}
+
+/* A copy of the head: where the data of the next result begin depends on its number of dimensions, and so
+ * does where the head lies. */
+static struct head take_kept(size_t bytes)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct head *head = atomic_exchange(&slots[i], NULL);
+        /* Up to twice what is wanted: larger ones are left for larger results. */
+        if (head && head->capacity >= bytes && head->capacity / 2 <= bytes)
+            return *head;
+        if (head && !keep(head))
+            release(head);
+    }
+    return (struct head){NULL, 0};
+}
+
+static void *allocate_on_host(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
+{
+    size_t before = round_up(sizeof(struct head) + (size_t)ndim * sizeof(int64_t), ALIGNMENT);
+    size_t capacity;
+    if (__builtin_add_overflow(before + ALIGNMENT, bytes, &capacity))
+        return NULL;
+    capacity = round_up(before + bytes, ALIGNMENT);
+    struct head head = {NULL, 0};
+    if (capacity >= SMALLEST)
+        head = take_kept(capacity);
+    if (!head.block)
+        head = (struct head){memory_host.allocate(0, capacity), capacity};
+    char *block = head.block;
+    if (!block)
+        return NULL;
+    if (ndim)
+        memcpy(block, shape, (size_t)ndim * sizeof *shape);
+    *kept_shape = (int64_t *)head.block;
+    *head_of(block + before) = head;
+    return block + before;
+}
+
+static void free_on_host(void *data)
+{
+    struct head *head = head_of(data);
+    bool keeps = head->capacity >= SMALLEST && head->capacity <= LARGEST;
+    /* Where all slots are taken the block takes the place of another one, in turn. */
+    if (keeps && !keep(head))
+        release(atomic_exchange(&slots[atomic_fetch_add(&next_victim, 1) % SLOTS], head));
+    else if (!keeps)
+        release(head);
+}
+
+/* ---- on devices: a record for each, under atfork_lock ------------------------------------------------- */
+
+struct record {
+    const struct memory_ops *memory;
+    void *data;
+    struct record *next;
+    int64_t shape[];
+};
+
+static struct record *records;
+static atomic_int record_count; /* while there are none, no lock is taken */
+
+static void *allocate_on_device(const struct memory_ops *memory, int32_t device_id, const int64_t *shape,
+                                int ndim, size_t bytes, const int64_t **kept_shape)
+{
+    size_t extents = (size_t)ndim * sizeof *shape;
+    struct record *record = malloc(sizeof *record + extents);
+    void *data = record ? memory->allocate(device_id, bytes) : NULL;
+    if (!data) {
+        free(record);
+        return NULL;
+    }
+    *record = (struct record){.memory = memory, .data = data};
+    if (extents)
+        memcpy(record->shape, shape, extents);
+    *kept_shape = record->shape;
+    atfork_lock();
+    record->next = records;
+    records = record;
+    atfork_unlock();
+    atomic_fetch_add(&record_count, 1);
+    return data;
+}
+
+static struct record *take_record(const void *data)
+{
+    atfork_lock();
+    struct record **at = &records;
+    while (*at && (*at)->data != data)
+        at = &(*at)->next;
+    struct record *record = *at;
+    if (record)
+        *at = record->next;
+    atfork_unlock();
+    return record;
+}
+
+void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
+                      size_t bytes, const int64_t **kept_shape)
+{
+    return memory->host_access ? allocate_on_host(shape, ndim, bytes, kept_shape)
+                               : allocate_on_device(memory, device_id, shape, ndim, bytes, kept_shape);
+}
+
+void result_free(void *data)
+{
+    if (!data)
+        return;
+    struct record *record = atomic_load(&record_count) ? take_record(data) : NULL;
+    if (!record) {
+        free_on_host(data);
+        return;
+    }
+    atomic_fetch_sub(&record_count, 1);
+    record->memory->release(record->data);
+    free(record);
+}
+
+/* ---- parts -----------------------------------------------------------------------------------------------
+ */
+
+/* Memory of one tensor of the group. */
+struct member_range {
+    uintptr_t start, end;
+    int member;
+    bool written;
+};
+
+/* The same memory in the order of the group, so that one pass of raise_parts divides it. */
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct member_range *x = a, *y = b;
+    return x->start == y->start ? x->member - y->member : x->start > y->start ? 1 : -1;
+}
+
+/* Tensors mostly lie in memory as they come. */
+static bool may_share(const hvd_request *request)
+{
+    struct extent extent = {0};
+    bool apart = true;
+    for (int i = 0; apart && i < request->count; i++) {
+        apart = extent_add(&extent, &request->inputs[i], !request->outputs);
+        if (apart && request->outputs)
+            apart = extent_add(&extent, &request->outputs[i], true);
+    }
+    return !apart;
+}
+
+static int add_range(struct member_range *ranges, int count, const hvd_tensor *tensor, int member,
+                     bool written)
+{
+    size_t bytes = tensor_bytes(tensor);
+    uintptr_t start = (uintptr_t)tensor->data;
+    if (!bytes)
+        return count;
+    ranges[count] = (struct member_range){start, start + bytes, member, written};
+    return count + 1;
+}
+
+static int list_ranges(const hvd_request *request, struct member_range *ranges)
+{
+    int count = 0;
+    for (int i = 0; i < request->count; i++) {
+        count = add_range(ranges, count, &request->inputs[i], i, !request->outputs);
+        if (request->outputs)
+            count = add_range(ranges, count, &request->outputs[i], i, true);
+    }
+    qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
+    return count;
+}
+
+/* The later one of two that share memory belongs to a later part; false when all do already. */
+static bool raise_parts(const struct member_range *ranges, int count, uint16_t *parts)
+{
+    bool raised = false;
+    for (int i = 0; i < count; i++) {
+        for (int j = i + 1; j < count && ranges[j].start < ranges[i].end; j++) {
+            int a = ranges[i].member, b = ranges[j].member;
+            int first = a < b ? a : b, second = a < b ? b : a;
+            if (a == b || !(ranges[i].written || ranges[j].written) || parts[second] > parts[first])
+                continue;
+            parts[second] = (uint16_t)(parts[first] + 1);
+            raised = true;
+        }
+    }
+    return raised;
+}
+
+/* The part of each tensor; returns how many parts there are, 0 when memory is out. */
+static int divide(const hvd_request *request, uint16_t *parts)
+{
+    size_t lists = request->outputs ? 2 : 1;
+    struct member_range *ranges = reallocarray(NULL, (size_t)request->count * lists, sizeof *ranges);
+    if (!ranges)
+        return 0;
+    int count = list_ranges(request, ranges), last = 0;
+    while (raise_parts(ranges, count, parts))
+        ;
+    for (int i = 0; i < request->count; i++)
+        last = parts[i] > last ? parts[i] : last;
+    free(ranges);
+    return last + 1;
+}
+
+static hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status *status)
+{
+    *parts = (struct parts){.count = 1};
+    bool reads_only = operation_makes_results(request->operation) && !request->outputs;
+    if (request->count < 2 || reads_only || !may_share(request))
+        return HVD_OK;
+    parts->of = calloc((size_t)request->count, sizeof *parts->of);
+    parts->count = parts->of ? divide(request, parts->of) : 0;
+    if (!parts->count) {
+        parts_free(parts);
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
+                          operation_name(request->operation));
+    }
+    if (parts->count == 1)
+        parts_free(parts);
+    return HVD_OK;
+}
+
+void parts_free(struct parts *parts)
+{
+    free(parts->of);
+    parts->of = NULL;
+}
+
+/* ---- the block and its name ------------------------------------------------------------------------------
+ */
 
 #define GROUPED "grouped_"
 
@@ -315,7 +596,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
 static void free_results(struct hvd_handle *handle)
 {
     for (int i = 0; handle->results && i < handle->result_count; i++)
-        hvd_free(handle->results[i].data);
+        result_free(handle->results[i].data);
     free(handle->results);
 }
 
@@ -353,7 +634,7 @@ void handle_let_go(struct hvd_handle *handle)
 }
 
 /* True for one caller only. */
-static bool take_call(struct hvd_handle *handle)
+bool handle_take_call(struct hvd_handle *handle)
 {
     return atomic_load(&handle->calls) && atomic_exchange(&handle->calls, false);
 }
@@ -382,7 +663,7 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     /* Sequentially consistent, as the loads in hvd_on_done: one of the two sides sees the other's store. */
     if (atomic_exchange(&handle->state, HANDLE_DONE) == HANDLE_AWAITED)
         futex_wake_all(&handle->state);
-    if (!take_call(handle)) {
+    if (!handle_take_call(handle)) {
         handle_release(handle);
         return;
     }
@@ -402,105 +683,13 @@ struct hvd_handle *handle_reverse(struct hvd_handle *newest)
     return oldest;
 }
 
-static hvd_code outcome(struct hvd_handle *handle, hvd_status *status)
+hvd_code handle_outcome(struct hvd_handle *handle, hvd_status *status)
 {
     return handle->failure ? status_copy(status, handle->failure) : status_ok(status);
 }
 
 /* The thread that makes progress numbers what has no name, at any time before the end. */
-static const char *name_in_flight(const struct hvd_handle *handle)
+const char *handle_name(const struct hvd_handle *handle)
 {
     return handle->request.name ? handle->name : operation_name(handle->request.operation);
-}
-
-hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
-{
-    if (!handle)
-        return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
-    if (!handle_is_done(handle)) {
-        hvd_code code = context_check_process(handle->context, status);
-        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", name_in_flight(handle));
-    }
-    return outcome(handle, status);
-}
-
-hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_status *status)
-{
-    if (!handle || !done)
-        return status_set(status, HVD_INVALID_ARGUMENT, "the %s is NULL", handle ? "function" : "handle");
-    hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
-    if (code)
-        return code;
-    if (handle->request.done)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s has a done function already",
-                          name_in_flight(handle));
-    handle->request.done_argument = argument;
-    handle->request.done = done;
-    atomic_fetch_add_explicit(&handle->references, 1,
-                              memory_order_relaxed); /* `done` may release the other */
-    atomic_store(&handle->calls, true);
-    if (atomic_load(&handle->state) == HANDLE_DONE && take_call(handle)) {
-        hvd_status own;
-        outcome(handle, &own);
-        done(argument, &own);
-    }
-    handle_release(handle);
-    return status_ok(status);
-}
-
-void hvd_release(hvd_handle *handle)
-{
-    if (handle)
-        handle_release(handle);
-}
-
-/* ---- results ------------------------------------------------------------------------------------ */
-
-static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
-{
-    hvd_code code = hvd_test(handle, status);
-    if (code)
-        return code;
-    if (index < 0 || (handle->results && index >= handle->result_count))
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
-                          handle->name, handle->result_count, index);
-    if (!handle->results || (handle->request.outputs && index < handle->request.count))
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "%s has no result %d of its own: it is in its output tensor", handle->name, index);
-    *result = &handle->results[index];
-    if (!(*result)->data)
-        return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,
-                          handle->name);
-    return HVD_OK;
-}
-
-hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
-{
-    hvd_code code = hvd_test(handle, status);
-    if (code)
-        return code;
-    if (handle->request.operation != HVD_JOIN)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->name);
-    *rank = handle->value;
-    return HVD_OK;
-}
-
-hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
-{
-    hvd_tensor *result = NULL;
-    hvd_code code = find_result(handle, index, &result, status);
-    if (!code)
-        *output = *result;
-    return code;
-}
-
-hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
-{
-    hvd_tensor *result = NULL;
-    hvd_code code = find_result(handle, index, &result, status);
-    if (!code) {
-        *output = *result;
-        result->data = NULL;
-    }
-    return code;
 }

@@ -8,8 +8,11 @@
 #include "horovod.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
-/* Which tensors of a group run in which of its parts. */
+/* A group whose tensors share memory runs as several collectives, its parts, one after the other: each writes
+ * only what no other tensor of the part reads or writes. The ranks agree on the division, which is in the
+ * signature, and all parts belong to one request, so nothing can run between them. */
 struct parts {
     uint16_t *of; /* the part of each tensor, from 0 on; NULL: all are in one */
     int count;
@@ -37,7 +40,7 @@ struct hvd_handle {
     struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
     void *own_data;         /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched; /* its memory; under the progress lock */
-    struct parts parts;     /* of a group whose tensors share memory, see below */
+    struct parts parts;     /* of a group whose tensors share memory */
     struct hvd_handle *held_back; /* those that wait for the end of this one */
     struct hvd_handle *next; /* in the submission queue, of those held back, later of the finished calls */
     uint32_t name_length;    /* without the NUL */
@@ -53,9 +56,6 @@ enum { HANDLE_IN_FLIGHT, HANDLE_AWAITED, HANDLE_DONE };
 hvd_code handle_create(struct hvd_context *context, const hvd_request *request, int size, bool claims,
                        struct hvd_handle **handle, hvd_status *status);
 
-/* Any thread; submit.c. As hvd_submit, which refuses what only the engine may submit. */
-hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status);
-
 /* Under the progress lock: those held back for it are looked at again, in progress_resume. */
 void handle_let_go(struct hvd_handle *handle);
 
@@ -69,6 +69,18 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status);
 
 void handle_release(struct hvd_handle *handle);
 
+void parts_free(struct parts *parts); /* fine where there are none */
+
+/* Any thread. The outcome of one that is done. */
+hvd_code handle_outcome(struct hvd_handle *handle, hvd_status *status);
+
+/* Any thread. For texts, at any time: the thread that makes progress numbers what has no name before the end.
+ */
+const char *handle_name(const struct hvd_handle *handle);
+
+/* Any thread. True for one caller only: it has to call request.done. */
+bool handle_take_call(struct hvd_handle *handle);
+
 /* Turns a list round: both lists of handles are pushed at the head and served oldest first. */
 struct hvd_handle *handle_reverse(struct hvd_handle *newest);
 
@@ -77,18 +89,10 @@ static inline bool handle_is_done(struct hvd_handle *handle)
     return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;
 }
 
-/* Any thread; result.c. `bytes` of memory that hvd_free takes, on a device of this type, beside a copy of the
+/* Any thread. `bytes` of memory that result_free takes, on a device of this type, beside a copy of the
  * shape that lives as long. NULL when memory is out. */
 void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
                       size_t bytes, const int64_t **kept_shape);
-
-/* ---- parts -----------------------------------------------------------------------------------------------
- * A group whose tensors share memory runs as several collectives, its parts, one after the other: each writes
- * only what no other tensor of the part reads or writes. The ranks agree on the division, which is in the
- * signature, and all parts belong to one request, so nothing can run between them. */
-
-/* Any thread: the parts of a request, whose tensors were checked. */
-hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status *status);
-void parts_free(struct parts *parts); /* fine where there are none */
+void result_free(void *data); /* NULL is fine */
 
 #endif

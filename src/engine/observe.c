@@ -1,10 +1,14 @@
-/* observe.c - see batch.h; and the public face of the timeline, which any thread may call. */
+/* observe.c - see observe.h. */
+#include "engine/observe.h"
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/batch.h"
+#include "engine/comm.h"
 #include "engine/context.h"
+#include "engine/handle.h"
+#include "watch/timeline.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 hvd_code observe_open(struct hvd_context *context, hvd_status *status)
@@ -136,104 +140,4 @@ void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uin
 void observe_phase(const struct collective *collective, int phase)
 {
     emit_of_batch(collective->owner, EVENT_PHASE, phase);
-}
-
-static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
-{
-    hvd_code code = context_check_process(context, status);
-    if (!code && !*context->settings.timeline)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
-                          "the timeline is not enabled: set HOROVOD_TIMELINE=DYNAMIC for all ranks (or "
-                          "horovodrun --timeline-filename DYNAMIC) before init");
-    return code;
-}
-
-hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles, hvd_status *status)
-{
-    hvd_code code = check_timeline(context, status);
-    if (!code && (!path || !*path))
-        code = status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
-    if (!code && context->timeline)
-        code = timeline_start(context->timeline, path, mark_cycles != 0, status);
-    return code ? code : status_ok(status);
-}
-
-hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
-{
-    hvd_code code = check_timeline(context, status);
-    if (!code && context->timeline)
-        timeline_stop(context->timeline);
-    return code ? code : status_ok(status);
-}
-
-/* ---- counters -------------------------------------------------------------------------------------- */
-
-void counters_init(struct counters *counters)
-{
-    *counters = (struct counters){0};
-    pthread_mutex_init(&counters->lock, NULL);
-}
-
-void counters_fini(struct counters *counters)
-{
-    while (counters->first) {
-        struct set_counters *set = counters->first;
-        counters->first = set->next;
-        free(set);
-    }
-    pthread_mutex_destroy(&counters->lock);
-}
-
-struct set_counters *counters_of(struct counters *counters, int process_set)
-{
-    pthread_mutex_lock(&counters->lock);
-    struct set_counters *set = counters->first;
-    while (set && set->process_set != process_set)
-        set = set->next;
-    if (!set && (set = calloc(1, sizeof *set))) {
-        set->process_set = process_set;
-        *(counters->first ? &counters->last->next : &counters->first) = set;
-        counters->last = set;
-    }
-    pthread_mutex_unlock(&counters->lock);
-    return set;
-}
-
-static uint64_t get(const atomic_uint_fast64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-static hvd_counters read_counters(const struct set_counters *set, int operation)
-{
-    const struct operation_counters *from = &set->operations[operation];
-    return (hvd_counters){.process_set = set->process_set,
-                          .operation = (hvd_operation)operation,
-                          .submitted = get(&from->submitted),
-                          .succeeded = get(&from->succeeded),
-                          .failed = get(&from->failed),
-                          .batches = get(&from->batches),
-                          .bytes = get(&from->bytes),
-                          .wait_seconds = (double)get(&from->wait_ns) / CLOCK_SECOND};
-}
-
-int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity)
-{
-    struct counters *counters = &context->counters;
-    int32_t count = 0;
-    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
-        return 0; /* the lock may be held by a thread that the child does not have */
-    pthread_mutex_lock(&counters->lock);
-    for (const struct set_counters *set = counters->first; set; set = set->next) {
-        for (int operation = 0; operation < OPERATION_NUMBERS; operation++) {
-            hvd_counters row = read_counters(set, operation);
-            if (!row.submitted && !row.batches)
-                continue;
-            if (count < capacity)
-                rows[count] = row;
-            count++;
-        }
-    }
-    pthread_mutex_unlock(&counters->lock);
-    return count;
 }

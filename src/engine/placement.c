@@ -1,13 +1,12 @@
-/* placement.c - see config.h. Two rounds of messages: a claim from each rank to rank 0, and one verdict,
+/* placement.c - see placement.h. Two rounds of messages: a claim from each rank to rank 0, and one verdict,
  * which all read. */
-#include "engine/config.h"
+#include "engine/placement.h"
 
 #include "backend/mpi.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/status.h"
 #include "coordinate/tree.h"
-#include "engine/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ static hvd_code claim_make(struct claim *claim, const struct settings *settings,
                             .host_given = *settings->host_id != '\0',
                             .numbers = {(int)settings->local_rank, (int)settings->local_size,
                                         (int)settings->cross_rank, (int)settings->cross_size}};
-    snprintf(claim->release, sizeof claim->release, "%s", hvd_version());
+    snprintf(claim->release, sizeof claim->release, "%s", HVD_VERSION);
     topology_own_host(settings->host_id, claim->host, sizeof claim->host);
     if (strlen(settings->host_id) < sizeof claim->host)
         return HVD_OK;
@@ -66,7 +65,7 @@ bool claim_decode(struct claim *claim, const uint8_t *bytes, size_t length)
     *claim = (struct claim){0};
     if (!wire_get_string(&reader, claim->release, sizeof claim->release))
         return false;
-    if (strcmp(claim->release, hvd_version()) != 0)
+    if (strcmp(claim->release, HVD_VERSION) != 0)
         return true;
     claim->size = (int)wire_get_u32(&reader);
     claim->fanout = (int)wire_get_u32(&reader);

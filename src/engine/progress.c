@@ -1,4 +1,4 @@
-/* progress.c - one turn: take, coordinate, run, finish. See progress.h. */
+/* progress.c - see progress.h. */
 #include "engine/progress.h"
 
 #include "base/clock.h"
@@ -6,7 +6,10 @@
 #include "base/platform.h"
 #include "base/status.h"
 #include "engine/comm.h"
+#include "engine/context.h"
 #include "engine/handle.h"
+#include "engine/heartbeat.h"
+#include "engine/membership.h"
 
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
@@ -113,8 +116,9 @@ static void set_closed(struct hvd_context *context)
         futex_wake_all(&context->closed);
 }
 
-void progress_closed(struct hvd_context *context)
+static void end_if_closed(struct hvd_context *context)
 {
+    context->closings = false;
     for (const struct comm *comm = context->world; comm; comm = comm->next) {
         if (!comm->closed)
             return;
@@ -166,16 +170,25 @@ static void check_health(struct comm *comm)
     }
 }
 
-void progress_fail(struct comm *comm, int lost_rank, const hvd_status *cause)
+/* Batches that add or remove process sets: all ranks carry them out at the same place of their order. */
+static void carry_out_decided(struct hvd_context *context)
 {
-    comm_abort(comm, lost_rank, cause);
-    check_health(comm);
+    struct hvd_handle *oldest = handle_reverse(context->decided);
+    context->decided = NULL;
+    while (oldest) {
+        struct hvd_handle *next = oldest->next;
+        membership_decided(context, oldest);
+        oldest = next;
+    }
 }
 
-void progress_fault(struct hvd_context *context, const hvd_status *cause)
+static bool advance(struct comm *comm, int64_t now)
 {
-    if (!context->fault.code)
-        status_copy(&context->fault, cause);
+    bool moved = comm_progress(comm, now);
+    if (comm->context->decided)
+        carry_out_decided(comm->context);
+    check_health(comm);
+    return moved;
 }
 
 static void check_losses(struct comm *comm)
@@ -184,9 +197,10 @@ static void check_losses(struct comm *comm)
     int peer;
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
         /* What the peer, or others, sent before the end comes first: SHUTDOWN_ACK, or the true cause. */
-        comm_progress(comm, 0);
+        advance(comm, 0);
         if (!heartbeat_attribute_loss(comm, peer))
-            progress_fail(comm, peer, &cause);
+            comm_abort(comm, peer, &cause);
+        check_health(comm);
     }
 }
 
@@ -241,9 +255,8 @@ void progress_suspend(struct hvd_context *context, unsigned turns)
 
 static bool progress_comm(struct comm *comm, int64_t now)
 {
-    bool moved = comm_progress(comm, now);
+    bool moved = advance(comm, now);
     comm->idle_turns = moved ? 0 : comm->idle_turns + 1;
-    check_health(comm);
     check_losses(comm);
     return moved;
 }
@@ -265,8 +278,12 @@ static bool turn(struct hvd_context *context, int64_t now)
     for (struct comm *comm = context->world; comm; comm = comm->next_running)
         moved |= progress_comm(comm, now);
     /* A fault is reported again in every later turn: only the first time has an effect. */
-    if (context->fault.code)
-        progress_fail(context->world, -1, &context->fault);
+    if (context->fault.code) {
+        comm_abort(context->world, -1, &context->fault);
+        check_health(context->world);
+    }
+    if (context->closings)
+        end_if_closed(context);
     membership_reap(context);
     progress_resume(context);
     return moved;

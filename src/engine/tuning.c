@@ -1,11 +1,14 @@
-/* tuning.c - see batch.h. */
-#include "engine/batch.h"
+/* tuning.c - see tuning.h. */
+#include "engine/tuning.h"
 
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "engine/batch.h"
+#include "engine/comm.h"
 #include "engine/context.h"
+#include "engine/handle.h"
 #include "tune/tuner.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* fuzz_edge.c - any bytes as the stream of a link, in pieces of any size: what comes out as messages must be
  * what went in, and an impossible length ends it. First byte: how the pieces are cut. */
-#include "engine/comm.h"
+#include "engine/edge.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
-#include "engine/config.h"
+#include "engine/api.h"
 #include "group.h"
 #include "rendezvous/rendezvous.h"
 

@@ -1,6 +1,7 @@
 /* test_eager.c - small allreduces between hosts, whose data travel in the coordinator's messages: no link for
  * data is opened, all ranks get the same bits, and a rank may leave its data out. */
 #define member coordinator_member /* group.h has another struct of this name */
+#include "engine/comm.h"
 #include "engine/context.h"
 #undef member
 #include "group.h"

@@ -2,6 +2,7 @@
  * operation needs them, of the world or of a set, and then it has them, over every transport. And long
  * messages are striped over several sockets, once they have moved much. */
 #define member coordinator_member /* group.h has another struct of this name */
+#include "engine/comm.h"
 #include "engine/context.h"
 #undef member
 #include "group.h"

@@ -1,9 +1,10 @@
 /* test_process_sets.c - sets of some ranks: their values, their independence, coming, going and failing. */
 #define member coordinator_member /* group.h has another struct of this name */
+#include "engine/comm.h"
 #include "engine/context.h"
 #undef member
 #include "base/clock.h"
-#include "engine/progress.h"
+#include "engine/drive.h"
 #include "group.h"
 #include "transport/peer.h"
 

@@ -766,7 +766,7 @@ active proctype time()
 }
 #endif
 
-/* ---- engine/submit.c and other calls of user threads ---------------------------------------------------- */
+/* ---- engine/api.c: calls of user threads -------------------------------------------------------------- */
 
 inline hvd_wait(operation)
 {
@@ -781,7 +781,7 @@ inline hvd_wait_limited(operation)
 
 inline hvd_help(operation)
 {
-    lock_try(); /* |hvd_help: lock_try(context)| */
+    lock_try(); /* |drive_once: lock_try(context)| */
     if
     :: mine -> progress_as_caller(operation, now >= FLUSH_TIME, false)
     :: !mine

@@ -1,5 +1,5 @@
 /* test_affinity.c - which core the list gives to which rank, and that a thread gets it. */
-#include "engine/progress.h"
+#include "engine/drive.h"
 #include "test.h"
 
 #include <pthread.h>

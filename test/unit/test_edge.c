@@ -1,7 +1,7 @@
 /* test_edge.c - what an edge does when memory is out, and what keeps its peer alive. Its stream, in pieces of
  * any size: test/fuzz/fuzz_edge.c.
  */
-#include "engine/comm.h"
+#include "engine/edge.h"
 #include "test.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* test_subset.c - a job of some ranks: the place of each in it. */
-#include "engine/config.h"
+#include "engine/identity.h"
 #include "test.h"
 
 #include <stdlib.h>

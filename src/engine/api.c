@@ -1,0 +1,851 @@
+/* api.c - what users call of contexts, operations, process sets, counters and the timeline, in the order of
+ * include/horovod.h. Any thread.
+ *
+ * The queue of submissions is a stack of one compare-and-swap to push; the thread that makes progress takes
+ * it whole and reverses it. Process sets are added and removed by requests of all ranks, so that all see them
+ * come and go in one order; those that their members open come and go without it. Connecting the members of a
+ * new set blocks; the calling thread does it, while the progress thread goes on. */
+#include "engine/api.h"
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/socket.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "engine/comm.h"
+#include "engine/context.h"
+#include "engine/drive.h"
+#include "engine/handle.h"
+#include "engine/identity.h"
+#include "engine/membership.h"
+#include "engine/observe.h"
+#include "engine/progress.h"
+#include "engine/tuning.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
+#include "watch/timeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long shutdown waits for the handshake, beyond the time in which silent ranks are named. */
+#define SHUTDOWN_SECONDS 30
+#define SILENCE_SHARE    1.5 /* that time, of the limit; see heartbeat.c */
+
+/* Some 200 requests in flight need no system call. Both are multiples of every page size. */
+#define HANDLES      ((size_t)1 << 20)
+#define HANDLES_KEPT ((size_t)128 << 10)
+
+/* ---- config ----------------------------------------------------------------------------------------------
+ */
+
+hvd_config *hvd_config_create(void)
+{
+    hvd_config *config = calloc(1, sizeof *config);
+    if (config && settings_init(&config->settings, NULL)) {
+        free(config);
+        return NULL;
+    }
+    return config;
+}
+
+void hvd_config_free(hvd_config *config)
+{
+    if (config)
+        settings_free(&config->settings);
+    free(config);
+}
+
+hvd_code hvd_config_set(hvd_config *config, const char *key, const char *value, hvd_status *status)
+{
+    const struct setting *setting = key ? setting_by_key(key) : NULL;
+    if (!config || !setting || !value)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "there is no setting '%s'; docs/settings.md lists them", key ? key : "(null)");
+    hvd_code code = settings_set(&config->settings, setting, value, key, status);
+    return code ? code : status_ok(status);
+}
+
+hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status)
+{
+    hvd_code code = settings_load_environment(&config->settings, status);
+    return code ? code : status_ok(status);
+}
+
+void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument)
+{
+    config->interrupt = (struct interrupt){ask, argument};
+}
+
+void hvd_config_set_mpi_comm(hvd_config *config, const void *comm)
+{
+    config->mpi_comm = comm;
+}
+
+/* ---- joining ---------------------------------------------------------------------------------------------
+ */
+
+static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
+{
+    hvd_code code =
+        config ? settings_copy(settings, &config->settings, status) : settings_init(settings, status);
+    if (!code && !config)
+        code = settings_load_environment(settings, status);
+    return code ? code : log_configure(settings, status);
+}
+
+/* Polling pays only where each rank of the host has a core for itself. */
+static int64_t spin_time(const struct hvd_context *context)
+{
+    bool own_core = platform_cores() >= context->placement.local_size;
+    return own_core ? (int64_t)(context->settings.spin_microseconds * 1000) : 0;
+}
+
+static void place(struct hvd_context *context)
+{
+    const struct topology *topology = &context->world->topology;
+    hvd_placement *placement = &context->placement;
+    placement->local_rank = topology_local_rank(topology, placement->rank);
+    placement->local_size = topology_local_size(topology, placement->rank);
+    placement->cross_rank = topology_cross_rank(topology, placement->rank);
+    placement->cross_size = topology_cross_size(topology, placement->rank);
+    placement->homogeneous = topology_is_homogeneous(topology);
+}
+
+static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *status)
+{
+    int size = context->placement.size;
+    int *everybody = malloc((size_t)size * sizeof *everybody);
+    if (!everybody)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    for (int rank = 0; rank < size; rank++)
+        everybody[rank] = rank;
+    hvd_code code =
+        comm_open(context, 0, everybody, size, deadline, &context->interrupt, &context->world, status);
+    free(everybody);
+    if (!code)
+        place(context);
+    return code;
+}
+
+static void close_descriptor(atomic_int *descriptor)
+{
+    int fd = atomic_exchange(descriptor, -1);
+    socket_close(&fd);
+}
+
+static void note_fork(void *owner)
+{
+    struct hvd_context *context = owner;
+    close_descriptor(&context->claim);
+    atomic_store(&context->forked, true);
+}
+
+/* Also of a context that could be opened in part only. No thread makes progress any more before communicators
+ * are closed. */
+static void close_context(struct hvd_context *context)
+{
+    atfork_remove(&context->watch);
+    drive_stop_thread(context);
+    membership_close(context);
+    rendezvous_close(context->rendezvous);
+    observe_close(context);
+    tuning_close(context);
+    close_descriptor(&context->claim);
+    sets_fini(&context->sets);
+    settings_free(&context->settings);
+    context_release(context);
+}
+
+hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status)
+{
+    struct hvd_context *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    atomic_init(&opened->references, 1);
+    pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
+    overlaps_init(&opened->overlaps);
+    pthread_mutex_init(&opened->handles_lock, NULL);
+    pthread_mutex_init(&opened->rendezvous_lock, NULL);
+    atomic_init(&opened->deadline, CLOCK_NEVER);
+    atomic_init(&opened->claim, -1);
+    opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
+    atfork_add(&opened->watch);
+    sets_init(&opened->sets);
+    counters_init(&opened->counters);
+    if (config)
+        opened->interrupt = config->interrupt;
+    opened->backends = config && config->backends ? config->backends : backend_table;
+    hvd_code code = load_settings(&opened->settings, config, status);
+    int64_t deadline = code ? 0 : clock_after(opened->settings.start_timeout_seconds);
+    if (!code)
+        code = identity_find(opened, config ? config->mpi_comm : NULL, deadline, status);
+    if (!code)
+        code = observe_open(opened, status);
+    if (!code)
+        code = tuning_open(opened, status);
+    if (!code)
+        code = join(opened, deadline, status);
+    if (code) {
+        close_context(opened);
+        return code;
+    }
+    opened->caller_spin = spin_time(opened);
+    /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
+    mesh_arm(opened->world->mesh);
+    code = drive_start_thread(opened, status);
+    if (code) {
+        close_context(opened);
+        return code;
+    }
+    mesh_wake(opened->world->mesh); /* messages may have come before it was armed */
+    *context = opened;
+    return status_ok(status);
+}
+
+/* ---- leaving ---------------------------------------------------------------------------------------------
+ */
+
+/* What is still queued was never seen by the coordinator. */
+static void refuse_queued(struct hvd_context *context)
+{
+    hvd_status status;
+    status_set(&status, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    struct hvd_handle *handle = atomic_exchange(&context->queue, NULL);
+    while (handle) {
+        struct hvd_handle *next = handle->next;
+        handle_finish(handle, &status);
+        handle = next;
+    }
+}
+
+void hvd_shutdown(hvd_context *context)
+{
+    if (!context || atomic_load(&context->forked))
+        return; /* a child's copy is left as it is: its memory goes with the child */
+    if (context->settings.from_environment && !*context->settings.ranks) /* all have met */
+        meeting_withdraw_offer();
+    atomic_store(&context->leaving, true);
+    drive_notify(context);
+    /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */
+    double seconds = SILENCE_SHARE * context->settings.timeout_seconds + SHUTDOWN_SECONDS;
+    if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(seconds), NULL))
+        log_warning(context->placement.rank,
+                    "the other ranks did not complete the shutdown handshake within %g s; leaving without it",
+                    seconds);
+    atfork_remove(&context->watch);
+    drive_stop_thread(context);
+    /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended
+     * with the others. */
+    hvd_status cause;
+    status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    membership_adopt(context);
+    progress_end(context, &cause);
+    refuse_queued(context);
+    progress_resume(context); /* to be refused */
+    /* The `done` functions of what just ended. */
+    drive_finish_calls(context);
+    close_context(context);
+}
+
+hvd_placement hvd_get_placement(const hvd_context *context)
+{
+    return context->placement;
+}
+
+hvd_code hvd_health(const hvd_context *context, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && atomic_load_explicit(&context->failed, memory_order_acquire))
+        code = status_copy(status, &context->failure);
+    return code ? code : status_ok(status);
+}
+
+/* ---- submitting ------------------------------------------------------------------------------------------
+ */
+
+/* The caller's struct may be an older, shorter one. */
+static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_status *status)
+{
+    if (!request || request->struct_size < offsetof(hvd_request, done) || request->struct_size > sizeof *own)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "hvd_request.struct_size must be sizeof(hvd_request) of this or an older version (%zu)",
+            sizeof *own);
+    memset(own, 0, sizeof *own);
+    memcpy(own, request, request->struct_size);
+    return HVD_OK;
+}
+
+static void push(struct hvd_context *context, struct hvd_handle *handle)
+{
+    handle->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
+    /* Sequentially consistent, as the load of the lock in drive_notify must not come before it: see
+     * drive.c. */
+    while (!atomic_compare_exchange_weak(&context->queue, &handle->next, handle))
+        ;
+}
+
+/* The size of the request's set; its root becomes a rank of the set. */
+static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *size, hvd_status *status)
+{
+    int none = -1;
+    *size = context->placement.size;
+    if (request->process_set == 0)
+        return HVD_OK;
+    bool rooted =
+        operation_known((int)request->operation) && operation_takes(request->operation, ARGUMENT_root);
+    int *root = rooted ? &request->root : &none;
+    return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
+}
+
+/* Outputs mostly are fresh memory, of which every page is a fault: large ones are few. */
+static void expect_writes(const struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    if (!request->outputs || !handle->memory->expect_writes)
+        return;
+    for (int32_t i = 0; i < request->count; i++)
+        if (request->outputs[i].data != request->inputs[i].data)
+            handle->memory->expect_writes(request->outputs[i].data, tensor_bytes(&request->outputs[i]));
+}
+
+/* `*handle` is there before any other thread can finish it: a `done` function may look at it. */
+static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
+                              hvd_status *status)
+{
+    hvd_request own;
+    int size;
+    struct hvd_handle *created;
+    hvd_code code = context_check_process(context, status);
+    if (!code)
+        code = take_request(request, &own, status);
+    if (!code)
+        code = hvd_health(context, status);
+    if (!code)
+        code = resolve_set(context, &own, &size, status);
+    if (!code)
+        code = handle_create(context, &own, size, true, &created, status);
+    if (code)
+        return code;
+    expect_writes(created);
+    *handle = created;
+    if (observed(context))
+        created->submitted = clock_now();
+    push(context, created);
+    return HVD_OK;
+}
+
+static hvd_code submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
+                       hvd_status *status)
+{
+    struct hvd_handle *unwanted;
+    hvd_code code = queue_request(context, request, handle ? handle : &unwanted, status);
+    if (code)
+        return code;
+    /* A caller that waits next makes progress itself: another thread would only contend for the lock. */
+    if (!request->waits)
+        drive_notify(context);
+    if (!handle)
+        handle_release(unwanted);
+    return status_ok(status);
+}
+
+/* The ranks agree on these, too, but agreeing is only a part of what they need. */
+static hvd_code check_public(const hvd_request *request, hvd_status *status)
+{
+    bool changes =
+        request && operation_known((int)request->operation) && operation_changes_sets(request->operation);
+    return changes ? status_set(status, HVD_INVALID_ARGUMENT,
+                                "%s is no request: call hvd_process_set_add or hvd_process_set_remove",
+                                hvd_operation_name(request->operation))
+                   : HVD_OK;
+}
+
+hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
+{
+    hvd_code code = check_public(request, status);
+    return code ? code : submit(context, request, handle, status);
+}
+
+static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    int first = handle->request.outputs ? handle->request.count : 0;
+    for (int i = first; !code && outputs && i < handle->result_count; i++)
+        code = hvd_output_take(handle, i, &outputs[i], status);
+    return code;
+}
+
+hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs, hvd_status *status)
+{
+    struct hvd_handle *handle;
+    hvd_code code = check_public(request, status);
+    if (!code)
+        code = queue_request(context, request, &handle, status);
+    if (code)
+        return code;
+    code = hvd_wait(handle, -1, status);
+    if (!code)
+        code = take_outputs(handle, outputs, status);
+    handle_release(handle);
+    return code;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------------
+ */
+
+static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
+{
+    const hvd_request *request = &handle->request;
+    struct operation_counters *counters = NULL;
+    if (done) {
+        counters = handle->counters;
+    } else { /* the progress thread may not have taken it yet */
+        struct set_counters *set = counters_of(&handle->context->counters, request->process_set);
+        counters = set ? &set->operations[request->operation] : NULL;
+    }
+    if (counters)
+        counter_add(&counters->wait_ns, (uint64_t)time);
+}
+
+hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
+{
+    if (!handle)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
+    if (handle_is_done(handle))
+        return hvd_test(handle, status);
+    hvd_code code = context_check_process(handle->context, status);
+    if (code)
+        return code;
+    int64_t deadline = clock_after(seconds);
+    /* Reading the clock takes time, so counting begins at the first reading: the deadline's, if any. */
+    int64_t start = deadline == CLOCK_NEVER ? 0 : deadline - (int64_t)(seconds * CLOCK_SECOND);
+    bool done = drive_until(handle->context, &handle->state, HANDLE_DONE, deadline, &start);
+    if (start)
+        count_wait(handle, done, clock_now() - start);
+    return hvd_test(handle, status);
+}
+
+void hvd_help(hvd_handle *handle, double seconds)
+{
+    if (!handle_is_done(handle))
+        drive_once(handle->context, &handle->state, HANDLE_DONE, clock_after(seconds));
+}
+
+hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_status *status)
+{
+    if (!handle || !done)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the %s is NULL", handle ? "function" : "handle");
+    hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
+    if (code)
+        return code;
+    if (handle->request.done)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s has a done function already",
+                          handle_name(handle));
+    handle->request.done_argument = argument;
+    handle->request.done = done;
+    atomic_fetch_add_explicit(&handle->references, 1,
+                              memory_order_relaxed); /* `done` may release the other */
+    atomic_store(&handle->calls, true);
+    if (atomic_load(&handle->state) == HANDLE_DONE && handle_take_call(handle)) {
+        hvd_status own;
+        handle_outcome(handle, &own);
+        done(argument, &own);
+    }
+    handle_release(handle);
+    return status_ok(status);
+}
+
+hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
+{
+    if (!handle)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
+    if (!handle_is_done(handle)) {
+        hvd_code code = context_check_process(handle->context, status);
+        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", handle_name(handle));
+    }
+    return handle_outcome(handle, status);
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------
+ */
+
+static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code)
+        return code;
+    if (index < 0 || (handle->results && index >= handle->result_count))
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
+                          handle->name, handle->result_count, index);
+    if (!handle->results || (handle->request.outputs && index < handle->request.count))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s has no result %d of its own: it is in its output tensor", handle->name, index);
+    *result = &handle->results[index];
+    if (!(*result)->data)
+        return status_set(status, HVD_INVALID_ARGUMENT, "result %d of %s was taken before", index,
+                          handle->name);
+    return HVD_OK;
+}
+
+hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
+{
+    hvd_tensor *result = NULL;
+    hvd_code code = find_result(handle, index, &result, status);
+    if (!code)
+        *output = *result;
+    return code;
+}
+
+hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
+{
+    hvd_tensor *result = NULL;
+    hvd_code code = find_result(handle, index, &result, status);
+    if (!code) {
+        *output = *result;
+        result->data = NULL;
+    }
+    return code;
+}
+
+hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
+{
+    hvd_code code = hvd_test(handle, status);
+    if (code)
+        return code;
+    if (handle->request.operation != HVD_JOIN)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->name);
+    *rank = handle->value;
+    return HVD_OK;
+}
+
+void hvd_free(void *data)
+{
+    result_free(data);
+}
+
+void hvd_release(hvd_handle *handle)
+{
+    if (handle)
+        handle_release(handle);
+}
+
+/* ---- process sets ----------------------------------------------------------------------------------------
+ */
+
+static hvd_code check_ranks(const struct hvd_context *context, const int *ranks, int count,
+                            hvd_status *status)
+{
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= context->placement.size)
+            return status_set(status, HVD_INVALID_ARGUMENT,
+                              "process set: there is no rank %d in a job of size %d", ranks[i],
+                              (int)context->placement.size);
+        if (i && ranks[i] == ranks[i - 1])
+            return status_set(status, HVD_INVALID_ARGUMENT, "process set: rank %d is given twice", ranks[i]);
+    }
+    return HVD_OK;
+}
+
+/* Returns early when the context's interrupt is set; then the operation goes on without its caller. */
+static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
+{
+    struct hvd_context *context = handle->context;
+    while (!drive_until(context, &handle->state, HANDLE_DONE,
+                        interrupt_slice(&context->interrupt, CLOCK_NEVER), NULL)) {
+        if (interrupt_is_set(&context->interrupt))
+            return status_set(status, HVD_INTERRUPTED,
+                              "interrupted while waiting for the other ranks to add or remove a process set");
+    }
+    return hvd_test(handle, status);
+}
+
+/* All ranks learn whether all members could connect: the lowest rank that could not, or HVD_OK. */
+static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_status *own,
+                                 hvd_status *status)
+{
+    char name[64];
+    int32_t *failed = malloc(sizeof *failed);
+    if (!failed)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+    *failed = own->code ? context->placement.rank : INT32_MAX;
+    hvd_handle *handle;
+    hvd_tensor tensor = {.data = failed, .dtype = HVD_INT32, .device_type = HVD_CPU};
+    hvd_request request = {.struct_size = sizeof request,
+                           .operation = HVD_ALLREDUCE,
+                           .name = name,
+                           .count = 1,
+                           .inputs = &tensor,
+                           .reduction = HVD_MIN};
+    snprintf(name, sizeof name, "process_set.%d.connected", id);
+    hvd_code code = submit(context, &request, &handle, status);
+    if (code) {
+        free(failed);
+        return code;
+    }
+    handle->own_data = failed; /* it may outlive this call */
+    /* The submission announces an interrupted call to the others; it does not wait for their part. */
+    code = own->code == HVD_INTERRUPTED ? status_copy(status, own) : wait_or_give_up(handle, status);
+    int32_t lowest = code ? INT32_MAX : *failed;
+    hvd_release(handle);
+    if (code || lowest == INT32_MAX)
+        return code;
+    if (own->code)
+        return status_copy(status, own);
+    return status_set(status, HVD_SYSTEM,
+                      "process set %d can't be used: rank %d could not connect to the other members; its own "
+                      "error says why",
+                      id, (int)lowest);
+}
+
+static void hand_over(struct hvd_context *context, struct comm *comm)
+{
+    comm->next = atomic_load(&context->added);
+    while (!atomic_compare_exchange_weak(&context->added, &comm->next, comm))
+        ;
+    drive_notify(context);
+}
+
+/* Connects this rank, if it is a member, and puts the set into the table. */
+static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, int count, struct comm **comm,
+                         hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    if (ranks_find(ranks, count, context->placement.rank) >= 0)
+        code = comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
+                         &context->interrupt, comm, status);
+    if (!code)
+        code = sets_add(&context->sets, id, ranks, count, context->placement.rank, status);
+    return code ? code : status_ok(status); /* attempts that were repeated may have left their fault */
+}
+
+/* Puts the communicator to work, or undoes open_set. */
+static void settle(struct hvd_context *context, int id, struct comm *comm, hvd_code code)
+{
+    if (code) {
+        sets_remove(&context->sets, id);
+        comm_close(comm);
+    } else if (comm) {
+        hand_over(context, comm);
+    }
+}
+
+static hvd_code connect_set(struct hvd_context *context, int id, const int *ranks, int count,
+                            hvd_status *status)
+{
+    struct comm *comm = NULL;
+    hvd_status own;
+    /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
+    open_set(context, id, ranks, count, &comm, &own);
+    hvd_code code = agree_on_success(context, id, &own, status);
+    settle(context, id, comm, code);
+    return code;
+}
+
+/* Runs the request that all ranks of the job have to make, and gives its value. */
+static hvd_code run_decision(struct hvd_context *context, hvd_request *request, int *value,
+                             hvd_status *status)
+{
+    hvd_handle *handle;
+    request->struct_size = sizeof *request;
+    request->waits = 1;
+    hvd_code code = submit(context, request, &handle, status);
+    if (code)
+        return code;
+    code = wait_or_give_up(handle, status);
+    *value = code ? 0 : handle->value;
+    hvd_release(handle);
+    return code;
+}
+
+/* The ranks, checked and ascending; to be freed. */
+static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ranks, int32_t count,
+                           int **sorted, hvd_status *status)
+{
+    *sorted = NULL;
+    hvd_code code = context_check_process(context, status);
+    if (code)
+        return code;
+    if (count < 1 || !ranks)
+        return status_set(status, HVD_INVALID_ARGUMENT, "a process set needs one rank at least");
+    *sorted = malloc((size_t)count * sizeof **sorted);
+    if (!*sorted)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a process set of %d ranks", count);
+    memcpy(*sorted, ranks, (size_t)count * sizeof **sorted);
+    ranks_sort(*sorted, count);
+    return check_ranks(context, *sorted, count, status);
+}
+
+hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
+                             hvd_status *status)
+{
+    int *sorted, value = 0;
+    hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
+    hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
+    if (!code)
+        code = run_decision(context, &request, &value, status);
+    if (!code)
+        code = connect_set(context, value, sorted, count, status);
+    if (!code)
+        *id = value;
+    free(sorted);
+    return code ? code : status_ok(status);
+}
+
+static hvd_code check_opening(struct hvd_context *context, int id, const int *ranks, int count,
+                              hvd_status *status)
+{
+    int own = context->placement.rank;
+    if (ranks_find(ranks, count, own) < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %d can't open process set %d, of which it is not a member", own, id);
+    if (id < HVD_OPENED_SETS || sets_ranks(&context->sets, id, NULL, 0) >= 0)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "process set %d can't be opened: ids of such sets begin at %d, and each is used once", id,
+            HVD_OPENED_SETS);
+    return hvd_health(context, status);
+}
+
+hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *ranks, int32_t count,
+                              hvd_status *status)
+{
+    int *sorted;
+    struct comm *comm = NULL;
+    hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
+    if (!code)
+        code = check_opening(context, id, sorted, count, status);
+    if (!code) {
+        code = open_set(context, id, sorted, count, &comm, status);
+        settle(context, id, comm, code);
+    }
+    free(sorted);
+    return code;
+}
+
+/* Nobody else takes part, so its name is its own: operations without one are counted on all ranks. */
+static hvd_code close_opened(struct hvd_context *context, int32_t id, hvd_status *status)
+{
+    char name[64];
+    snprintf(name, sizeof name, "process_set.%d.closed", (int)id);
+    hvd_request request = {
+        .struct_size = sizeof request, .operation = HVD_REMOVE_PROCESS_SET, .name = name, .root = id};
+    return submit(context, &request, NULL, status);
+}
+
+hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && sets_ranks(&context->sets, id, NULL, 0) < 0)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          id ? "there is no process set %d: it was removed, or never added"
+                             : "process set %d, all ranks of the job, can't be removed",
+                          (int)id);
+    if (code)
+        return code;
+    if (id >= HVD_OPENED_SETS)
+        return close_opened(context, id, status);
+    hvd_request request = {.operation = HVD_REMOVE_PROCESS_SET, .root = id};
+    int value;
+    return run_decision(context, &request, &value, status);
+}
+
+int32_t hvd_process_set_ids(hvd_context *context, int32_t *ids, int32_t capacity)
+{
+    if (capacity > 0)
+        ids[0] = 0;
+    return 1 + sets_ids(&context->sets, ids ? ids + 1 : NULL, capacity - 1);
+}
+
+int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, int32_t capacity)
+{
+    if (id)
+        return sets_ranks(&context->sets, id, ranks, capacity);
+    for (int rank = 0; rank < context->placement.size && rank < capacity; rank++)
+        ranks[rank] = rank;
+    return context->placement.size;
+}
+
+/* ---- counters --------------------------------------------------------------------------------------------
+ */
+
+static uint64_t get(const atomic_uint_fast64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static hvd_counters read_counters(const struct set_counters *set, int operation)
+{
+    const struct operation_counters *from = &set->operations[operation];
+    return (hvd_counters){.process_set = set->process_set,
+                          .operation = (hvd_operation)operation,
+                          .submitted = get(&from->submitted),
+                          .succeeded = get(&from->succeeded),
+                          .failed = get(&from->failed),
+                          .batches = get(&from->batches),
+                          .bytes = get(&from->bytes),
+                          .wait_seconds = (double)get(&from->wait_ns) / CLOCK_SECOND};
+}
+
+int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity)
+{
+    struct counters *counters = &context->counters;
+    int32_t count = 0;
+    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
+        return 0; /* the lock may be held by a thread that the child does not have */
+    pthread_mutex_lock(&counters->lock);
+    for (const struct set_counters *set = counters->first; set; set = set->next) {
+        for (int operation = 0; operation < OPERATION_NUMBERS; operation++) {
+            hvd_counters row = read_counters(set, operation);
+            if (!row.submitted && !row.batches)
+                continue;
+            if (count < capacity)
+                rows[count] = row;
+            count++;
+        }
+    }
+    pthread_mutex_unlock(&counters->lock);
+    return count;
+}
+
+/* ---- timeline --------------------------------------------------------------------------------------------
+ */
+
+static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
+{
+    hvd_code code = context_check_process(context, status);
+    if (!code && !*context->settings.timeline)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "the timeline is not enabled: set HOROVOD_TIMELINE=DYNAMIC for all ranks (or "
+                          "horovodrun --timeline-filename DYNAMIC) before init");
+    return code;
+}
+
+hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles, hvd_status *status)
+{
+    hvd_code code = check_timeline(context, status);
+    if (!code && (!path || !*path))
+        code = status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
+    if (!code && context->timeline)
+        code = timeline_start(context->timeline, path, mark_cycles != 0, status);
+    return code ? code : status_ok(status);
+}
+
+hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
+{
+    hvd_code code = check_timeline(context, status);
+    if (!code && context->timeline)
+        timeline_stop(context->timeline);
+    return code ? code : status_ok(status);
+}
+
+/* ---- version ---------------------------------------------------------------------------------------------
+ */
+
+const char *hvd_version(void)
+{
+    return HVD_VERSION;
+}

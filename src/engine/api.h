@@ -1,0 +1,19 @@
+/* api.h - what the functions of include/horovod.h know of a config beyond its settings, for api.c and for
+ * tests that bring back ends of their own. One thread at a time. */
+#ifndef HVD_ENGINE_API_H
+#define HVD_ENGINE_API_H
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "horovod.h"
+
+struct backend;
+
+struct hvd_config {
+    struct settings settings;
+    struct interrupt interrupt;
+    const void *mpi_comm;                  /* the address of an MPI_Comm, or NULL */
+    const struct backend *const *backends; /* NULL: backend_table */
+};
+
+#endif

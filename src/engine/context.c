@@ -1,0 +1,77 @@
+/* context.c - what every file of the engine knows: the life of a context, its counters, and the causes that
+ * callbacks leave for the thread that makes progress. Calls no other file of the engine but sets.c. */
+#include "engine/context.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+void context_retain(struct hvd_context *context)
+{
+    atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
+}
+
+void context_release(struct hvd_context *context)
+{
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) > 1)
+        return;
+    if (!atomic_load(&context->forked))
+        pool_fini(&context->pool);
+    map_free(&context->names);
+    pthread_mutex_destroy(&context->handles_lock);
+    pthread_mutex_destroy(&context->rendezvous_lock);
+    counters_fini(&context->counters);
+    free(context);
+}
+
+hvd_code context_check_process(const struct hvd_context *context, hvd_status *status)
+{
+    if (!context)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the context is NULL: call hvd_init first");
+    if (atomic_load_explicit(&context->forked, memory_order_relaxed))
+        return status_set(
+            status, HVD_FORKED,
+            "init was called in the parent process; a forked child can't use its connections: call init "
+            "in the child, or start it without fork");
+    return HVD_OK;
+}
+
+void context_fault(struct hvd_context *context, const hvd_status *cause)
+{
+    if (!context->fault.code)
+        status_copy(&context->fault, cause);
+}
+
+/* ---- counters --------------------------------------------------------------------------------------------
+ */
+
+void counters_init(struct counters *counters)
+{
+    *counters = (struct counters){0};
+    pthread_mutex_init(&counters->lock, NULL);
+}
+
+void counters_fini(struct counters *counters)
+{
+    while (counters->first) {
+        struct set_counters *set = counters->first;
+        counters->first = set->next;
+        free(set);
+    }
+    pthread_mutex_destroy(&counters->lock);
+}
+
+struct set_counters *counters_of(struct counters *counters, int process_set)
+{
+    pthread_mutex_lock(&counters->lock);
+    struct set_counters *set = counters->first;
+    while (set && set->process_set != process_set)
+        set = set->next;
+    if (!set && (set = calloc(1, sizeof *set))) {
+        set->process_set = process_set;
+        *(counters->first ? &counters->last->next : &counters->first) = set;
+        counters->last = set;
+    }
+    pthread_mutex_unlock(&counters->lock);
+    return set;
+}

@@ -1,0 +1,37 @@
+/* heartbeat.h - detects peers that do not answer. While this rank waits long it pings every peer that sends
+ * nothing. The engine of a living process answers whatever its program does, so a peer without an answer is
+ * stopped or unreachable. Unlike the stall report this needs no working coordinator: the peer may be rank 0.
+ * Under the progress lock. */
+#ifndef HVD_ENGINE_HEARTBEAT_H
+#define HVD_ENGINE_HEARTBEAT_H
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "horovod.h"
+
+#include <stdbool.h>
+
+struct comm;
+
+/* When the next check is due; called before this rank sleeps. `quiet`: no operation waits. */
+int64_t heartbeat_deadline(struct hvd_context *context, bool quiet);
+
+/* Does nothing before the deadline; then pings, warns, and reports who is silent for too long to the
+ * coordinator of all ranks, which ends the job. */
+void heartbeat_check(struct hvd_context *context);
+
+/* Attributes the loss of a rank of the job, on another host, to a silence before it: the rank's own, for the
+ * whole limit, which is reported, or one that was reported already. Either ends the job. False: there was
+ * none. */
+bool heartbeat_attribute_loss(struct comm *comm, int peer);
+
+#define LOOKS_PER_PERIOD   32
+#define LOOKS_FOR_SETTLING 3
+
+/* How long the ranks settle which are silent, in ns. */
+static inline int64_t heartbeat_settling(const struct settings *settings)
+{
+    return (int64_t)(settings_silence_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
+}
+
+#endif

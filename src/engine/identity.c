@@ -1,0 +1,295 @@
+/* identity.c - see identity.h. */
+#include "engine/identity.h"
+
+#include "backend/backend.h"
+#include "backend/mpi.h"
+#include "base/crypto.h"
+#include "base/misspelt.h"
+#include "base/status.h"
+#include "engine/context.h"
+#include "rendezvous/claim.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* ---- a list of ranks -------------------------------------------------------------------------------------
+ */
+
+struct subset {
+    const struct settings *settings;
+    int *ranks, count; /* of the subset: ranks of the world */
+    int own;           /* index of this rank */
+};
+
+static hvd_code out_of_memory(hvd_status *status)
+{
+    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of the job's ranks");
+}
+
+/* Takes one rank from *text, and the comma after it; -1 when there is none. */
+static int take_rank(const char **text, int64_t size)
+{
+    char *end;
+    errno = 0;
+    long rank = strtol(*text, &end, 10);
+    bool found = end != *text && (*end == ',' || *end == '\0') && !errno && rank >= 0 && rank < size;
+    *text = *end == ',' ? end + 1 : end;
+    return found ? (int)rank : -1;
+}
+
+static hvd_code add_rank(struct subset *subset, int rank, bool *listed, hvd_status *status)
+{
+    if (rank < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "'%s' is no list of ranks of a world of %lld, such as 0,2 (init's comm, "
+                          "HOROVOD_RANKS)",
+                          subset->settings->ranks, (long long)subset->settings->size);
+    if (listed[rank])
+        return status_set(status, HVD_INVALID_ARGUMENT, "rank %d stands twice in the list of ranks '%s'",
+                          rank, subset->settings->ranks);
+    listed[rank] = true;
+    if (rank == subset->settings->rank)
+        subset->own = subset->count;
+    subset->ranks[subset->count++] = rank;
+    return HVD_OK;
+}
+
+static hvd_code read_ranks(struct subset *subset, hvd_status *status)
+{
+    size_t size = (size_t)subset->settings->size;
+    bool *listed = calloc(size, sizeof *listed);
+    subset->ranks = calloc(size, sizeof *subset->ranks);
+    const char *text = subset->settings->ranks;
+    hvd_code code = listed && subset->ranks ? HVD_OK : out_of_memory(status);
+    while (!code && *text)
+        code = add_rank(subset, take_rank(&text, subset->settings->size), listed, status);
+    free(listed);
+    if (!code && subset->own < 0)
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %lld of the world is not in the list of ranks '%s' that it passed to init",
+                          (long long)subset->settings->rank, subset->settings->ranks);
+    return code;
+}
+
+/* Other subsets of the same world meet at the same rendezvous. */
+static hvd_code put_job(const struct subset *subset, struct settings *settings, hvd_status *status)
+{
+    /* A MAC serves as a hash of the list: ranks with equal lists meet, others do not. */
+    static const char key[] = "ranks of the job";
+    uint8_t mac[CRYPTO_MAC_BYTES];
+    char job[512];
+    crypto_mac(key, sizeof key, subset->ranks, (size_t)subset->count * sizeof *subset->ranks, mac);
+    int length = snprintf(job, sizeof job, "%s-%02x%02x%02x%02x%02x%02x", settings->job, mac[0], mac[1],
+                          mac[2], mac[3], mac[4], mac[5]);
+    if ((size_t)length >= sizeof job)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the name of the job, HOROVOD_JOB, is too long");
+    return settings_set(settings, setting_by_key("job"), job, "HOROVOD_JOB", status);
+}
+
+hvd_code subset_apply(struct settings *settings, hvd_status *status)
+{
+    if (!*settings->ranks)
+        return HVD_OK;
+    struct subset subset = {.settings = settings, .own = -1};
+    hvd_code code = read_ranks(&subset, status);
+    if (!code)
+        code = put_job(&subset, settings, status);
+    if (!code)
+        settings_place(settings, subset.own, subset.count);
+    free(subset.ranks);
+    return code;
+}
+
+/* ---- settings that need more than a range ----------------------------------------------------------------
+ */
+
+static hvd_code check_placement(const struct settings *settings, hvd_status *status)
+{
+    if (settings->rank >= settings->size)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %lld is outside a job of size %lld (HOROVOD_RANK, HOROVOD_SIZE)",
+                          (long long)settings->rank, (long long)settings->size);
+    if ((settings->size > 1 || *settings->slot) && !*settings->rendezvous)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "rank %lld of %lld has no rendezvous; start the job with horovodrun, or set "
+                          "HOROVOD_RENDEZVOUS=host:port and HOROVOD_SECRET",
+                          (long long)settings->rank, (long long)settings->size);
+    return HVD_OK;
+}
+
+static hvd_code check_secret(struct settings *settings, hvd_status *status)
+{
+    return settings->size == 1 && !*settings->slot ? HVD_OK : meeting_take_secret(settings, status);
+}
+
+static void settle_stall_check(struct settings *settings)
+{
+    if (settings->stall_check_disable)
+        settings->stall_warning_seconds = settings->stall_shutdown_seconds = 0;
+    if (!settings->stall_shutdown_seconds ||
+        settings->stall_shutdown_seconds >= settings->stall_warning_seconds)
+        return;
+    if (settings->rank == 0)
+        log_warning(0,
+                    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=%.15g is ignored: it is shorter than "
+                    "HOROVOD_STALL_CHECK_TIME_SECONDS=%.15g",
+                    settings->stall_shutdown_seconds, settings->stall_warning_seconds);
+    settings->stall_shutdown_seconds = 0;
+}
+
+/* In place of the rank, size and host of the settings: what the starter has decided for this epoch. */
+static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    struct assignment assignment;
+    settings_place(settings, 0, 1);
+    hvd_code code = check_placement(settings, status);
+    if (!code)
+        code = check_secret(settings, status);
+    if (!code)
+        code = rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline,
+                                  &context->interrupt, &context->rendezvous, status);
+    if (!code)
+        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL,
+                                status);
+    if (!code)
+        code = assignments_look_up(context->rendezvous, settings->slot, deadline, &assignment, status);
+    if (!code)
+        settings_place(settings, assignment.rank, assignment.size);
+    if (!code && *assignment.host)
+        code = settings_set(settings, setting_by_key("host_id"), assignment.host,
+                            "the assignments of the epoch", status);
+    return code;
+}
+
+/* Before MPI is opened. */
+static hvd_code check_encryption(const struct settings *settings, hvd_status *status)
+{
+    if (!settings->encryption || !mpi_is_chosen(settings))
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "HOROVOD_ENCRYPTION=1 with HOROVOD_CPU_OPERATIONS=mpi: MPI would send the tensors in "
+                      "clear; unset HOROVOD_CPU_OPERATIONS (or leave out --mpi), so that the engine sends "
+                      "them, or set HOROVOD_ENCRYPTION=0");
+}
+
+static hvd_code check_cpu_operations(const struct settings *settings, hvd_status *status)
+{
+    static const char *const words[] = {"", "mpi", "gloo", "ccl"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(settings->cpu_operations, words[i]) == 0)
+            return HVD_OK;
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "HOROVOD_CPU_OPERATIONS=%s: it is 'mpi', or 'gloo', 'ccl' or empty for the engine itself",
+        settings->cpu_operations);
+}
+
+/* ---- which rank this is ----------------------------------------------------------------------------------
+ */
+
+/* What has started this process says which rank it is, unless the program does. */
+static hvd_code ask_starter(struct hvd_context *context, const struct starter *starter, int64_t deadline,
+                            hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    if (!starter->name || starter->launched)
+        return HVD_OK;
+    if (setting_is_given(settings, setting_by_key("rank")) && !starter->by_hand)
+        return HVD_OK;
+    settings->rank = starter->rank;
+    settings->size = starter->size;
+    return starter->size > 1 ? meeting_arrange(starter, settings, deadline, &context->interrupt, status)
+                             : HVD_OK;
+}
+
+/* Holds the rank that the environment gives to this process, so that no child which inherits it joins. */
+static hvd_code read_starter(struct hvd_context *context, struct starter *starter, hvd_status *status)
+{
+    int descriptor;
+    *starter = (struct starter){.size = 1, .pmi = -1};
+    if (!context->settings.from_environment)
+        return HVD_OK;
+    hvd_code code = *context->settings.slot ? HVD_OK : starter_read(starter, &variables_of_process, status);
+    if (code)
+        return code;
+    if (starter->name)
+        log_debug((int)starter->rank, "rank %lld of %lld, as %s says", (long long)starter->rank,
+                  (long long)starter->size, starter->name);
+    code = claim_rank(&context->settings, starter, &descriptor, status);
+    atomic_store(&context->claim, descriptor);
+    return code;
+}
+
+/* Who this rank is: by an MPI communicator that the program gives, or where nothing but MPI says it; by the
+ * assignments of the epoch; by what has started the process. */
+static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, int64_t deadline,
+                           hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    struct starter starter;
+    bool placed = *settings->rendezvous || *settings->slot;
+    hvd_code code = read_starter(context, &starter, status);
+    if (code)
+        return code;
+    if (mpi_comm || (mpi_is_chosen(settings) && !placed))
+        return mpi_meet(settings, mpi_comm, deadline, &context->interrupt, status);
+    return *settings->slot ? look_up_assignment(context, deadline, status)
+                           : ask_starter(context, &starter, deadline, status);
+}
+
+static void warn_of_misspelt(void *owner, const char *name, const char *right)
+{
+    (void)owner;
+    log_warning(0, MISSPELT_TEXT, name, right);
+}
+
+/* Once in a job, and in a process: horovodrun, which names the job, has done it for its ranks. */
+static void check_names(const struct settings *settings, bool launched)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (settings->from_environment && settings->rank == 0 && !launched && !atomic_flag_test_and_set(&done))
+        misspelt_variables(environ, warn_of_misspelt, NULL);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------- */
+
+/* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
+ * need of a secret are then the subset's. */
+hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadline, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    bool launched = *settings->job != '\0'; /* MPI names the job, too, once the ranks have met */
+    hvd_code code = check_encryption(settings, status);
+    if (!code)
+        code = find_place(context, mpi_comm, deadline, status);
+    if (!code)
+        check_names(settings, launched);
+    if (!code)
+        code = check_placement(settings, status);
+    if (!code)
+        code = subset_apply(settings, status);
+    if (!code)
+        code = check_secret(settings, status);
+    if (!code && strcmp(settings->join, "all") != 0 && strcmp(settings->join, "reduce") != 0)
+        code =
+            status_set(status, HVD_INVALID_ARGUMENT,
+                       "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
+                       "joined) or 'all' (every operation does)",
+                       settings->join);
+    if (!code)
+        code = check_cpu_operations(settings, status);
+    if (!code)
+        code = algorithm_check_settings(settings, status);
+    if (!code)
+        settle_stall_check(settings);
+    context->placement.rank = (int32_t)settings->rank;
+    context->placement.size = (int32_t)settings->size;
+    return code;
+}
