@@ -2,8 +2,8 @@
  * start of a job all clients at once enter it, publish a claim and wait for a verdict, which rank 0 puts once
  * it has fetched all claims. Each is a thread of this process, with two descriptors. A row: clients;
  * milliseconds until all have the verdict; processor time of the server alone, and that per client. */
-#include "rendezvous/rendezvous.h"
 #include "base/clock.h"
+#include "rendezvous/client.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

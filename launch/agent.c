@@ -12,10 +12,10 @@
 #include "say.h"
 #include "stop.h"
 
-#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/topology.h"
+#include "net/addresses.h"
 
 #include <errno.h>
 #include <fcntl.h>

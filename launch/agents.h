@@ -6,8 +6,8 @@
 #include "frames.h"
 #include "job.h"
 
-#include "base/socket.h"
 #include "base/topology.h"
+#include "net/socket.h"
 
 #define FAULT_LIMIT 4096
 

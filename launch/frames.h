@@ -1,4 +1,4 @@
-/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (base/socket.h)
+/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (net/socket.h)
  * that begin with a kind. An agent receives them on stdin and sends them on stdout, to which a remote
  * shell may have written before. One thread, the loop's. */
 #ifndef HVD_LAUNCH_FRAMES_H
@@ -6,8 +6,8 @@
 
 #include "hosts.h"
 
-#include "base/addresses.h"
-#include "base/socket.h"
+#include "net/addresses.h"
+#include "net/socket.h"
 
 #include <stdbool.h>
 #include <uv.h>

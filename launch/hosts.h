@@ -2,7 +2,7 @@
 #ifndef HVD_LAUNCH_HOSTS_H
 #define HVD_LAUNCH_HOSTS_H
 
-#include "base/starters.h"
+#include "bootstrap/starters.h"
 #include "horovod.h"
 
 #include <stdbool.h>

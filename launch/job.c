@@ -7,9 +7,9 @@
 #include "stop.h"
 
 #include "base/clock.h"
-#include "base/crypto.h"
-#include "base/socket.h"
 #include "base/status.h"
+#include "net/crypto.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>

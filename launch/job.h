@@ -12,7 +12,7 @@
 #include "options.h"
 #include "output.h"
 
-#include "base/addresses.h"
+#include "net/addresses.h"
 
 #define JOB_SIGNALS 5
 

@@ -2,6 +2,7 @@
 #include "faulty.h"
 
 #include "random.h"
+#include "transport/mesh_open.h"
 #include "transport/peer.h"
 
 #include <errno.h>

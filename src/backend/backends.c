@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/client.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -6,10 +6,10 @@
  * still be on their way when rank 0 has left. */
 #include "backend/mpi.h"
 
-#include "base/addresses.h"
-#include "base/crypto.h"
 #include "base/status.h"
 #include "base/topology.h"
+#include "net/addresses.h"
+#include "net/crypto.h"
 
 #include <pthread.h>
 #include <sched.h>

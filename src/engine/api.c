@@ -10,9 +10,9 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "bootstrap/bootstrap.h"
 #include "engine/comm.h"
 #include "engine/context.h"
 #include "engine/drive.h"
@@ -22,8 +22,8 @@
 #include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/tuning.h"
-#include "rendezvous/meeting.h"
-#include "rendezvous/rendezvous.h"
+#include "net/socket.h"
+#include "rendezvous/client.h"
 #include "watch/timeline.h"
 
 #include <stdio.h>
@@ -226,7 +226,7 @@ void hvd_shutdown(hvd_context *context)
     if (!context || atomic_load(&context->forked))
         return; /* a child's copy is left as it is: its memory goes with the child */
     if (context->settings.from_environment && !*context->settings.ranks) /* all have met */
-        meeting_withdraw_offer();
+        bootstrap_withdraw_offer();
     atomic_store(&context->leaving, true);
     drive_notify(context);
     /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */

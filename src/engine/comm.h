@@ -10,7 +10,7 @@
 #include "coordinate/coordinator.h"
 #include "engine/edge.h"
 #include "horovod.h"
-#include "transport/mesh.h"
+#include "transport/mesh_open.h"
 #include "watch/stall.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef HVD_ENGINE_EDGE_H
 #define HVD_ENGINE_EDGE_H
 
-#include "base/socket.h"
+#include "net/socket.h"
 #include "transport/transport.h"
 
 #include <stdbool.h>

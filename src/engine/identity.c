@@ -3,13 +3,13 @@
 
 #include "backend/backend.h"
 #include "backend/mpi.h"
-#include "base/crypto.h"
 #include "base/misspelt.h"
 #include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/claim.h"
 #include "engine/context.h"
-#include "rendezvous/claim.h"
-#include "rendezvous/meeting.h"
-#include "rendezvous/rendezvous.h"
+#include "net/crypto.h"
+#include "rendezvous/assignments.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -125,7 +125,7 @@ static hvd_code check_placement(const struct settings *settings, hvd_status *sta
 
 static hvd_code check_secret(struct settings *settings, hvd_status *status)
 {
-    return settings->size == 1 && !*settings->slot ? HVD_OK : meeting_take_secret(settings, status);
+    return settings->size == 1 && !*settings->slot ? HVD_OK : bootstrap_read_secret(settings, status);
 }
 
 static void settle_stall_check(struct settings *settings)
@@ -205,7 +205,7 @@ static hvd_code ask_starter(struct hvd_context *context, const struct starter *s
         return HVD_OK;
     settings->rank = starter->rank;
     settings->size = starter->size;
-    return starter->size > 1 ? meeting_arrange(starter, settings, deadline, &context->interrupt, status)
+    return starter->size > 1 ? bootstrap_arrange(starter, settings, deadline, &context->interrupt, status)
                              : HVD_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "base/topology.h"
 #include "base/wire.h"
 #include "horovod.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/client.h"
 
 /* In the thread that joins the job. `client` is NULL for a job of one rank. HVD_TIMED_OUT names ranks that
  * are missing, HVD_INVALID_ARGUMENT the ranks that differ, and their values. */

@@ -1,7 +1,9 @@
-/* assignments.c - see rendezvous.h. One key for each slot. */
-#include "rendezvous/rendezvous.h"
+/* assignments.c - one key for each slot of an epoch. Blocks, with deadlines; one thread at a time for a
+ * client. */
+#include "rendezvous/assignments.h"
 
 #include "base/status.h"
+#include "rendezvous/server.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,12 @@
-/* client.c - a rank's connection to the key-value store; see rendezvous.h. Blocks, with deadlines; one thread
- * at a time. */
+/* client.c - a rank's connection to the key-value store. Blocks, with deadlines; one thread at a time. */
+#include "rendezvous/client.h"
+
 #include "base/clock.h"
-#include "base/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "rendezvous/connection.h"
-#include "rendezvous/handshake.h"
+#include "net/handshake.h"
+#include "net/socket.h"
+#include "rendezvous/protocol.h"
 
 #include <errno.h>
 #include <poll.h>

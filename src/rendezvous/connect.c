@@ -1,9 +1,9 @@
 /* connect.c - handshake_connect, see handshake.h: from names to a connection whose other end is
  * authenticated. The addresses are tried side by side, as RFC 8305 recommends, but the handshake decides, not
  * the kernel: an address may lead to something else. */
-#include "base/socket.h"
 #include "base/status.h"
-#include "rendezvous/handshake.h"
+#include "net/handshake.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <poll.h>

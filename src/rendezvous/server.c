@@ -1,13 +1,15 @@
 /* server.c - the key-value store's server: one thread, which waits for all connections. What it does for an
  * event does not grow with their number. Unauthenticated ones are bounded in number and time, so a flood or a
  * stalled one costs little. */
-#include "base/addresses.h"
+#include "rendezvous/server.h"
+
 #include "base/clock.h"
-#include "base/crypto.h"
 #include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "net/addresses.h"
+#include "net/crypto.h"
+#include "net/socket.h"
 #include "rendezvous/connection.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "transport/lanes.h"
 
 #include "base/platform.h"
-#include "base/socket.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <limits.h>

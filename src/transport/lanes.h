@@ -9,7 +9,7 @@
 #ifndef HVD_TRANSPORT_LANES_H
 #define HVD_TRANSPORT_LANES_H
 
-#include "base/tls.h"
+#include "net/tls.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,169 +1,37 @@
-/* mesh.c - a mesh in use: its links, and which of them are lost. How it comes about is in opening.c, how its
- * news are found and awaited in news.c. */
+/* mesh.c - a mesh in use: its links, which of its peers are lost, and how a thread finds news of it, or
+ * sleeps until there are some. How it comes about is in mesh_open.c. */
+#include "transport/mesh.h"
+
 #include "base/clock.h"
 #include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
-#include "transport/opening.h"
+#include "net/socket.h"
+#include "transport/address_record.h"
+#include "transport/connect.h"
+#include "transport/peer.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How long the cause of a peer's end may take by other ways. */
-#define CAUSE_TIME CLOCK_SECOND
+enum { NEIGHBOURS = 256 }; /* on one host, the cores of which are compared */
 
-/* ---- the table of transports -------------------------------------------------------------------------- */
-
-/* Ends in NULL. */
-static const struct transport *rows[TRANSPORT_LIMIT + 1] = {
-#define TRANSPORT(name) &transport_##name,
-#include "transport/transports.def"
-#undef TRANSPORT
-};
-
-const struct transport *transport_at(int row)
-{
-    return rows[row];
-}
-
-void transport_add(const struct transport *transport)
-{
-    int row = 0;
-    while (rows[row])
-        row++;
-    assert(row < TRANSPORT_LIMIT);
-    rows[row] = transport;
-}
-
-void **mesh_state(struct mesh *mesh, const struct transport *transport)
-{
-    int row = 0;
-    while (rows[row] != transport)
-        row++;
-    return &mesh->states[row];
-}
+#define NEWS_PER_CALL 64
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-static int compare_ranks(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-static bool is_neighbour(const struct mesh_config *config, int rank)
-{
-    return !config->neighbours ||
-           bsearch(&rank, config->neighbours, (size_t)config->neighbour_count, sizeof rank, compare_ranks);
-}
-
-static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
-{
-    size_t count = (size_t)config->peer_count + 1; /* never 0 bytes */
-    mesh->peers = calloc(count, sizeof *mesh->peers);
-    mesh->links = calloc(count * (size_t)mesh->channels, sizeof(struct link *));
-    mesh->linked = calloc(count, sizeof(struct peer *));
-    if (!mesh->peers || !mesh->links || !mesh->linked)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    for (int i = 0; i < config->peer_count; i++) {
-        struct peer *peer = &mesh->peers[i];
-        *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
-        peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
-        peer->neighbour = is_neighbour(config, peer->rank);
-        mesh->neighbours += peer->neighbour;
-        mesh->index += peer->rank < mesh->rank;
-    }
-    mesh->peer_count = config->peer_count;
-    return HVD_OK;
-}
-
-/* What serves the other meshes, too. */
-static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
-{
-    mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);
-    if (!mesh->slots)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    mesh->event = platform_event_create();
-    mesh->wake_poller = platform_poller_create();
-    mesh->poller = platform_poller_create();
-    if (mesh->event < 0 || mesh->wake_poller < 0 || mesh->poller < 0 ||
-        !platform_poller_add(mesh->wake_poller, mesh->poller, POLLER_READ, NULL))
-        return status_set_errno(status, errno, "rank %d can't make its descriptors", mesh->rank);
-    return HVD_OK;
-}
-
-bool peer_linked(struct peer *peer)
-{
-    struct mesh *mesh = peer->mesh;
-    int i = 0;
-    while (i < mesh->used_count && mesh->used[i] != peer->transport)
-        i++;
-    mesh->used[i] = peer->transport;
-    mesh->used_count += i == mesh->used_count;
-    peer->linked = true;
-    mesh->linked[mesh->linked_count++] = peer;
-    mesh_resume_for_news(mesh);
-    return !mesh->attached || peer->transport->attach(peer);
-}
-
-hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
-{
-    struct mesh *opened = calloc(1, sizeof *opened);
-    if (!opened)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    opened->hub = config->hub ? config->hub : opened;
-    opened->number = config->number;
-    opened->owner = config->owner;
-    opened->rank = (int)config->settings->rank;
-    opened->channels = config->channels;
-    opened->striped_channel = config->striped_channel;
-    opened->event = opened->wake_poller = opened->poller = -1;
-    opened->next_report = CLOCK_NEVER;
-    hvd_code code = make_peers(opened, config, status);
-    if (!code && !config->hub)
-        code = make_hub(opened, status);
-    if (!code)
-        code = opening_run(opened, config, status);
-    if (!code && !config->hub)
-        code = mesh_attach(opened, status);
-    if (code) {
-        mesh_close(opened);
-        return code;
-    }
-    *mesh = opened;
-    return HVD_OK;
-}
-
-void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)
-{
-    record_fail(config, cause);
-}
-
-static void unwatch(struct peer *peer)
-{
-    if (peer->watched >= 0)
-        platform_poller_remove(peer->mesh->hub->poller, peer->watched);
-    peer->watched = -1;
-}
-
 static void close_peer(struct peer *peer)
 {
-    unwatch(peer);
+    peer_unwatch(peer);
     if (peer->state)
         peer->transport->close_peer(peer);
-}
-
-static struct mesh **slot_of(const struct mesh *hub, unsigned number)
-{
-    return &hub->slots[number % MESH_SLOTS];
 }
 
 hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
 {
     struct mesh *hub = mesh->hub;
-    struct mesh **slot = slot_of(hub, mesh->number);
+    struct mesh **slot = mesh_slot(hub, mesh->number);
     mesh->next = *slot;
     *slot = mesh;
     mesh->attached = true;
@@ -182,7 +50,7 @@ hvd_code mesh_attach(struct mesh *mesh, hvd_status *status)
 
 static void detach(struct mesh *mesh)
 {
-    struct mesh **at = slot_of(mesh->hub, mesh->number);
+    struct mesh **at = mesh_slot(mesh->hub, mesh->number);
     while (*at != mesh)
         at = &(*at)->next;
     *at = mesh->next;
@@ -207,13 +75,13 @@ void mesh_close(struct mesh *mesh)
     connector_free(mesh->connector);
     for (int i = 0; i < mesh->peer_count; i++)
         close_peer(&mesh->peers[i]);
-    for (int row = 0; rows[row]; row++)
+    for (int row = 0; transport_at(row); row++)
         if (mesh->states[row])
-            rows[row]->close_mesh(mesh);
+            transport_at(row)->close_mesh(mesh);
     free(mesh->links);
     free(mesh->linked);
     for (int rank = 0; mesh->records && rank < (int)mesh->settings->size; rank++)
-        record_free(&mesh->records[rank]);
+        address_record_free(&mesh->records[rank]);
     free(mesh->records);
     free(mesh->slots);
     socket_close(&mesh->event);
@@ -239,14 +107,6 @@ void mesh_abandon(struct mesh *mesh)
     socket_close(&mesh->poller);
 }
 
-struct mesh *mesh_attached(const struct mesh *hub, unsigned number)
-{
-    struct mesh *mesh = *slot_of(hub, number);
-    while (mesh && mesh->number != number)
-        mesh = mesh->next;
-    return mesh;
-}
-
 void *mesh_find(const struct mesh *hub, unsigned number)
 {
     const struct mesh *mesh = mesh_attached(hub, number);
@@ -254,24 +114,6 @@ void *mesh_find(const struct mesh *hub, unsigned number)
 }
 
 /* ---- links -------------------------------------------------------------------------------------------- */
-
-static int compare_rank(const void *rank, const void *peer)
-{
-    return *(const int *)rank - ((const struct peer *)peer)->rank;
-}
-
-struct peer *mesh_peer(const struct mesh *mesh, int rank)
-{
-    return bsearch(&rank, mesh->peers, (size_t)mesh->peer_count, sizeof *mesh->peers, compare_rank);
-}
-
-int peer_index(const struct peer *peer, int row)
-{
-    int index = 0;
-    for (const struct peer *at = peer->mesh->peers; at < peer; at++)
-        index += at->reachable >> row & 1;
-    return index;
-}
 
 int mesh_next_peer(const struct mesh *mesh, int rank)
 {
@@ -299,69 +141,6 @@ const char *mesh_transport_name(const struct mesh *mesh, int peer)
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------- */
-
-const char *peer_text(const struct peer *peer, char *text, size_t capacity)
-{
-    if (peer->host[0])
-        snprintf(text, capacity, "rank %d (pid %ld, host %s)", peer->rank, peer->process, peer->host);
-    else
-        snprintf(text, capacity, "rank %d", peer->rank);
-    return text;
-}
-
-static void lose(struct peer *peer, const hvd_status *cause)
-{
-    if (peer->lost)
-        return;
-    peer->lost = true;
-    peer->mesh->unreported += !peer->expected;
-    peer->report_at = peer->mesh->hub->next_report = clock_now() + CAUSE_TIME;
-    status_copy(&peer->cause, cause);
-    peer_report(peer); /* a process that is killed sets no mark */
-    unwatch(peer);     /* its end would keep the sleeper awake */
-    mesh_resume_for_news(peer->mesh);
-}
-
-/* The other meshes see a process end by the hub's connection to it. */
-static void lose_in_all(const struct peer *peer)
-{
-    const struct mesh *hub = peer->mesh;
-    for (unsigned slot = 0; slot < MESH_SLOTS; slot++) {
-        for (struct mesh *at = hub->slots[slot]; at; at = at->next) {
-            struct peer *same = mesh_peer(at, peer->rank);
-            if (same && same->hub == peer)
-                lose(same, &peer->cause);
-        }
-    }
-}
-
-void peer_give_up(struct peer *peer, const hvd_status *cause)
-{
-    if (peer->lost)
-        return;
-    lose(peer, cause);
-    if (peer->mesh->slots)
-        lose_in_all(peer);
-}
-
-void peer_lose(struct peer *peer, int error)
-{
-    hvd_status cause;
-    char who[MESH_PEER_TEXT];
-    if (peer->lost)
-        return;
-    peer_text(peer, who, sizeof who);
-    if (error == 0 || error == ECONNRESET || error == EPIPE)
-        status_set(&cause, HVD_PEER_LOST,
-                   "lost %s: its connection was closed without the shutdown handshake; it was probably "
-                   "killed or crashed, see "
-                   "its output",
-                   who);
-    else
-        status_set_errno(&cause, error, "lost %s: the connection failed", who);
-    cause.code = HVD_PEER_LOST;
-    peer_give_up(peer, &cause);
-}
 
 int mesh_find_broken(struct mesh *mesh, unsigned limit, char *path, size_t capacity)
 {
@@ -419,7 +198,7 @@ static struct peer *next_lost(const struct mesh *mesh)
     return NULL;
 }
 
-bool mesh_has_lost(const struct mesh *mesh)
+static bool mesh_has_lost(const struct mesh *mesh)
 {
     return next_lost(mesh) != NULL;
 }
@@ -433,4 +212,196 @@ int mesh_next_lost(struct mesh *mesh, hvd_status *status)
     mesh->unreported--;
     status_copy(status, &peer->cause);
     return peer->rank;
+}
+
+/* ---- what peers report -------------------------------------------------------------------------------- */
+
+static bool gather_news(struct mesh *mesh)
+{
+    uint64_t any = 0;
+    if (!mesh_reports(mesh))
+        return false;
+    for (int i = 0; i < mesh->used_count; i++)
+        if (mesh->used[i]->take_marks)
+            mesh->used[i]->take_marks(mesh);
+    for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
+        any |= mesh->news[word];
+    return any;
+}
+
+void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64])
+{
+    gather_news(mesh);
+    memcpy(news, mesh->news, sizeof mesh->news);
+    memset(mesh->news, 0, sizeof mesh->news);
+}
+
+/* ---- what the kernel reports -------------------------------------------------------------------------- */
+
+bool mesh_watch(struct mesh *mesh, int descriptor)
+{
+    return platform_poller_add(mesh->hub->wake_poller, descriptor, POLLER_READ, NULL);
+}
+
+void mesh_unwatch(struct mesh *mesh, int descriptor)
+{
+    platform_poller_remove(mesh->hub->wake_poller, descriptor);
+}
+
+/* ---- polling and sleep -------------------------------------------------------------------------------- */
+
+void mesh_poll(struct mesh *hub)
+{
+    struct poller_news news[NEWS_PER_CALL];
+    int count = hub->watches ? platform_poller_take(hub->poller, news, NEWS_PER_CALL) : 0;
+    for (int i = 0; i < count; i++) {
+        const struct watch *watch = news[i].tag;
+        watch->ready(watch->owner, news[i].what);
+    }
+    int64_t deadline = mesh_deadline(hub), now = deadline == CLOCK_NEVER ? 0 : clock_now();
+    if (deadline > now)
+        return;
+    if (hub->next_report <= now)
+        hub->next_report = CLOCK_NEVER;
+    if (hub->connector && hub->connector->next <= now)
+        connector_turn_logged(hub->connector);
+}
+
+int64_t mesh_deadline(const struct mesh *hub)
+{
+    return clock_earlier(hub->next_report, hub->connector ? hub->connector->next : CLOCK_NEVER);
+}
+
+static bool any_news(struct mesh *mesh)
+{
+    bool any = gather_news(mesh);
+    for (struct link **next = &mesh->awaited, *link; !any && (link = *next);) {
+        link->awaited = link->want_read || link->want_write || link->want_taken;
+        any = link->awaited && link->operations->news(link);
+        if (link->awaited)
+            next = &link->next_awaited;
+        else
+            *next = link->next_awaited;
+    }
+    return any;
+}
+
+static void mask(struct mesh *hub, bool value)
+{
+    if (hub->masked == value || !hub->watches_links)
+        return;
+    hub->masked = value;
+    platform_poller_change(hub->wake_poller, hub->poller, value ? 0 : POLLER_READ, NULL);
+}
+
+static bool any_signaled(const struct mesh *hub)
+{
+    return hub->resumed || (hub->signaled && atomic_load(hub->signaled));
+}
+
+bool mesh_arm(struct mesh *mesh)
+{
+    mesh_set_sleeping(mesh, true);
+    mask(mesh->hub, false);
+    return !mesh_has_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
+}
+
+void mesh_disarm(struct mesh *mesh)
+{
+    mesh_set_sleeping(mesh, false);
+    if (atomic_load_explicit(&mesh->hub->asleep, memory_order_relaxed))
+        mesh_mask(mesh->hub);
+}
+
+void mesh_mask(struct mesh *hub)
+{
+    mask(hub, true);
+}
+
+void mesh_sleep(struct mesh *hub, int64_t deadline)
+{
+    atomic_store_explicit(&hub->asleep, true, memory_order_relaxed);
+    if (platform_poller_wait(hub->wake_poller, hub->event, deadline))
+        platform_event_clear(hub->event);
+    atomic_store_explicit(&hub->asleep, false, memory_order_relaxed);
+}
+
+void mesh_wake(struct mesh *hub)
+{
+    platform_event_set(hub->event);
+}
+
+/* ---- suspended meshes --------------------------------------------------------------------------------- */
+
+bool mesh_suspend(struct mesh *mesh)
+{
+    mesh_set_sleeping(mesh, true);
+    mesh->suspended = !mesh->unreported && !mesh->listed && !any_news(mesh);
+    if (!mesh->suspended)
+        mesh_set_sleeping(mesh, false);
+    return mesh->suspended;
+}
+
+bool mesh_holds_memory(const struct mesh *mesh)
+{
+    bool holds = false;
+    for (int i = 0; i < mesh->linked_count; i++) {
+        const struct peer *peer = mesh->linked[i];
+        holds |= peer->transport->holds_memory && peer->transport->holds_memory(peer);
+    }
+    return holds;
+}
+
+bool mesh_return_memory(struct mesh *mesh)
+{
+    bool done = true;
+    for (int i = 0; i < mesh->linked_count; i++) {
+        struct peer *peer = mesh->linked[i];
+        done &= !peer->transport->return_memory || peer->transport->return_memory(peer);
+    }
+    return done;
+}
+
+void *mesh_next_resumed(struct mesh *hub)
+{
+    bool signaled = hub->signaled && atomic_load_explicit(hub->signaled, memory_order_relaxed);
+    for (int i = 0; signaled && i < hub->used_count; i++)
+        if (hub->used[i]->take_signaled)
+            hub->used[i]->take_signaled(hub);
+    struct mesh *mesh = hub->resumed;
+    if (!mesh)
+        return NULL;
+    hub->resumed = mesh->next_resumed;
+    mesh->listed = false;
+    return mesh->owner;
+}
+
+/* ---- cores ------------------------------------------------------------------------------------------- */
+
+static int core_of(const struct peer *peer)
+{
+    return peer->transport->core ? peer->transport->core(peer) : -1;
+}
+
+bool mesh_shares_core(struct mesh *mesh, int core)
+{
+    bool shares = false;
+    for (int i = 0; i < mesh->used_count; i++)
+        if (mesh->used[i]->set_core)
+            mesh->used[i]->set_core(mesh, core);
+    for (int i = 0; !shares && i < mesh->linked_count; i++)
+        shares = core_of(mesh->linked[i]) == core;
+    return shares;
+}
+
+void mesh_leave_core(struct mesh *mesh, int core)
+{
+    int taken[NEIGHBOURS], count = 0;
+    bool yields = false;
+    for (int i = 0; i < mesh->linked_count && count < NEIGHBOURS; i++) {
+        taken[count++] = core_of(mesh->linked[i]);
+        yields |= taken[count - 1] == core && mesh->linked[i]->rank < mesh->rank;
+    }
+    if (yields)
+        platform_thread_leave(taken, count);
 }

@@ -10,7 +10,7 @@
 
 struct connector;
 struct acceptor;
-struct record;
+struct address_record;
 
 struct peer {
     struct mesh *mesh;
@@ -83,7 +83,7 @@ struct mesh {
     /* Of a hub, for connections at any time, of all its meshes. */
     const struct settings *settings;
     uint32_t generation;
-    struct record *records; /* of all ranks of the job; constant once the hub is open */
+    struct address_record *records; /* of all ranks of the job; constant once the hub is open */
     struct connector *connector;
     struct acceptor *acceptor;
 };
@@ -97,10 +97,10 @@ int peer_index(const struct peer *peer, int row);
 void **mesh_state(struct mesh *mesh, const struct transport *transport);
 
 /* From here on the hub's poller reports what the descriptor is ready for: to transport->poll; once for each
- * change to operations->ready; to connector_turn. False: errno. */
+ * change to operations->ready. False: errno. */
 bool mesh_watch_peer(struct peer *peer, int fd);
 bool mesh_watch_link(const struct peer *peer, int fd, struct link *link);
-bool mesh_watch_connector(struct mesh *hub);
+void peer_unwatch(struct peer *peer);
 
 /* "rank 2 (pid 1234, host a)" */
 const char *peer_text(const struct peer *peer, char *text, size_t capacity);
@@ -118,14 +118,16 @@ bool peer_want_lanes(struct peer *peer, int channel);
 
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);
-
-/* A peer is lost that mesh_next_lost would return now. */
-bool mesh_has_lost(const struct mesh *mesh);
+/* Where the list of the attached meshes begins among which this number is. */
+struct mesh **mesh_slot(const struct mesh *hub, unsigned number);
 
 /* The peer's control link has news. */
 void peer_report(const struct peer *peer);
 
 /* A link of this mesh has news: if it is suspended, mesh_next_resumed returns it. */
 void mesh_resume_for_news(struct mesh *mesh);
+
+/* Peers must wake this rank when they have news of the mesh, or need not any longer. */
+void mesh_set_sleeping(struct mesh *mesh, bool value);
 
 #endif

@@ -1,6 +1,6 @@
 /* shm_link.c - the links of shm.c: messages through a ring each way, or read where they lie in the sender's
  * memory, and the doorbell that wakes a sleeping peer. Under the progress lock. */
-#include "transport/shm.h"
+#include "transport/shm_link.h"
 
 #include "base/status.h"
 

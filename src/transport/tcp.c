@@ -1,8 +1,9 @@
 /* tcp.c - links over TCP: a stream per peer and channel (lanes.h), written straight from the tensors. */
 #include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
+#include "net/socket.h"
 #include "transport/lanes.h"
+#include "transport/mesh_open.h"
 #include "transport/peer.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* fuzz_handshake.c - any bytes as messages of a handshake, to each end at each stage, whole and in pieces
  * from a socket. Nothing may crash, and nobody without the secret may get through. First byte: which of them.
  */
-#include "rendezvous/handshake.h"
+#include "net/handshake.h"
 
 #include <stdlib.h>
 #include <string.h>

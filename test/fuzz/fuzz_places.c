@@ -2,8 +2,8 @@
  * on them, the place of a slot, tables of records. What is accepted must make sense. First byte: which of
  * them. */
 #include "engine/placement.h"
-#include "rendezvous/rendezvous.h"
-#include "transport/opening.h"
+#include "rendezvous/assignments.h"
+#include "transport/address_record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +82,11 @@ static void assign(const uint8_t *bytes, size_t length)
 
 static void read_records(const uint8_t *bytes, size_t length)
 {
-    struct record records[RANKS] = {{0}};
+    struct address_record records[RANKS] = {{0}};
     int count = 1 + bytes[0] % RANKS;
-    records_decode(records, count, bytes + 1, length - 1);
+    address_records_decode(records, count, bytes + 1, length - 1);
     for (int i = 0; i < RANKS; i++)
-        record_free(&records[i]);
+        address_record_free(&records[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)

@@ -3,8 +3,8 @@
  * First byte: which of them. */
 #include "base/platform.h"
 #include "rendezvous/connection.h"
-#include "transport/opening.h"
-#include "transport/shm.h"
+#include "transport/address_record.h"
+#include "transport/shm_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,13 +68,13 @@ static void offer_memory(const uint8_t *bytes, size_t length)
 /* A record's addresses are read to their end, in the order in which a rank with the same ones tries them. */
 static void read_record(const uint8_t *bytes, size_t length)
 {
-    struct record record = {0};
-    if (record_decode(&record, bytes, length))
+    struct address_record record = {0};
+    if (address_record_decode(&record, bytes, length))
         for (int row = 0; transport_at(row); row++)
-            for (int i = 0; record.addresses[row] && record_address(&record, &record, row, i); i++)
+            for (int i = 0; record.addresses[row] && address_record_get(&record, &record, row, i); i++)
                 if (i > TRANSPORT_ADDRESSES)
                     abort();
-    record_free(&record);
+    address_record_free(&record);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)

@@ -1,10 +1,10 @@
 /* fuzz_starters.c - any text where starters, batch systems and process managers speak: their variables, lists
  * of nodes, files of hosts, lines of PMI, and the values that choose interfaces and ports. First byte: which
  * of them. */
-#include "base/addresses.h"
-#include "base/starters.h"
+#include "bootstrap/pmi.h"
+#include "bootstrap/starters.h"
 #include "launch/hosts.h"
-#include "rendezvous/meeting.h"
+#include "net/addresses.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

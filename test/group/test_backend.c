@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "engine/api.h"
 #include "group.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/client.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/types.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/server.h"
 
 #include <poll.h>
 #include <pthread.h>

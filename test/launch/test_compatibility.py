@@ -163,7 +163,7 @@ VARIABLES = [
 
 @pytest.mark.parametrize(("variable", "state"), VARIABLES)
 def test_variables(variable: str, state: str) -> None:
-    read = [ROOT / "src/base/settings.def", ROOT / "src/base/starters.c"]
+    read = [ROOT / "src/base/settings.def", ROOT / "src/bootstrap/starters.c"]
     read += [ROOT / "launch/environment.c", ROOT / "launch/hosts.c"]
     read += [*(ROOT / "python").rglob("*.py")]
     if state in ("works", "better"):

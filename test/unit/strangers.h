@@ -5,8 +5,8 @@
 #define HVD_TEST_STRANGERS_H
 
 #include "base/clock.h"
-#include "base/socket.h"
-#include "rendezvous/handshake.h"
+#include "net/handshake.h"
+#include "net/socket.h"
 #include "test.h"
 
 #include <errno.h>

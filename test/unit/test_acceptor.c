@@ -2,11 +2,11 @@
  * for how long, that it reads before it drops, and where authenticated ones wait. */
 #include "base/clock.h"
 #include "base/platform.h"
-#include "base/socket.h"
 #include "base/status.h"
+#include "net/socket.h"
 #include "strangers.h"
 #include "test.h"
-#include "transport/opening.h"
+#include "transport/connect.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* test_addresses.c - which addresses of a host are used: lists of interfaces, subnets and exclusions over a
  * made-up host; ranges of ports over a real one. */
-#include "base/addresses.h"
+#include "net/addresses.h"
 #include "test.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,7 @@
 
 #include "backend/backend.h"
 #include "base/status.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/client.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* test_claim.c - one process at a time is a given rank: other processes are children here. */
-#include "rendezvous/claim.h"
+#include "bootstrap/claim.h"
 
-#include "base/socket.h"
+#include "net/socket.h"
 #include "test.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* test_handshake.c - the handshake between two ends in one thread: what is agreed, what is refused and in
  * which words, and that no changed byte gets through. */
-#include "rendezvous/handshake.h"
+#include "net/handshake.h"
 #include "test.h"
 
 #include <stddef.h>

@@ -2,7 +2,7 @@
  * on one end before the other, joined in any order, whatever the sizes of calls; and a lost lane is its end.
  */
 #include "base/platform.h"
-#include "base/socket.h"
+#include "net/socket.h"
 #include "random.h"
 #include "test.h"
 #include "transport/lanes.h"

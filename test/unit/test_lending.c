@@ -1,9 +1,9 @@
 /* test_lending.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
  * copied, or read directly, that nobody reads where it must not, and that memory is let go of. */
 #include "base/platform.h"
-#include "base/socket.h"
+#include "net/socket.h"
 #include "test.h"
-#include "transport/shm.h"
+#include "transport/shm_link.h"
 
 #include <errno.h>
 #include <linux/filter.h>

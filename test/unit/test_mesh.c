@@ -2,11 +2,11 @@
  * and in order, no wake-up is lost, deaths are reported, unauthenticated peers do no harm, nothing leaks. */
 #include "base/clock.h"
 #include "base/platform.h"
-#include "base/socket.h"
+#include "net/handshake.h"
+#include "net/socket.h"
 #include "random.h"
-#include "rendezvous/handshake.h"
 #include "test.h"
-#include "transport/opening.h"
+#include "transport/address_record.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -971,7 +971,7 @@ enum {
 };
 
 /* Garbage, half a hello, nothing at all; returns the connections that stay open. */
-static int disturb(const struct record *victim, int silent[SILENT])
+static int disturb(const struct address_record *victim, int silent[SILENT])
 {
     static const struct {
         const char *bytes;
@@ -995,7 +995,7 @@ static int disturb(const struct record *victim, int silent[SILENT])
 }
 
 /* A well-formed attempt; `word`: why it is refused, NULL: it is not. Returns the connection. */
-static int knock(const struct record *victim, const char *secret, struct handshake_claim claim,
+static int knock(const struct address_record *victim, const char *secret, struct handshake_claim claim,
                  const char *word)
 {
     hvd_status status;
@@ -1015,7 +1015,7 @@ static int knock(const struct record *victim, const char *secret, struct handsha
 static const struct handshake_claim right = {
     .role = HANDSHAKE_LINK + ROW_tcp, .job = "mesh", .from = 1, .to = 0};
 
-static void knock_wrongly(const struct record *victim)
+static void knock_wrongly(const struct address_record *victim)
 {
     const struct {
         const char *secret;
@@ -1040,13 +1040,14 @@ static void knock_wrongly(const struct record *victim)
 static void disturb_then_join(struct member *member)
 {
     hvd_status status;
-    struct record victim = {0};
-    struct record mine = {.host = "elsewhere", .addresses[ROW_tcp] = "127.0.0.1 port 1"};
+    struct address_record victim = {0};
+    struct address_record mine = {.host = "elsewhere", .addresses[ROW_tcp] = "127.0.0.1 port 1"};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     int silent[SILENT], links[CHANNELS];
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
-    CHECK(record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
-    CHECK(record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s", status.text);
+    CHECK(address_record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
+    CHECK(address_record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s",
+          status.text);
     rendezvous_close(config.rendezvous);
     int count = disturb(&victim, silent);
     knock_wrongly(&victim);
@@ -1063,7 +1064,7 @@ static void disturb_then_join(struct member *member)
         close(silent[--count]);
     close(links[0]);
     close(links[1]);
-    record_free(&victim);
+    address_record_free(&victim);
 }
 
 static void open_among_strangers(struct member *member)
@@ -1160,14 +1161,15 @@ static void meet_wrong_addresses(struct member *member)
     }
     snprintf(addresses, sizeof addresses, "127.0.0.1 port %d\n127.0.0.1 port %d", ports[FOREIGN],
              ports[two->code == HVD_TIMED_OUT ? SILENT_PORT : REFUSED]);
-    struct record records[2] = {{.process = 7, .host = "b", .addresses[ROW_tcp] = addresses}};
+    struct address_record records[2] = {{.process = 7, .host = "b", .addresses[ROW_tcp] = addresses}};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
-    CHECK(record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s", status.text);
-    CHECK(record_publish_table(&config, 0, records, &status) == HVD_OK, "%s", status.text);
+    CHECK(address_record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s",
+          status.text);
+    CHECK(address_record_publish_table(&config, 0, records, &status) == HVD_OK, "%s", status.text);
     pthread_barrier_wait(&barrier);
     rendezvous_close(config.rendezvous);
-    record_free(&records[1]);
+    address_record_free(&records[1]);
 }
 
 /* Without an end of all attempts the time to start is over; with one, the first address has the word. */

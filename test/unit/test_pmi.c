@@ -1,6 +1,6 @@
 /* test_pmi.c - the exchange with a process manager: a thread that reads requests and answers from a list. */
 #include "base/clock.h"
-#include "rendezvous/meeting.h"
+#include "bootstrap/pmi.h"
 #include "test.h"
 
 #include <pthread.h>

@@ -1,11 +1,12 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
  * strangers of every kind, which must not keep honest clients out. */
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/assignments.h"
+#include "rendezvous/server.h"
 #include "strangers.h"
 #include "test.h"
 
 #include "base/clock.h"
-#include "base/socket.h"
+#include "net/socket.h"
 #include "rendezvous/connection.h"
 
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* test_reserve.c - rings whose memory comes on demand: what is there when, counted in blocks of the file. */
 #include "base/platform.h"
 #include "test.h"
-#include "transport/shm.h"
+#include "transport/shm_memory.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* test_starters.c - what starters say in the environment of their ranks. */
-#include "base/starters.h"
+#include "bootstrap/starters.h"
 #include "test.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_stream.c - frames over a socket pair: through a layer that changes all bytes, moves one at a time and
  * interrupts, through full and empty sockets, cut at every byte, and beyond the limit. */
-#include "base/socket.h"
+#include "net/socket.h"
 #include "random.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* test_tls.c - encrypted connections over a socket pair: bytes through full and empty sockets and in parts,
  * other keys, certificates, changed bytes, the end of a connection, and what an observer of the wire sees. */
-#include "base/tls.h"
+#include "net/tls.h"
 #include "random.h"
 #include "test.h"
 

@@ -63,7 +63,7 @@ _job = _Job()
 # ---- where the ranks meet --------------------------------------------------------------------------
 
 
-_MOST_ADDRESSES = 8  # ADDRESSES_LIMIT of base/addresses.h
+_MOST_ADDRESSES = 8  # ADDRESSES_LIMIT of net/addresses.h
 _PROBE = 10.0  # seconds for what may be no store
 
 

@@ -1,0 +1,43 @@
+/* protocol.h - what a client and the server of the key-value store say to each other once the client is
+ * authenticated: questions and their answers, in frames of a length and a body. A client has one question
+ * open at a time; the next one cancels it. Decoders check every bound. No state; any thread. */
+#ifndef HVD_RENDEZVOUS_PROTOCOL_H
+#define HVD_RENDEZVOUS_PROTOCOL_H
+
+#include "base/wire.h"
+#include "rendezvous/client.h"
+
+#define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
+
+enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET };
+
+#define QUESTION_NO_RANK UINT32_MAX
+
+struct question {
+    uint32_t id; /* the answer carries it */
+    enum question_kind kind;
+    char key[RENDEZVOUS_KEY_LIMIT]; /* enter: the job */
+    uint32_t epoch, rank, size;     /* enter: see rendezvous_enter */
+    bool wait;                      /* get: answer once the key is there */
+    const uint8_t *value;           /* put; into the frame */
+    uint32_t length;
+};
+
+enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL, OUTCOME_OVER };
+
+struct answer {
+    uint32_t id;
+    enum outcome outcome;
+    const uint8_t *value; /* enter: the generation; get: the value; over: the newest epoch; into the frame */
+    uint32_t length;
+};
+
+/* Append a whole frame. */
+void question_encode(struct wire_writer *frame, const struct question *question);
+void answer_encode(struct wire_writer *frame, const struct answer *answer);
+
+/* From a frame's body; false when it is malformed. */
+bool question_decode(struct question *question, const uint8_t *body, size_t length);
+bool answer_decode(struct answer *answer, const uint8_t *body, size_t length);
+
+#endif

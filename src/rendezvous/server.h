@@ -1,0 +1,17 @@
+/* server.h - what this process may ask the server of the key-value store that it runs; it is started, used
+ * and stopped by the functions of horovod.h (hvd_rendezvous_start, ...). */
+#ifndef HVD_RENDEZVOUS_SERVER_H
+#define HVD_RENDEZVOUS_SERVER_H
+
+#include "rendezvous/client.h"
+
+/* As rendezvous_connect, to a server of this process. */
+hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
+                               struct rendezvous_client **client, hvd_status *status);
+
+/* How many entries the server holds: keys, and ranks that have joined. Any thread. */
+size_t rendezvous_entries(const hvd_rendezvous *rendezvous);
+/* How often it has visited a connection, to advance or to answer it. Any thread. */
+size_t rendezvous_visits(const hvd_rendezvous *rendezvous);
+
+#endif

@@ -1,0 +1,50 @@
+/* store.h - the keys and values of the rendezvous, by job and epoch; bounded in number and bytes. A newer
+ * epoch of a job takes the place of the older one, of which nothing stays. The server's thread only. */
+#ifndef HVD_RENDEZVOUS_STORE_H
+#define HVD_RENDEZVOUS_STORE_H
+
+#include "base/map.h"
+#include "rendezvous/client.h"
+
+#define STORE_JOB_LIMIT   ((size_t)1 << 16)
+#define STORE_ENTRY_LIMIT ((size_t)1 << 20)
+#define STORE_BYTES_LIMIT ((size_t)256 << 20)
+
+/* The newest epoch of a job. When all its ranks have come and gone, values and joins are dropped; when a
+ * newer one begins, the table, too. */
+struct epoch {
+    uint32_t number;
+    uint32_t size, members; /* ranks; connections of ranks that have joined */
+    uint32_t first, next;   /* generations: of who comes first; after the highest yet, of all epochs */
+    struct map table;       /* the starter's keys */
+    struct map values;      /* those of the ranks */
+    struct map joins;       /* by rank: how often it has come */
+    struct map waiting;     /* by key: the first connection of those that wait for it */
+    char job[RENDEZVOUS_KEY_LIMIT];
+};
+
+struct store { /* zeroed memory is a valid empty store */
+    struct map jobs;
+    size_t bytes, entries;
+    size_t visits; /* of connections, to advance or to answer them: what the server's work grows with */
+};
+
+struct store_value {
+    const uint8_t *bytes;
+    uint32_t length;
+};
+
+void store_free(struct store *store);
+/* The newest epoch of the job. NULL when the store is full or memory is out. Stays until store_free. */
+struct epoch *store_epoch(struct store *store, const char *job);
+/* If this is a newer epoch it takes the older one's place, of which nothing stays; else false. */
+bool store_begin(struct store *store, struct epoch *epoch, uint32_t number);
+/* Adds to one of an epoch's maps, or replaces; false when the store is full or memory is out. */
+bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length);
+/* False when the key is not there. */
+bool store_get(const struct epoch *epoch, const char *key, struct store_value *value);
+/* As rendezvous_enter says; false when the store is full or memory is out. */
+bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation);
+void store_leave(struct store *store, struct epoch *epoch);
+
+#endif

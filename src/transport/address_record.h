@@ -1,0 +1,52 @@
+/* address_record.h - what a rank publishes at the rendezvous so that its peers find it: its addresses for
+ * each transport. The thread that opens a mesh; the accessors of a record: any thread. */
+#ifndef HVD_TRANSPORT_ADDRESS_RECORD_H
+#define HVD_TRANSPORT_ADDRESS_RECORD_H
+
+#include "base/clock.h"
+#include "base/wire.h"
+#include "transport/mesh_open.h"
+#include "transport/peer.h"
+
+struct address_record {
+    long process;
+    char host[PEER_HOST_LIMIT];
+    char *addresses[TRANSPORT_LIMIT]; /* by row, one a line; NULL: it does not use that transport */
+};
+
+void address_record_free(struct address_record *record);
+/* The index-th address of a row, in the order in which `mine` tries them: those that both have, which lead
+ * to this host unless both are on it, come last. Up to the end of a line; NULL: there are fewer. */
+const char *address_record_get(const struct address_record *theirs, const struct address_record *mine,
+                               int row, int index);
+const char *address_record_next(const char *address); /* the line behind it, or NULL */
+/* Whether the lines have the address, at any port. */
+bool address_record_has_address(const char *lines, const char *address);
+
+void address_record_encode(struct wire_writer *writer, const struct address_record *record);
+/* In place of what the record, zeroed or valid, holds. */
+bool address_record_decode(struct address_record *record, const uint8_t *bytes, size_t length);
+
+hvd_code address_record_publish(const struct mesh_config *config, const struct address_record *record,
+                                hvd_status *status);
+/* HVD_TIMED_OUT: it has not been published. */
+hvd_code address_record_fetch(const struct mesh_config *config, int rank, int64_t deadline,
+                              struct address_record *record, hvd_status *status);
+
+/* The records of ranks [first, first + ADDRESS_RECORD_TABLE) in one value: so n ranks need not fetch n * n.
+ */
+#define ADDRESS_RECORD_TABLE 32
+hvd_code address_record_publish_table(const struct mesh_config *config, int first,
+                                      const struct address_record *records, hvd_status *status);
+/* So many of them, in place of what they hold; false: malformed. */
+bool address_records_decode(struct address_record *records, int count, const uint8_t *bytes, size_t length);
+hvd_code address_record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
+                                    struct address_record *records, hvd_status *status);
+
+/* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
+void address_record_fail(const struct mesh_config *config, const hvd_status *cause);
+/* Looks whether a peer has published such a cause; then HVD_SYSTEM and its text. */
+#define ADDRESS_RECORD_LOOK_INTERVAL (CLOCK_SECOND / 4)
+hvd_code address_record_failure(const struct mesh_config *config, hvd_status *status);
+
+#endif

@@ -1,0 +1,387 @@
+/* mesh_open.c - from settings to links: listen, publish, read what the peers have published, choose, and
+ * connect, with every transport of the table. The hub does once what all meshes share: its listeners stay
+ * open, and the addresses that it has read serve for all. The thread of mesh_open only. */
+#include "transport/mesh_open.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "transport/address_record.h"
+#include "transport/connect.h"
+#include "transport/peer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAMED_LIMIT 16 /* ranks listed in a text */
+
+struct opening {
+    struct mesh *mesh;
+    const struct mesh_config *config;
+    const struct address_record *records, *mine; /* the hub's, by rank */
+    struct connector *connector;                 /* the hub's, or for this opening only */
+};
+
+/* ---- listening ---------------------------------------------------------------------------------------- */
+
+static bool uses(const struct settings *settings, const struct transport *transport)
+{
+    return strcmp(settings->transport, "auto") == 0 || strcmp(settings->transport, transport->name) == 0;
+}
+
+static hvd_code listen_at(struct mesh *hub, const struct mesh_config *config, int row,
+                          struct address_record *mine, hvd_status *status)
+{
+    struct listeners listeners = {0};
+    hvd_code code = transport_at(row)->listen(hub, config, &listeners, status);
+    for (int i = 0; i < listeners.count; i++) {
+        if (code)
+            socket_close(&listeners.fds[i]);
+        else
+            code = acceptor_listen(hub->acceptor, row, listeners.fds[i], status);
+    }
+    if (!code && listeners.count && !(mine->addresses[row] = strdup(listeners.addresses)))
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    return code;
+}
+
+static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *config,
+                                   struct address_record *mine, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    mine->process = getpid();
+    gethostname(mine->host, sizeof mine->host - 1);
+    for (int row = 0; !code && transport_at(row); row++) {
+        if (uses(config->settings, transport_at(row)))
+            code = listen_at(hub, config, row, mine, status);
+    }
+    return code ? code : address_record_publish(config, mine, status);
+}
+
+static hvd_code make_connector(struct mesh *hub, hvd_status *status)
+{
+    hvd_code code = connector_create(hub, &hub->connector, status);
+    if (code)
+        return code;
+    hub->acceptor = calloc(1, sizeof *hub->acceptor);
+    if (!hub->acceptor)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    acceptor_init(hub->acceptor, hub, hub->connector->poller);
+    if (!connector_watch(hub->connector))
+        return status_set_errno(status, errno, "rank %d can't wait for connections", hub->rank);
+    return HVD_OK;
+}
+
+/* ---- missing ranks ----------------------------------------------------------------------------------- */
+
+/* "rank 3 has", "ranks 3, 5 and 7 have"; `missing` is not empty. */
+static void ranks_text(const int *missing, int count, char *text, size_t capacity)
+{
+    int named = count < NAMED_LIMIT ? count : NAMED_LIMIT;
+    snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
+    for (int i = 1; i < named; i++)
+        append_text(text, capacity, i == count - 1 ? " and %d" : ", %d", missing[i]);
+    if (named < count)
+        append_text(text, capacity, " and %d more", count - named);
+    append_text(text, capacity, count == 1 ? " has" : " have");
+}
+
+static hvd_code report_missing(const struct opening *opening, const int *missing, int count,
+                               hvd_status *status)
+{
+    char ranks[NAMED_LIMIT * 10 + 64];
+    ranks_text(missing, count, ranks, sizeof ranks);
+    return status_set(
+        status, HVD_TIMED_OUT,
+        "%s not joined within %g s (HOROVOD_START_TIMEOUT); rank %d waits for it, see the output "
+        "of what is missing",
+        ranks, opening->config->settings->start_timeout_seconds, opening->mesh->rank);
+}
+
+/* ---- records ------------------------------------------------------------------------------------------ */
+
+typedef hvd_code (*fetch_fn)(const struct mesh_config *config, int rank, int64_t deadline,
+                             struct address_record *records, hvd_status *status);
+
+/* Until it is there, or the deadline, or a peer's failure. */
+static hvd_code await(const struct opening *opening, fetch_fn fetch, int rank, int64_t deadline,
+                      struct address_record *records, hvd_status *status)
+{
+    hvd_code code;
+    do {
+        int64_t look = clock_earlier(deadline, clock_now() + ADDRESS_RECORD_LOOK_INTERVAL);
+        code = fetch(opening->config, rank, look, records, status);
+        if (code == HVD_TIMED_OUT && address_record_failure(opening->config, status))
+            code = HVD_SYSTEM;
+    } while (code == HVD_TIMED_OUT && clock_now() < deadline);
+    return code;
+}
+
+/* One by one. Once the time is over the rest is only looked at, to name all missing ranks. */
+static hvd_code collect(const struct opening *opening, int64_t deadline, struct address_record *records,
+                        hvd_status *status)
+{
+    int size = (int)opening->config->settings->size, missing_count = 0;
+    hvd_code code = HVD_OK;
+    int *missing = calloc((size_t)size, sizeof *missing);
+    if (!missing)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    for (int rank = 0; !code && rank < size; rank++) {
+        if (rank == opening->mesh->rank)
+            continue;
+        code =
+            await(opening, address_record_fetch, rank, missing_count ? 0 : deadline, &records[rank], status);
+        if (code == HVD_TIMED_OUT) {
+            missing[missing_count++] = rank;
+            code = HVD_OK;
+        }
+    }
+    if (!code && missing_count)
+        code = report_missing(opening, missing, missing_count, status);
+    free(missing);
+    return code;
+}
+
+/* Rank 0 collects, and publishes tables of all; the others read these. */
+static hvd_code fetch_records(const struct opening *opening, struct address_record *records,
+                              hvd_status *status)
+{
+    const struct mesh_config *config = opening->config;
+    hvd_code code = HVD_OK;
+    if (opening->mesh->rank == 0)
+        code = collect(opening, config->deadline, records, status);
+    for (int first = 0; !code && first < config->settings->size; first += ADDRESS_RECORD_TABLE) {
+        if (opening->mesh->rank == 0)
+            code = address_record_publish_table(config, first, &records[first], status);
+        else
+            code =
+                await(opening, address_record_fetch_table, first, config->deadline, &records[first], status);
+    }
+    /* Without the tables: which ranks are missing? */
+    return code == HVD_TIMED_OUT && opening->mesh->rank ? collect(opening, 0, records, status) : code;
+}
+
+/* ---- choosing ----------------------------------------------------------------------------------------- */
+
+static hvd_code nothing_in_common(const struct opening *opening, const struct peer *peer, hvd_status *status)
+{
+    char who[128], needs[512] = "";
+    for (int row = 0; transport_at(row); row++)
+        append_text(needs, sizeof needs, "%s%s needs %s", row ? ", " : "", transport_at(row)->name,
+                    transport_at(row)->needs);
+    return status_set(
+        status, HVD_UNSUPPORTED,
+        "rank %d (host %s) and %s have no transport in common: %s, and HOROVOD_TRANSPORT=auto or "
+        "its name on both (here it is %s)",
+        opening->mesh->rank, opening->mine->host, peer_text(peer, who, sizeof who), needs,
+        opening->config->settings->transport);
+}
+
+static unsigned rows_that_reach(const struct address_record *mine, const struct address_record *theirs)
+{
+    unsigned rows = 0;
+    for (int row = 0; transport_at(row); row++) {
+        const char *here = mine->addresses[row], *there = theirs->addresses[row];
+        if (here && there && transport_at(row)->reachable(here, there))
+            rows |= 1U << row;
+    }
+    return rows;
+}
+
+/* Where one can't be prepared, each pair agrees on the next. */
+static hvd_code prepare(struct opening *opening, int row, hvd_status *status)
+{
+    const struct mesh *mesh = opening->mesh;
+    hvd_status fault;
+    bool reached = false, needed = false;
+    for (int i = 0; i < mesh->peer_count; i++) {
+        reached |= mesh->peers[i].reachable >> row & 1;
+        needed |= mesh->peers[i].reachable == 1U << row;
+    }
+    if (!reached || !transport_at(row)->prepare || !transport_at(row)->prepare(opening->mesh, row, &fault))
+        return HVD_OK;
+    if (needed)
+        return status_copy(status, &fault);
+    log_warning(mesh->rank, "using another transport than %s: %s", transport_at(row)->name, fault.text);
+    return HVD_OK;
+}
+
+static hvd_code choose(struct opening *opening, hvd_status *status)
+{
+    hvd_code code = HVD_OK;
+    for (int i = 0; i < opening->mesh->peer_count; i++) {
+        struct peer *peer = &opening->mesh->peers[i];
+        const struct address_record *record = &opening->records[peer->rank];
+        peer->reachable = rows_that_reach(opening->mine, record);
+        peer->process = record->process;
+        snprintf(peer->host, sizeof peer->host, "%s", record->host);
+        if (!peer->reachable)
+            return nothing_in_common(opening, peer, status);
+    }
+    for (int row = 0; !code && transport_at(row); row++)
+        code = prepare(opening, row, status);
+    return code;
+}
+
+static hvd_code connect_all(struct opening *opening, hvd_status *status)
+{
+    struct mesh *mesh = opening->mesh;
+    hvd_code code = HVD_OK;
+    if (mesh->hub == mesh)
+        opening->connector = mesh->connector;
+    else
+        code = connector_create(mesh, &opening->connector, status);
+    if (!code)
+        code = connector_run(opening->connector, opening->config, status);
+    return code;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------- */
+
+static hvd_code check_settings(const struct mesh_config *config, hvd_status *status)
+{
+    const struct settings *settings = config->settings;
+    bool known = false;
+    for (int row = 0; transport_at(row); row++)
+        known |= uses(settings, transport_at(row));
+    if (!known)
+        return status_set(status, HVD_INVALID_ARGUMENT, "transport '%s' is unknown (HOROVOD_TRANSPORT)",
+                          settings->transport);
+    if (strlen(settings->job) >= HANDSHAKE_JOB_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the name of the job is longer than %d bytes",
+                          HANDSHAKE_JOB_LIMIT - 1);
+    return HVD_OK;
+}
+
+/* Published before connections end: a peer whose connection does then finds the cause. */
+static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
+{
+    bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
+    if ((own || code == HVD_UNSUPPORTED) && address_record_failure(config, status))
+        return HVD_SYSTEM;
+    if (own)
+        address_record_fail(config, status);
+    return code;
+}
+
+static hvd_code open_hub(const struct opening *opening, struct mesh *hub, hvd_status *status)
+{
+    const struct mesh_config *config = opening->config;
+    hvd_code code = check_settings(config, status);
+    hub->settings = config->settings;
+    hub->generation = config->generation;
+    hub->records = calloc((size_t)config->settings->size, sizeof *hub->records);
+    if (!code && !hub->records)
+        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    if (!code)
+        code = make_connector(hub, status);
+    if (!code)
+        code = listen_and_publish(hub, config, &hub->records[hub->rank], status);
+    return code ? code : fetch_records(opening, hub->records, status);
+}
+
+static hvd_code connect_mesh(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
+{
+    struct opening opening = {.mesh = mesh, .config = config};
+    hvd_code code = HVD_OK;
+    if (!mesh->peer_count)
+        return HVD_OK;
+    if (mesh->hub == mesh)
+        code = open_hub(&opening, mesh, status);
+    opening.records = mesh->hub->records;
+    opening.mine = opening.records + mesh->rank;
+    if (!code)
+        code = choose(&opening, status);
+    if (!code)
+        code = connect_all(&opening, status);
+    if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
+        code = settle_failure(config, code, status);
+    if (mesh->hub != mesh)
+        connector_free(opening.connector);
+    return code;
+}
+
+/* ---- the mesh itself
+ * ---------------------------------------------------------------------------------------- */
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static bool is_neighbour(const struct mesh_config *config, int rank)
+{
+    return !config->neighbours ||
+           bsearch(&rank, config->neighbours, (size_t)config->neighbour_count, sizeof rank, compare_ranks);
+}
+
+static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
+{
+    size_t count = (size_t)config->peer_count + 1; /* never 0 bytes */
+    mesh->peers = calloc(count, sizeof *mesh->peers);
+    mesh->links = calloc(count * (size_t)mesh->channels, sizeof(struct link *));
+    mesh->linked = calloc(count, sizeof(struct peer *));
+    if (!mesh->peers || !mesh->links || !mesh->linked)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    for (int i = 0; i < config->peer_count; i++) {
+        struct peer *peer = &mesh->peers[i];
+        *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
+        peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
+        peer->neighbour = is_neighbour(config, peer->rank);
+        mesh->neighbours += peer->neighbour;
+        mesh->index += peer->rank < mesh->rank;
+    }
+    mesh->peer_count = config->peer_count;
+    return HVD_OK;
+}
+
+/* What serves the other meshes, too. */
+static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
+{
+    mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);
+    if (!mesh->slots)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    mesh->event = platform_event_create();
+    mesh->wake_poller = platform_poller_create();
+    mesh->poller = platform_poller_create();
+    if (mesh->event < 0 || mesh->wake_poller < 0 || mesh->poller < 0 ||
+        !platform_poller_add(mesh->wake_poller, mesh->poller, POLLER_READ, NULL))
+        return status_set_errno(status, errno, "rank %d can't make its descriptors", mesh->rank);
+    return HVD_OK;
+}
+
+hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
+{
+    struct mesh *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    opened->hub = config->hub ? config->hub : opened;
+    opened->number = config->number;
+    opened->owner = config->owner;
+    opened->rank = (int)config->settings->rank;
+    opened->channels = config->channels;
+    opened->striped_channel = config->striped_channel;
+    opened->event = opened->wake_poller = opened->poller = -1;
+    opened->next_report = CLOCK_NEVER;
+    hvd_code code = make_peers(opened, config, status);
+    if (!code && !config->hub)
+        code = make_hub(opened, status);
+    if (!code)
+        code = connect_mesh(opened, config, status);
+    if (!code && !config->hub)
+        code = mesh_attach(opened, status);
+    if (code) {
+        mesh_close(opened);
+        return code;
+    }
+    *mesh = opened;
+    return HVD_OK;
+}
+
+void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)
+{
+    address_record_fail(config, cause);
+}
