@@ -1,9 +1,10 @@
-/* apply.c - every rank carries out the decisions of the root, in their order. Called with the progress lock
- * held. */
-#include "coordinate/state.h"
+/* apply.c - see apply.h. */
+#include "coordinate/apply.h"
 
 #include "base/pool.h"
 #include "base/status.h"
+#include "coordinate/close.h"
+#include "coordinate/join.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* close.c - how a coordinator ends: in order, when a rank leaves, or by a fault (docs/coordination.md,
- * "Leaving", "Faults"). Called with the progress lock held. */
-#include "coordinate/state.h"
+/* close.c - see close.h. */
+#include "coordinate/close.h"
 
 #include "base/status.h"
 
@@ -21,7 +20,7 @@ static void end_requests(struct coordinator *c)
     while (c->oldest)
         output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
     entry_list_clear(&c->complete);
-    decide_clear(c);
+    ready_clear(c);
 }
 
 void close_begin(struct coordinator *c, int leaver)
@@ -107,34 +106,4 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
     end_requests(c);
     if (c->state == STATE_CLOSED)
         output->closed(output->owner);
-}
-
-/* After SHUTDOWN_DONE only the parent's link matters, which delivers SHUTDOWN_ACK; losing it ends the wait.
- */
-static bool is_shut_down(struct coordinator *c, int lost)
-{
-    const struct tree_node *tree = &c->config.tree;
-    bool harmless = c->state == STATE_SHUTDOWN;
-    for (int i = 0; i < tree->child_count; i++) {
-        if (tree->children[i] == lost && c->children[i].done)
-            harmless = c->children[i].lost = true;
-    }
-    if (harmless && c->state == STATE_SHUTDOWN && lost == tree->parent)
-        close_end(c);
-    return harmless;
-}
-
-void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
-{
-    /* Below 0: no peer is lost, the fault is this rank's own. */
-    int lost = lost_rank < 0 ? -1 : place_of(&c->config, lost_rank);
-    if (lost < 0 || !is_shut_down(c, lost))
-        fail(c, lost, cause);
-}
-
-void coordinator_leave(struct coordinator *c)
-{
-    c->leaves = true;
-    if (c->leaver < 0)
-        c->leaver = c->config.tree.place;
 }

@@ -1,11 +1,14 @@
-/* decide.c - the root's part: judges requests that every rank has submitted, composes batches, keeps the
- * cache within its capacity. Decisions are written as a message, sent, and then carried out from it here as
- * everywhere else (docs/coordination.md, "Batches"). Called with the progress lock held. */
-#include "coordinate/state.h"
+/* decide.c - see decide.h. Decisions are written as a message, sent, and then carried out from it here as
+ * everywhere else (docs/coordination.md, "Batches"). */
+#include "coordinate/decide.h"
 
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "coordinate/apply.h"
+#include "coordinate/eager.h"
+#include "coordinate/join.h"
+#include "coordinate/mismatch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,16 +56,6 @@ static bool runs_before(const struct entry *a, const struct entry *b)
 }
 
 /* ---- what is ready ----------------------------------------------------------------------------------- */
-
-void decide_clear(struct coordinator *c)
-{
-    struct root *root = &c->root;
-    for (int i = 0; i < READY_QUEUES; i++)
-        root->ready[i] = (struct ready_queue){.least = UINT64_MAX};
-    root->ready_count = 0;
-    entry_list_clear(&root->behind);
-    root->oldest = INT64_MAX;
-}
 
 /* In the order in which they run. Priorities are few, or ascend: the place is behind the last one or near the
  * head. */

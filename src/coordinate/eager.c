@@ -1,7 +1,5 @@
-/* eager.c - small allreduces whose data go up with the reports and come down with the decision
- * (docs/coordination.md, "Eager data"). Whether data came with a report is that rank's choice: where any are
- * missing the root decides a batch, which moves them. Called with the progress lock held. */
-#include "coordinate/state.h"
+/* eager.c - see eager.h. */
+#include "coordinate/eager.h"
 
 #include "base/status.h"
 #include "base/types.h"

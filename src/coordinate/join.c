@@ -1,6 +1,5 @@
-/* join.c - ranks that have no more data count as ready for every name until all ranks have joined
- * (docs/coordination.md, "Join"). Until the first join this costs one comparison per name. */
-#include "coordinate/state.h"
+/* join.c - see join.h. Until the first join this costs one comparison per name. */
+#include "coordinate/join.h"
 
 #include "base/status.h"
 #include "base/types.h"
@@ -12,52 +11,6 @@
 #define BITS 64
 
 /* ---- joined ranks ---------------------------------------------------------------------------------- */
-
-bool child_is_absent(const struct coordinator *c, int child)
-{
-    const struct tree_node *tree = &c->config.tree;
-    return c->children[child].joined == tree_child_last(tree, child) - tree->children[child] + 1;
-}
-
-static bool has_own(const struct entry *entry)
-{
-    return entry->round && entry->round->own;
-}
-
-int join_missing(const struct coordinator *c, const struct entry *entry)
-{
-    int missing = entry->round ? entry->round->missing : c->table.reporters;
-    if (!missing || !c->absent)
-        return missing;
-    /* A rank that submitted in this round and joined afterwards has been counted already. */
-    missing -= c->join && !has_own(entry);
-    for (int i = 0; i < c->config.tree.child_count; i++)
-        missing -= child_is_absent(c, i) && !round_has_child(entry, i);
-    return missing;
-}
-
-/* Whether a rank of this subtree is excluded from the round, as far as this node decides it: a subtree below
- * has set the flag in its report. */
-static bool is_excluded(const struct coordinator *c, const struct entry *entry, int place)
-{
-    const struct tree_node *tree = &c->config.tree;
-    if (place == tree->place)
-        return !has_own(entry);
-    for (int i = 0; i < tree->child_count; i++) {
-        if (tree->children[i] <= place && place <= tree_child_last(tree, i))
-            return !round_has_child(entry, i);
-    }
-    return false;
-}
-
-void join_mark_partial(const struct coordinator *c, struct entry *entry)
-{
-    struct round *round = entry->round;
-    const struct signature_summary *summary = round->common ? &round->common->summary : NULL;
-    round->partial = true;
-    if (summary && operation_takes(summary->operation, ARGUMENT_root))
-        round->rootless |= is_excluded(c, entry, place_of(&c->config, summary->root));
-}
 
 static struct entry *merge(struct entry *a, struct entry *b)
 {

@@ -1,6 +1,5 @@
-/* mismatch.c - error texts: the first field in which two signatures differ, and a round that failed because
- * the requests of one name differ. No state; any thread. */
-#include "coordinate/state.h"
+/* mismatch.c - see mismatch.h. */
+#include "coordinate/mismatch.h"
 
 #include "base/status.h"
 #include "base/types.h"

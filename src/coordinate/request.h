@@ -64,12 +64,6 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
 
 bool signature_equal(const struct signature *a, const struct signature *b);
 
-/* The first field in which two signatures differ, such as "the shape of tensor 0", and its two values,
- * "[2, 3]" and "[2, 4]"; for the text of mismatch errors. names[rank]: the number of a rank of the set in the
- * job; NULL: the same. */
-void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
-                          char *value_a, char *value_b, size_t capacity);
-
 /* ---- reading a signature piece by piece ---------------------------------------------------------------- */
 
 struct signature_head {

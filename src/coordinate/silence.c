@@ -1,11 +1,8 @@
-/* silence.c - ranks that do not answer, and network paths that are broken between ranks that do
- * (docs/coordination.md, "Faults"). A rank that finds either floods that. A rank of which it is reported
- * floods an answer, if the report reaches it: then it is not lost, and only some ranks do not hear it. So all
- * that are still connected know the same when one of them ends the job: the root, or the top of what is cut
- * off from it, after a settling time, and any other rank after two. Called with the progress lock held. */
-#include "coordinate/state.h"
+/* silence.c - see silence.h. */
+#include "coordinate/silence.h"
 
 #include "base/status.h"
+#include "coordinate/close.h"
 
 #include <stdlib.h>
 
@@ -86,17 +83,7 @@ void silence_add_broken(struct coordinator *c, const char *text, int except)
     forward(c, &message, except);
 }
 
-void coordinator_silent(struct coordinator *c, int rank)
-{
-    silence_add(c, place_of(&c->config, rank), c->config.tree.place, -1);
-}
-
-void coordinator_broken(struct coordinator *c, const char *text)
-{
-    silence_add_broken(c, text, -1);
-}
-
-bool coordinator_has_silent(const struct coordinator *c)
+bool has_silent(const struct coordinator *c)
 {
     return c->any_unheard || c->broken.code;
 }
@@ -187,7 +174,7 @@ void silence_check(struct coordinator *c, int64_t now)
 {
     const struct coordinator_output *output = &c->config.output;
     hvd_status cause = c->broken;
-    if (coordinator_has_silent(c) && !c->silent_since)
+    if (has_silent(c) && !c->silent_since)
         c->silent_since = now;
     if (now < silence_next(c))
         return;

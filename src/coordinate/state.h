@@ -1,5 +1,5 @@
-/* state.h - the inside of a coordinator, for the files of this folder that work on it; below stands which
- * file has which function.
+/* state.h - the inside of a coordinator, and what the files of this folder that work on it have in common.
+ * Called with the progress lock held.
  *
  * Inputs only change the state; coordinator_flush sends: non-roots report, the root decides. Every rank, the
  * root included, carries out decisions from the bytes of the same message. */
@@ -147,108 +147,30 @@ static inline void entry_list_clear(struct entry_list *list)
     *list = (struct entry_list){0};
 }
 
-/* coordinator.c: takes this rank's request out of its entry. */
+/* ---- what several files do with it -----------------------------------------------------------------------
+ */
+
+/* Takes this rank's request out of its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
 void members_free(struct coordinator *c); /* the list */
+void ready_clear(struct coordinator *c);  /* the queues of the root */
+
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int place, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
 
-/* receive.c: moves the entry's round to ROUND_COMPLETE, and into that list, once no reporter is missing. */
-void check_complete(struct coordinator *c, struct entry *entry);
-/* The round of an entry has ended; it may be freed. */
-void end_round(struct coordinator *c, struct entry *entry);
-
-/* apply.c: carries out all decisions of a message, from the byte after its kind. */
-hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_status *status);
-
-/* decide.c: the root judges what is complete, and sends and carries out what it decides. */
-void decide_clear(struct coordinator *c); /* empties the ready queues */
-hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
-int64_t decide_next(const struct coordinator *c);
-
-/* mismatch.c: the error text: which ranks submitted what. */
-void mismatch_text(const struct coordinator_config *config, const struct entry *entry, char *text,
-                   size_t capacity);
-
-/* close.c */
-void close_begin(struct coordinator *c, int leaver); /* the decision to close */
-hvd_code close_advance(struct coordinator *c,
-                       hvd_status *status); /* sends what is due: LEAVE, SHUTDOWN_DONE, SHUTDOWN_ACK */
-void close_end(struct coordinator *c);      /* SHUTDOWN_ACK */
-/* Fails, and sends an abort to all neighbours but `except`. */
-void fail(struct coordinator *c, int except, const hvd_status *cause);
-
-/* ---- join.c: ranks that have no more data count as ready until all have joined ------------------------- */
-
-/* This rank joins with this request. */
-hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status);
-
-/* A rank in the subtree of a child has joined, after so many unnamed submissions. */
-hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t *unnamed,
-                      hvd_status *status);
+/* The whole subtree of a child has joined. */
+bool child_is_absent(const struct coordinator *c, int child);
 
 /* Reporters that have neither reported in this round nor joined with their whole subtree. */
 int join_missing(const struct coordinator *c, const struct entry *entry);
 
-/* A round has completed without some of its reporters, which have joined: sets `partial`, and `rootless` if
- * the root of the broadcast is among them. */
-void join_mark_partial(const struct coordinator *c, struct entry *entry);
+/* Moves the entry's round to ROUND_COMPLETE, and into that list, once no reporter is missing. Of a round that
+ * completes without some of its reporters, which have joined, it sets `partial`, and `rootless` if the root
+ * of the broadcast is among them. */
+void check_complete(struct coordinator *c, struct entry *entry);
 
-/* At the root: the rank has joined. */
-bool join_has(const struct coordinator *c, int rank);
-
-/* The whole subtree of a child has joined. */
-bool child_is_absent(const struct coordinator *c, int child);
-
-/* At the root: false, with the reason in `text`, when ranks that have joined make this round impossible. */
-bool join_permits(const struct coordinator *c, const struct entry *entry, char *text, size_t capacity);
-
-/* At the root, before the text of a mismatch is made: removes joined ranks from the variants, in which a
- * subtree is counted as a whole. */
-void join_exclude(const struct coordinator *c, struct entry *entry);
-
-/* At the root: all ranks have joined and nothing is left to run. */
-bool join_is_over(const struct coordinator *c);
-
-/* Applies the decision that ends it: all ranks submit again. */
-void join_end(struct coordinator *c, int last, const uint64_t *unnamed);
-
-/* ---- eager.c: small allreduces whose data travel with reports and decisions ---------------------------- */
-
-/* This rank has submitted the request: do its data go with the report? */
-void eager_submit(struct coordinator *c, struct entry *entry, const struct form *form,
-                  struct pending *request);
-
-/* A child has reported the round, which has counted it: stores the data of the report, if it has any. */
-hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, const struct report *report,
-                       hvd_status *status);
-
-/* Of a complete round: the data of all reporters are here. */
-bool eager_is_whole(const struct coordinator *c, const struct entry *entry);
-
-/* Their reduction, in the order of places; valid until the next call. NULL: they are not all here. */
-const uint8_t *eager_reduce(struct coordinator *c, const struct entry *entry);
-
-/* ---- stall.c: names that some ranks have submitted and others have not --------------------------------- */
-
-/* Looks for names that have waited too long: reports them to the parent, at the root to the owner; after
- * stall_shutdown_time the root ends the job. Does nothing before stall_next. */
-hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
-int64_t stall_next(const struct coordinator *c);
-
-hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *reader, hvd_status *status);
-
-/* ---- silence.c: ranks that do not answer, broken network paths ----------------------------------------- */
-
-/* The reporter does not hear a place, a place has answered that, or a path is broken. The place `except` has
- * sent it (-1: this rank's engine). */
-void silence_add(struct coordinator *c, int place, int reporter, int except);
-void silence_add_present(struct coordinator *c, int place, int except);
-void silence_add_broken(struct coordinator *c, const char *text, int except);
-
-/* Ends the job when it is time, and when that is. */
-void silence_check(struct coordinator *c, int64_t now);
-int64_t silence_next(const struct coordinator *c);
+/* The round of an entry has ended; it may be freed. */
+void end_round(struct coordinator *c, struct entry *entry);
 
 #endif

@@ -8,10 +8,10 @@
 #include "base/thread.h"
 #include "base/topology.h"
 #include "coordinate/coordinator.h"
+#include "coordinate/stall.h"
 #include "engine/edge.h"
 #include "horovod.h"
 #include "transport/mesh_open.h"
-#include "watch/stall.h"
 
 #include <stdbool.h>
 

@@ -1,4 +1,5 @@
 /* test_request.c - signatures: what they hold, what is refused, and how two of them differ. */
+#include "coordinate/mismatch.h"
 #include "coordinate/request.h"
 #include "test.h"
 
