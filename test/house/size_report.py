@@ -1,8 +1,8 @@
-"""Prints the size and shape of the tree beside the gates: `python test/house/size_report.py`.
+"""Prints the size and shape of the tree beside the limits: `python test/house/size_report.py`.
 
-Lines that hold code, lines of files and functions, cyclomatic complexity, share of comment lines, and share
-of code lines inside a window of ten that stands elsewhere too. The tests assert the maxima only; the rest is
-for people.
+Lines of code, lines of files and functions, cyclomatic complexity, the share of comment lines, and the share
+of code lines inside a window of ten lines that occurs more than once. The tests assert the maxima of files
+and functions. Where the median function of C is below the aim, there are too many steps.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ COMMENT = {
 
 @dataclass(frozen=True)
 class Gates:
-    """Limits of median, 95th percentile and maximum; only the maxima break a build."""
+    """The longest file and function that pass the tests, and what is aimed at."""
 
-    code: int
-    file_lines: tuple[int, int, int]
-    function_lines: tuple[int, int, int]
+    file_lines: int
+    function_lines: int
+    median_function: str
     complexity: tuple[float, int]
 
 
 GATES = {
-    "C": Gates(10000, (200, 600, 1300), (12, 45, 90), (3.0, 8)),
-    "Python": Gates(5000, (150, 500, 700), (8, 35, 70), (2.7, 7)),
+    "C": Gates(1300, 90, "above 12", (4.0, 10)),
+    "Python": Gates(700, 70, "up to 8", (2.7, 8)),
 }
 FOLDERS = {"C": ("include", "src", "launch"), "Python": ("python",)}
 SUFFIXES = {"C": (".c", ".h"), "Python": (".py",)}
@@ -103,14 +103,14 @@ def report(language: str, sizes: Sizes) -> str:
     gates, lines = GATES[language], sum(map(len, sizes.code))
     commented = sizes.comment_lines / max(1, sizes.comment_lines + lines)
     rows = [
-        ("lines of code", str(lines), f"<= {gates.code}"),
+        ("lines of code", str(lines), ""),
         ("files", str(len(sizes.files)), ""),
-        ("file lines", triple(list(sizes.files.values())), "<= {} / {} / {}".format(*gates.file_lines)),
+        ("file lines", triple(list(sizes.files.values())), f"maximum {gates.file_lines}"),
         ("functions", str(len(sizes.functions)), ""),
         (
             "function lines",
             triple(list(sizes.functions.values())),
-            "<= {} / {} / {}".format(*gates.function_lines),
+            f"median {gates.median_function}, maximum {gates.function_lines}",
         ),
         (
             "complexity",
