@@ -142,7 +142,7 @@ class Comparison:
             return "Nothing was measured."
         loads = [sample.foreign_load for sample in self.samples]
         rounds = 1 + max(sample.round for sample in self.samples)
-        text = f"{rounds} interleaved round(s); others kept {statistics.median(loads):.1f} cores busy"
+        text = f"{rounds} interleaved round(s); other programs kept {statistics.median(loads):.1f} cores busy"
         text += f" (median; at most {max(loads):.1f})."
         return f"{text} {self.left_out} start(s) left out for lack of time." if self.left_out else text
 

@@ -1,7 +1,7 @@
 """Which goals the figures of the last run reach: python bench/goals.py, after the others, whose CSV it reads.
 
-Beside: the time of the best peer named divided by ours, formed within rounds; above 1 this engine is ahead.
-From C it is held against MPI, from PyTorch against Gloo and the original Horovod.
+Against a peer: the time of the best such peer divided by ours, formed within rounds; above 1 this engine is
+ahead. The C interface is compared with MPI, PyTorch with Gloo and the original Horovod.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def large(figures: Figures) -> list[Goal]:
     huge = [f"allreduce:{64 << 20}"]
     ours = figures.median("collectives", 2, C, huge[0])
     return [
-        Goal("1. 64 MiB, beside Open MPI", figures.ahead(OPEN_MPI, huge), "≥", 1.8),
-        Goal("1. 64 MiB, beside Gloo", figures.ahead([GLOO], huge), "≥", 4),
-        Goal("1. 64 MiB, beside Horovod on Gloo", figures.ahead(HOROVODS[:1], huge), "≥", 4),
+        Goal("1. 64 MiB against Open MPI", figures.ahead(OPEN_MPI, huge), "≥", 1.8),
+        Goal("1. 64 MiB against Gloo", figures.ahead([GLOO], huge), "≥", 4),
+        Goal("1. 64 MiB against Horovod on Gloo", figures.ahead(HOROVODS[:1], huge), "≥", 4),
         Goal(
             "1. 64 MiB, longer than the bound",
             divided(ours, figures.machine.bound("allreduce", 2, 64 << 20)),
@@ -129,10 +129,10 @@ def large(figures: Figures) -> list[Goal]:
             "≤",
             1.3,
         ),
-        Goal("1. 4 MiB, beside Open MPI", figures.ahead(OPEN_MPI, [f"allreduce:{4 << 20}"]), "≥", 1.2),
-        Goal("1. 256 KiB, beside Open MPI", figures.ahead(OPEN_MPI, [f"allreduce:{256 << 10}"]), "≥", 1),
-        Goal("1. any size, beside Gloo", figures.ahead([GLOO], allreduces(SIZES)), "≥", 4),
-        Goal("1. any size, beside Horovod", figures.ahead(HOROVODS, allreduces(SIZES)), "≥", 4),
+        Goal("1. 4 MiB against Open MPI", figures.ahead(OPEN_MPI, [f"allreduce:{4 << 20}"]), "≥", 1.2),
+        Goal("1. 256 KiB against Open MPI", figures.ahead(OPEN_MPI, [f"allreduce:{256 << 10}"]), "≥", 1),
+        Goal("1. any size against Gloo", figures.ahead([GLOO], allreduces(SIZES)), "≥", 4),
+        Goal("1. any size against Horovod", figures.ahead(HOROVODS, allreduces(SIZES)), "≥", 4),
     ]
 
 
@@ -140,10 +140,10 @@ def many(figures: Figures) -> list[Goal]:
     goals = []
     for network, mpi, others in (("resnet50", 1.3, 3.5), ("vgg16", 1.2, 3), ("bert-large", 1.2, 3)):
         goals += [
-            Goal(f"2. {network}, beside the best way of MPI", figures.gradients(MPIS, network), "≥", mpi),
-            Goal(f"2. {network}, beside Horovod", figures.gradients(HOROVODS, network), "≥", others),
+            Goal(f"2. {network} against the best way of MPI", figures.gradients(MPIS, network), "≥", mpi),
+            Goal(f"2. {network} against Horovod", figures.gradients(HOROVODS, network), "≥", others),
             Goal(
-                f"2. {network}, beside the buckets of DDP",
+                f"2. {network} against the buckets of DDP",
                 figures.gradients([GLOO], network, ways=WAYS[3:]),
                 "≥",
                 others,
@@ -164,8 +164,8 @@ def small(figures: Figures) -> list[Goal]:
     return [
         Goal("3. 4 B to 16 KiB, beyond the time of Open MPI", max(beyond, default=None), "≤", 3, " µs"),
         Goal("3. 4 B from PyTorch", figures.median("collectives", 2, TORCH, word[0]), "≤", 8, " µs"),
-        Goal("3. 4 B from PyTorch, beside Gloo", figures.ahead([GLOO], word), "≥", 15),
-        Goal("3. 4 B from PyTorch, beside Horovod", figures.ahead(HOROVODS, word), "≥", 100),
+        Goal("3. 4 B from PyTorch against Gloo", figures.ahead([GLOO], word), "≥", 15),
+        Goal("3. 4 B from PyTorch against Horovod", figures.ahead(HOROVODS, word), "≥", 100),
     ]
 
 
@@ -176,7 +176,7 @@ def crowded(figures: Figures) -> list[Goal]:
     return [
         *(
             Goal(
-                f"4. {publish.byte_text(size)}, 4 ranks, beside every peer",
+                f"4. {publish.byte_text(size)}, 4 ranks against every peer",
                 figures.ahead(everybody, allreduces([size]), 4),
                 ">",
                 1,
@@ -185,13 +185,13 @@ def crowded(figures: Figures) -> list[Goal]:
         ),
         *(
             Goal(
-                f"4. {network}, 4 ranks, beside every peer", figures.gradients(everybody, network, 4), ">", 1
+                f"4. {network}, 4 ranks against every peer", figures.gradients(everybody, network, 4), ">", 1
             )
             for network in ("resnet50", "vgg16")
         ),
         Goal("4. 4 B to 16 KiB, 4 ranks, slower than Open MPI", divided(1, nearest), "≤", 5),
         Goal(
-            "4. 4 B to 16 KiB, 4 ranks, beside the others",
+            "4. 4 B to 16 KiB, 4 ranks against the others",
             figures.ahead(others, allreduces(SMALL), 4),
             "≥",
             10,
@@ -203,10 +203,10 @@ def training(figures: Figures) -> list[Goal]:
     train = figures.of["train"]
     pair = divided(train.median(1, "alone", "mlp:64"), train.median(2, "horovod.torch", "mlp:64"))
     return [
-        Goal("5. CNN, images a second, beside the best peer", figures.training("cnn:64"), "≥", 1),
-        Goal("5. ResNet-18, beside the best peer", figures.training("resnet18:16"), "≥", 1),
-        Goal("5. MLP, beside the best peer", figures.training("mlp:64"), "≥", 1.3),
-        Goal("5. MLP, 2 ranks beside 1 process", pair and 2 * pair, ">", 1),
+        Goal("5. CNN, images a second against the best peer", figures.training("cnn:64"), "≥", 1),
+        Goal("5. ResNet-18 against the best peer", figures.training("resnet18:16"), "≥", 1),
+        Goal("5. MLP against the best peer", figures.training("mlp:64"), "≥", 1.3),
+        Goal("5. MLP, 2 ranks against 1 process", pair and 2 * pair, ">", 1),
     ]
 
 
@@ -220,7 +220,7 @@ def idle(figures: Figures) -> list[Goal]:
     cost = statistics.median(found) if found else None
     return [
         Goal("6. 4 ranks idle, of a core each", start(4, "idle"), "≤", 0.05, " %"),
-        Goal("6. a step of 1 process after init, beside one without", cost, "≤", 1.03),
+        Goal("6. a step of 1 process after init against one without", cost, "≤", 1.03),
         Goal("6. `horovodrun -np 2 true`", start(2, "true"), "≤", 50, " ms"),
         Goal("6. init of 2 ranks", start(2, "init"), "≤", 20, " ms"),
         Goal("6. init of 32 ranks", start(32, "init"), "≤", 500, " ms"),
@@ -233,7 +233,7 @@ def others(figures: Figures) -> list[Goal]:
     return [
         *(
             Goal(
-                f"7. 16 Mi elements of {dtype}, beside float32",
+                f"7. 16 Mi elements of {dtype} against float32",
                 comparison.ratio(2, C, f"allreduce:{32 << 20}:{dtype}", C, single),
                 "≤",
                 0.6,
@@ -242,7 +242,7 @@ def others(figures: Figures) -> list[Goal]:
         ),
         *(
             Goal(
-                f"7. {what} of 4 MiB, beside the best MPI", figures.ahead(MPIS, [f"{what}:{4 << 20}"]), "≥", 1
+                f"7. {what} of 4 MiB against the best MPI", figures.ahead(MPIS, [f"{what}:{4 << 20}"]), "≥", 1
             )
             for what in OTHERS
         ),
@@ -264,7 +264,7 @@ def memory(figures: Figures) -> list[Goal]:
             64,
             " MiB",
         ),
-        Goal("8. 1610 tensors beside 161", divided(cut, few), "≤", 1.1),
+        Goal("8. 1610 tensors against 161", divided(cut, few), "≤", 1.1),
     ]
 
 
@@ -284,11 +284,11 @@ def torch_distributed(figures: Figures) -> list[Goal]:
     )
     return [
         *(
-            Goal(f"9. {text}, beside Gloo", of.ratio(2, gloo, case, engine, case), "≥", least)
+            Goal(f"9. {text} against Gloo", of.ratio(2, gloo, case, engine, case), "≥", least)
             for text, case, least in wanted
         ),
         Goal(
-            "9. a step of DDP with bucket views, beside DistributedOptimizer",
+            "9. a step of DDP with bucket views against DistributedOptimizer",
             divided(views, optimizer),
             "≤",
             1.25,
@@ -311,9 +311,9 @@ def compiled(figures: Figures) -> list[Goal]:
         ("50 of 4 B at once", together, 8),
     )
     return [
-        Goal("10. jit, 4 B without the empty call, beside horovod.torch", divided(more, torch), "≤", 3),
+        Goal("10. jit, 4 B without the empty call against horovod.torch", divided(more, torch), "≤", 3),
         *(
-            Goal(f"10. jit, {text}, beside Gloo in JAX", of.ratio(2, gloo, case, engine, case), "≥", least)
+            Goal(f"10. jit, {text} against Gloo in JAX", of.ratio(2, gloo, case, engine, case), "≥", least)
             for text, case, least in wanted
         ),
     ]
@@ -328,11 +328,11 @@ def traced(figures: Figures) -> list[Goal]:
     more = whole - empty if whole and empty else None
     return [
         Goal(
-            "11. tf.function, 4 B, each of 50 in a chain, beside horovod.torch", of_each(chain, each), "≤", 2
+            "11. tf.function, 4 B, each of 50 in a chain against horovod.torch", of_each(chain, each), "≤", 2
         ),
-        Goal("11. tf.function, 4 B, each of 50 at once, beside horovod.torch", of_each(many, each), "≤", 2),
+        Goal("11. tf.function, 4 B, each of 50 at once against horovod.torch", of_each(many, each), "≤", 2),
         Goal(
-            "11. tf.function, 4 MiB without the empty call, beside horovod.torch",
+            "11. tf.function, 4 MiB without the empty call against horovod.torch",
             divided(more, of.median(2, torch, middle)),
             "≤",
             1.5,
@@ -351,7 +351,7 @@ def fitted(figures: Figures) -> list[Goal]:
         ("two processes that exchange nothing", keras_fit.APART.name, 0.9),
     )
     return [
-        Goal(f"12. fit of Keras, beside {text}", of.ratio(2, peer, keras_fit.CASE, *ours), "≥", least)
+        Goal(f"12. fit of Keras against {text}", of.ratio(2, peer, keras_fit.CASE, *ours), "≥", least)
         for text, peer, least in wanted
     ]
 

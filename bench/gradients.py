@@ -75,7 +75,7 @@ def best_peers(comparison: compare.Comparison, peers: list[compare.Peer], ranks:
         rivals = [(peer.name, f"{way}:{file}") for peer in peers if peer.beside == ours for way in WAYS]
         if nearest := comparison.nearest(ranks, rivals, ours, f"async:{file}"):
             ratio, name, case = nearest
-            texts.append(f"beside {ours}: {name}, {case.split(':')[0]}, {ratio:.2f}")
+            texts.append(f"to {ours}: {name}, {case.split(':')[0]}, {ratio:.2f}")
     return texts
 
 

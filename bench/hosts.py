@@ -1,9 +1,9 @@
-"""Collectives between hosts, beside Gloo and the least time and bytes that the network allows.
+"""Collectives between hosts, compared with Gloo and the least time and bytes that the network allows.
 
     python bench/hosts.py --docs docs                       all of it, about 12 minutes; renews the page
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
-    python bench/hosts.py --runs "2x1@1gbit 2x1@unshaped" --peers encrypted     beside the same by TLS
-    python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside so many programs that are always busy
+    python bench/hosts.py --runs "2x1@1gbit 2x1@unshaped" --peers encrypted     compared with the same by TLS
+    python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside that many busy programs
     python bench/hosts.py --runs "2x1@500us 4x2@500us" --table hosts-delay     frames take so long, each way
 
 Needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
@@ -274,7 +274,7 @@ def main() -> int:
     measured = "qperf" if delayed else "iperf3 and qperf"
     text = f"{publish.table(head, rows)}\n\n{measured} on {hosts.links} link(s): {shown}."
     if hogs:
-        text += f" {len(hogs)} programs beside them were always busy."
+        text += f" {len(hogs)} other programs were always busy."
     failed = publish.write(whole, args.output, text)
     if args.docs:
         publish.renew(Path(args.docs), args.table, (args.output / f"{args.table}.md").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from compare import EFFORTS, ROOT, Comparison, Peer
 
 DOCS = ROOT / "docs"
+WIDTH = 120
 
 
 def number(value: float | None) -> str:
@@ -97,10 +99,17 @@ def pages(docs: Path) -> list[Path]:
 
 
 def renew(docs: Path, section: str, text: str) -> None:
-    """Replaces the text between the markers of the section, which exactly one page has."""
+    """Replaces the text between the markers of the section, which exactly one page has.
+
+    Prose is wrapped at the width of the pages; rows of tables stay whole.
+    """
+    lines = [
+        line if line.startswith("|") else textwrap.fill(line, WIDTH) for line in text.strip().split("\n")
+    ]
+    text = "\n".join(lines)
     pattern = re.compile(rf"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)", re.DOTALL)
     texts = {page: page.read_text() for page in pages(docs)}
     found = [page for page, old in texts.items() for _ in pattern.findall(old)]
     if len(found) != 1:
         raise ValueError(f"the pages have {len(found)} sections {section}, and should have one")
-    found[0].write_text(pattern.sub(lambda match: f"{match[1]}{text.strip()}\n{match[2]}", texts[found[0]]))
+    found[0].write_text(pattern.sub(lambda match: f"{match[1]}{text}\n{match[2]}", texts[found[0]]))

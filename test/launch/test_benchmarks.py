@@ -209,9 +209,9 @@ def test_goals_are_judged_by_the_figures(tmp_path: Path, compare: Any) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.strip("| ").split(" | ") for line in (tmp_path / "goals.md").read_text().splitlines()]
     judged = {row[0]: row[2:] for row in rows if len(row) == 4}
-    assert judged["1. 64 MiB, beside Open MPI"] == ["1.5 times", "**not reached**"]
-    assert judged["1. 256 KiB, beside Open MPI"] == ["1.5 times", "reached"]
-    assert judged["1. 64 MiB, beside Gloo"] == ["-", "not measured"]
+    assert judged["1. 64 MiB against Open MPI"] == ["1.5 times", "**not reached**"]
+    assert judged["1. 256 KiB against Open MPI"] == ["1.5 times", "reached"]
+    assert judged["1. 64 MiB against Gloo"] == ["-", "not measured"]
     assert {"1", "2", "3", "4", "5", "6", "7", "8"} <= {goal.split(".")[0] for goal in judged}
     done = run("summary", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -290,6 +290,15 @@ def test_the_pages_have_every_section_once(tmp_path: Path, compare: Any, publish
     for name in (*module.SECTIONS, "hosts", "hosts-delay"):
         renewed = f"<!-- begin {name} -->\n| new {name} |\n<!-- end {name} -->"
         assert sum(renewed in text for text in texts) == 1
+    publish.renew(docs, "goals", f"| {'a cell ' * 40}|\n\n{'a word ' * 40}\n")
+    lines = (docs / "performance" / "goals.md").read_text().split("\n")
+    assert [len(line) > publish.WIDTH for line in lines if "a cell" in line or "a word" in line] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    texts = [page.read_text() for page in publish.pages(docs)]
     with pytest.raises(ValueError, match="0 sections"):
         publish.renew(docs, "unknown", "")
     (docs / "performance" / "second.md").write_text("<!-- begin goals -->\n<!-- end goals -->\n")
