@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "settings.md"
 
 HEAD = """# Settings
 
-Every setting is one row of `src/base/settings.def`; `docs/generate_settings.py` makes this page from them.
-[Running a job](running.md) says how to give a value: option before file before variable.
+Every setting is one row of `src/base/settings.def`; `docs/generate_settings.py` makes this page from the rows.
+[Running a job](running.md#settings) says how to give a value: an option wins over the file, the file over a variable.
 The key is the name for `hvd_config_set`.
 """
 
@@ -39,14 +39,14 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """What values are taken."""
+        """The accepted values."""
         if self.kind in ("INTEGER", "REAL"):
             return f"{self.minimum} to {self.maximum}"
         return {"BOOLEAN": "yes or no", "LIST": "list"}.get(self.kind, "text")
 
     @property
     def option(self) -> str:
-        """How horovodrun takes it."""
+        """Its options of horovodrun."""
         if not self.flag:
             return ""
         return f"`--{self.flag}`" + (f", `--no-{self.flag}`" if self.kind == "BOOLEAN" else "")
@@ -81,7 +81,7 @@ def section(title: str, settings: list[Setting]) -> str:
 
 
 def page(settings: list[Setting]) -> str:
-    """The whole page: what users choose first, then what the launcher passes to its ranks."""
+    """The whole page: first the settings of users, then those that the launcher passes to its ranks."""
     chosen = [each for each in settings if each.flag]
     passed = [each for each in settings if not each.flag]
     return "\n".join(
