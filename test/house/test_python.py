@@ -15,15 +15,18 @@ MODULES = {
     for path in sorted(SOURCE.rglob("*.py*"))
     if path.suffix in (".py", ".pyi")
 }
-# A folder and the folders that it may import from, itself left out; other folders may import from any.
-BELOW: dict[str, set[str]] = {
-    "common": set(),
-    "framework": {"common"},
-    "runner": {"common"},
-    "torch": {"common", "framework"},
-    "jax": {"common", "framework"},
-    "mxnet": {"common", "framework"},
-}
+# A folder and the folders that it may import from, itself left out. Keras's may import from any.
+SHARED = {"common", "framework"}
+BELOW: dict[str, set[str]] = {"common": set(), "framework": {"common"}, "runner": {"common"}}
+KERAS = {"tensorflow", "keras", "_keras"}
+# Packages that belong to a framework.
+PARTS = {"jax": {"jax", "jaxlib", "flax", "optax"}, "keras": {"keras", "tf_keras"}}
+
+
+def frameworks() -> list[str]:
+    """The names in FRAMEWORKS of horovod.common.util."""
+    text = MODULES["horovod.common.util"].read_text()
+    return [*ast.literal_eval(text.partition("\nFRAMEWORKS = ")[2].partition("\n")[0])]
 
 
 def named(text: str) -> Iterator[str]:
@@ -34,20 +37,22 @@ def named(text: str) -> Iterator[str]:
         yield text.rpartition(".")[0]
 
 
-def imports(path: Path) -> set[str]:
-    """The modules of ours that a file imports anywhere, also in functions and by ``import_module``."""
+def imported(path: Path) -> set[str]:
+    """Dotted names that a file imports anywhere, also in functions and by ``import_module``."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-        else:
-            continue
-        found.update(module for name in names for module in named(name))
+            found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return found
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of ours among them."""
+    return {module for name in imported(path) for module in named(name)}
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
@@ -58,13 +63,28 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-@pytest.mark.parametrize("folder", BELOW)
+@pytest.mark.parametrize("folder", [*BELOW, *(name for name in frameworks() if name not in KERAS)])
 def test_imports_only_from_below(folder: str) -> None:
+    allowed = BELOW.get(folder, SHARED) | {folder}
     wrong = [
         f"{name} imports {module}"
         for name, path in MODULES.items()
+        if name.split(".")[1:2] == [folder]
         for module in imports(path)
-        if name.split(".")[1:2] == [folder] and "." in module and module != "horovod._core"
-        if module.split(".")[1] not in BELOW[folder] | {folder}
+        if "." in module and module != "horovod._core" and module.split(".")[1] not in allowed
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("framework", frameworks())
+def test_only_its_folder_imports_a_framework(framework: str) -> None:
+    packages = PARTS.get(framework, {framework})
+    folders = KERAS if framework in KERAS else {framework}
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        if module.split(".")[-1] not in ("horovod", "_core") and module.split(".")[1] not in folders
+        for name in imported(path)
+        if name.split(".")[0] in packages
     ]
     assert not wrong

@@ -121,29 +121,6 @@ def test_the_launcher_knows_only_what_lies_below_the_engine() -> None:
     assert not wrong
 
 
-# What only the folders of python/horovod named beside it may import, and the folders themselves.
-FRAMEWORKS = {
-    "torch": {"torch"},
-    "jax|jaxlib|flax|optax": {"jax"},
-    "mxnet": {"mxnet"},
-    "tensorflow": {"tensorflow", "keras", "_keras"},
-    "keras|tf_keras": {"tensorflow", "keras", "_keras"},
-}
-
-
-@pytest.mark.parametrize("modules", FRAMEWORKS)
-def test_only_a_frameworks_folder_imports_it(modules: str) -> None:
-    package = ROOT / "python" / "horovod"
-    wrong = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in package.rglob("*.py")
-        if path.relative_to(package).parts[0] not in FRAMEWORKS[modules]
-        for line in path.read_text().splitlines()
-        if re.match(rf"\s*(import|from) (horovod\.)?({modules})\b", line)
-    ]
-    assert not wrong
-
-
 @pytest.mark.parametrize(
     ("table", "macro", "constant"),
     [

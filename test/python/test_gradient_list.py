@@ -12,7 +12,7 @@ import pytest
 import horovod as hvd
 from horovod.common.process_sets import is_member
 from horovod.framework.compression import NoneCompressor
-from horovod.framework.gradient_list import GradientList, MemoryArrays
+from horovod.framework.gradient_list import EagerTensors, GradientList
 from horovod.framework.reducer import Rules
 
 NAMES = [f"list.{i}" for i in range(6)]
@@ -26,7 +26,7 @@ class Slices(NamedTuple):
     indices: Any
 
 
-class Arrays(MemoryArrays[Any]):
+class Arrays(EagerTensors[Any]):
     """NumPy's arrays and slices of them; notes what is reduced together, and what is gathered."""
 
     def __init__(self) -> None:

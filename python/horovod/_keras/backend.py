@@ -12,7 +12,7 @@ except ImportError as error:
     raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
 
 from horovod._keras import jax_trainer
-from horovod.framework.gradient_list import DenseArrays, MemoryArrays, Tensors
+from horovod.framework.gradient_list import DenseTensors, EagerTensors, Tensors
 from horovod.framework.reducer import Rules
 
 BACKEND: str = keras.backend.backend()
@@ -25,7 +25,7 @@ if BACKEND == "jax":
     jax_trainer.install(importlib.import_module("horovod.jax.errors").check)
 
 
-class _OneCall(DenseArrays[Any]):
+class _OneCall(DenseTensors[Any]):
     """JAX's arrays: XLA runs collectives in any order, so all of a step's gradients are one."""
 
     def reduce(
@@ -45,7 +45,7 @@ class _OneCall(DenseArrays[Any]):
 def _tensors() -> Tensors[Any]:
     if BACKEND == "tensorflow":
         return framework.tensors  # type: ignore[no-any-return]
-    return MemoryArrays(framework.mpi_ops.collectives) if BACKEND == "torch" else _OneCall()
+    return EagerTensors(framework.mpi_ops.collectives) if BACKEND == "torch" else _OneCall()
 
 
 tensors = _tensors()

@@ -1,7 +1,9 @@
-"""NumPy's arrays for the collectives, and any other framework's as NumPy sees them."""
+"""How calls run on the arrays of a framework: in their memory or on copies. NumPy's arrays are an example."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from horovod import _core
@@ -13,8 +15,17 @@ T = TypeVar("T")
 
 
 class Arrays(Protocol[A]):
-    """Runs calls on a framework's arrays. The first three say what must be known of arrays that are memory; a
-    framework whose tensors are nodes of a graph has ``start`` and ``run`` of its own."""
+    """Runs calls on a framework's arrays, which are of one of two kinds: see the next two classes."""
+
+    def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
+        """Submits the request."""
+
+    def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
+        """Submits the request and waits; the calling thread does the work itself."""
+
+
+class MemoryArrays(Arrays[A], Protocol[A]):
+    """Arrays in memory, which the engine reads and writes through DLPack or the buffer protocol."""
 
     def dense(self, array: A) -> A:
         """The array itself, or a copy that is dense and row-major."""
@@ -26,7 +37,6 @@ class Arrays(Protocol[A]):
         """An array over memory of the engine, without a copy."""
 
     def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
-        """Submits the request."""
         inputs, outputs = self._memory(call, in_place)
         pick = call.pick
 
@@ -39,7 +49,6 @@ class Arrays(Protocol[A]):
         )
 
     def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
-        """Submits the request and waits; the calling thread does the work itself."""
         inputs, outputs = self._memory(call, in_place)
         results = _core.run(call.request, call.name, inputs, outputs=outputs, splits=call.splits)
         if results is not None:
@@ -83,7 +92,7 @@ def _refusal(kind: type, error: Exception) -> str:
     return f"{text}; horovod.{framework} would take it, but is not in this version: call this untraced"
 
 
-class NumPyArrays(Arrays[Any]):
+class NumPyArrays(MemoryArrays[Any]):
     """NumPy's arrays; all others are read as such."""
 
     def dense(self, array: Any) -> Any:
@@ -104,3 +113,34 @@ class NumPyArrays(Arrays[Any]):
         array = np.asarray(result)
         # Bytes to the buffer protocol; whoever made the tensor has registered the type with NumPy.
         return array.view(result.dtype) if array.dtype.kind == "V" else array
+
+
+class CopiedArrays(Arrays[A], Protocol[A]):
+    """Arrays that the engine cannot reach: their values are copied to arrays of NumPy and back.
+
+    A framework with such arrays has no functions that work in place.
+    """
+
+    def values(self, array: A) -> Any:
+        """The values as an array of NumPy, once they are computed."""
+
+    def array(self, values: Any, like: A) -> A:
+        """A new array with these values, of the kind and on the device of another."""
+
+    def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
+        given, pick = call.tensors, call.pick
+        call.pick = lambda results: pick(self._arrays(results, given))
+        call.tensors = [self.values(array) for array in given]
+        return _NUMPY.start(call)
+
+    def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
+        given = call.tensors
+        call.tensors = [self.values(array) for array in given]
+        return self._arrays(_NUMPY.run(call), given)
+
+    def _arrays(self, results: list[Any], given: Sequence[A]) -> list[A]:
+        """Arrays with the results of an operation on the given arrays, of which alltoall has two each."""
+        return [self.array(result, like) for result, like in zip(results, itertools.cycle(given))]
+
+
+_NUMPY = NumPyArrays()

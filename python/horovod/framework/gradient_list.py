@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
+from horovod.common.basics import Average
 from horovod.common.caller import warn_caller
-from horovod.common.process_sets import ProcessSet, is_member
+from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.common.util import split_list
 from horovod.framework.collectives import Collectives
-from horovod.framework.compression import Compressor
+from horovod.framework.compression import Compressor, NoneCompressor
 from horovod.framework.grouping import check_groups, make_groups, split_factor
 from horovod.framework.handles import Handle
 from horovod.framework.reducer import Rules
@@ -165,14 +166,14 @@ class GradientOptions(Generic[A]):
 
     tensors: Tensors[A]
     name: str
-    compression: type[Compressor]
-    sparse_as_dense: bool
-    op: int
-    gradient_predivide_factor: float
-    num_groups: int
-    groups: int | Sequence[Sequence[Any]] | None
-    process_set: ProcessSet
-    scale_local_gradients: bool
+    compression: type[Compressor] = NoneCompressor
+    sparse_as_dense: bool = False
+    op: int = Average
+    gradient_predivide_factor: float = 1.0
+    num_groups: int = 0
+    groups: int | Sequence[Sequence[Any]] | None = None
+    process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
     kind: type = object
     numbered: bool = False
     scale: float = 1.0
@@ -233,8 +234,8 @@ class GradientOptions(Generic[A]):
 _numbers: Counter[tuple[Any, ...]] = Counter()  # of GradientOptions with one name in one process set
 
 
-class DenseArrays(Tensors[A], Protocol[A]):
-    """Arrays of a framework that knows no sparse gradients."""
+class DenseTensors(Tensors[A], Protocol[A]):
+    """Tensors of a framework without sparse gradients."""
 
     def is_sparse(self, gradient: A) -> bool:
         return False
@@ -250,8 +251,8 @@ class DenseArrays(Tensors[A], Protocol[A]):
         return scaled * factor  # type: ignore[no-any-return]
 
 
-class MemoryArrays(DenseArrays[A]):
-    """Arrays in memory, whose collectives return handles."""
+class EagerTensors(DenseTensors[A]):
+    """Tensors whose collectives return handles."""
 
     def __init__(self, collectives: Collectives[A]) -> None:
         self.collectives = collectives

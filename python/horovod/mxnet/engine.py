@@ -12,7 +12,7 @@ import mxnet as mx
 
 from horovod import _core
 from horovod.common.process_sets import global_process_set
-from horovod.framework.arrays import NumPyArrays
+from horovod.framework.arrays import CopiedArrays
 from horovod.framework.collectives import own_rows
 from horovod.framework.requests import Call
 
@@ -113,15 +113,14 @@ def _empty(like: Any, call: Call[Any, Any]) -> Any:
     return module.empty(shape, dtype=like.dtype, ctx=like.ctx)
 
 
-class _Values(NumPyArrays):
-    """The values of MXNet's arrays, once they are there."""
+class _Copies(CopiedArrays[Any]):
+    """MXNet's arrays, for operations whose results have a shape that no rank knows alone."""
 
-    def dense(self, array: Any) -> Any:
+    def values(self, array: Any) -> Any:
         return array.asnumpy()
 
-
-def _array(like: Any, values: Any) -> Any:
-    return _module_of(like).array(values, dtype=values.dtype, ctx=like.ctx)
+    def array(self, values: Any, like: Any) -> Any:
+        return _module_of(like).array(values, dtype=values.dtype, ctx=like.ctx)
 
 
 class ArgumentError(mx.base.MXNetError, ValueError):  # type: ignore[misc]
@@ -147,8 +146,7 @@ def run(call: Call[Any, T], in_place: bool = False) -> T:
     operation, arrays = call.request.operation, list(call.tensors)
     _check(operation, arrays)
     if operation.result in ("joined", "exchanged"):
-        values, like = _Values().run(call), arrays * operation.results
-        return call.pick([_array(*pair) for pair in zip(like, values, strict=True)])
+        return call.pick(_Copies().run(call))
     outputs = None if in_place else [_empty(array, call) for array in arrays]
     if arrays:
         _push(call, arrays, outputs)

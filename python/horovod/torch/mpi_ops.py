@@ -17,6 +17,7 @@ from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average, HorovodBasics, ProcessSet, Sum, global_process_set
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.framework.arrays import MemoryArrays
 from horovod.framework.collectives import barrier, join
 from horovod.framework.derivatives import Differentiable, DifferentiableCollectives, Rule
 from horovod.framework.handles import poll, synchronize
@@ -73,7 +74,7 @@ class _Recorded(torch.autograd.Function):
         return None, None, *ctx.rule(list(gradients))
 
 
-class _Tensors(Differentiable[torch.Tensor]):
+class _Tensors(MemoryArrays[torch.Tensor], Differentiable[torch.Tensor]):
     """PyTorch's tensors."""
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
