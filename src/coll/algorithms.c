@@ -94,10 +94,11 @@ static void plan_alone(const struct collective *collective, struct schedule *sch
     bool scales = collective->prescale != 1 || collective->postscale != 1;
     bool logical = dtype_table[collective->dtype].family == FAMILY_logical;
     if (scales || logical || !vector_same(&collective->input, &collective->output))
-        schedule_add(schedule, (struct step){.kind = STEP_COPY,
-                                             .gate = STEP_NO_GATE,
-                                             .last = true,
-                                             .length = collective->output.length});
+        schedule_add(schedule,
+                     (struct step){.kind = STEP_COPY,
+                                   .gate = STEP_NO_GATE,
+                                   .last = true,
+                                   .length = collective->output.length / hvd_dtype_size(collective->dtype)});
 }
 
 hvd_code algorithm_plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,

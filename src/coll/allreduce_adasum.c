@@ -95,6 +95,8 @@ struct adasum {
     hvd_dtype dtype;
     struct vector tensors; /* the collective's output as it was: a span for each */
     struct tree tree;
+    size_t element;    /* bytes */
+    size_t length;     /* of the tensors, in elements; the room follows them */
     struct range kept; /* of the tensors: where this rank computes */
     char *room;        /* what the partner has there */
     int folded;        /* children that have been folded in */
@@ -131,9 +133,10 @@ static struct range block_of(const struct collective *collective, size_t length,
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
+/* In elements. */
 static size_t room_length(const struct collective *collective, bool folds)
 {
-    struct range whole = {0, collective->output.length};
+    struct range whole = whole_of(collective);
     return folds ? whole.length : half_of(collective, whole, false).length;
 }
 
@@ -146,7 +149,9 @@ static struct vector extended(const struct vector *tensors, struct span *spans, 
 
 static hvd_code begin(struct collective *collective, const struct tree *tree, hvd_status *status)
 {
-    size_t count = (size_t)collective->output.count, room = room_length(collective, tree->count > 0);
+    struct range whole = whole_of(collective);
+    size_t count = (size_t)collective->output.count, element = hvd_dtype_size(collective->dtype);
+    size_t room = room_length(collective, tree->count > 0) * element;
     size_t lists = (count + 3) * (sizeof(struct span) + sizeof(size_t)) +
                    count * (2 * sizeof(struct products) + sizeof(struct factors)) +
                    (size_t)tree->power * sizeof(int);
@@ -162,7 +167,9 @@ static hvd_code begin(struct collective *collective, const struct tree *tree, hv
     *a = (struct adasum){.dtype = collective->dtype,
                          .tensors = collective->output,
                          .tree = *tree,
-                         .kept = {0, collective->output.length},
+                         .element = element,
+                         .length = whole.length,
+                         .kept = whole,
                          .distance = 1,
                          .own = products,
                          .theirs = products + count,
@@ -181,12 +188,13 @@ static hvd_code begin(struct collective *collective, const struct tree *tree, hv
 
 /* ---- computing, a chunk at a time ------------------------------------------------------------------- */
 
+/* Elements of one tensor, from the byte `offset` of all tensors on. */
 static void compute_piece(const struct collective *collective, bool multiplies, int tensor, size_t offset,
                           size_t elements)
 {
     struct adasum *a = collective->scratch;
     char *own = a->tensors.spans[tensor].data + (offset - a->tensors.starts[tensor]);
-    const char *theirs = a->room + (offset - a->kept.offset);
+    const char *theirs = a->room + (offset - a->kept.offset * a->element);
     const char *lower = a->upper ? theirs : own, *upper = a->upper ? own : theirs;
     if (multiplies)
         adasum_multiply(a->dtype, lower, upper, elements, &a->own[tensor]);
@@ -200,13 +208,14 @@ static void compute_piece(const struct collective *collective, bool multiplies, 
 static void compute(struct collective *collective, const struct step *step, size_t done, size_t length)
 {
     struct adasum *a = collective->scratch;
-    bool multiplies = step->offset >= a->tensors.length;
-    size_t offset = (multiplies ? a->kept.offset : step->offset) + done, end = offset + length;
+    bool multiplies = step->offset >= a->length;
+    size_t offset = ((multiplies ? a->kept.offset : step->offset) + done) * a->element;
+    size_t end = offset + length * a->element;
     for (int tensor = vector_find(&a->tensors, offset); offset < end; tensor++) {
         size_t after = a->tensors.starts[tensor] + a->tensors.spans[tensor].length;
         size_t piece = (after < end ? after : end) - offset;
         if (piece)
-            compute_piece(collective, multiplies, tensor, offset, piece / hvd_dtype_size(collective->dtype));
+            compute_piece(collective, multiplies, tensor, offset, piece / a->element);
         offset += piece;
     }
 }
@@ -255,7 +264,7 @@ static void plan_operands(struct collective *collective, bool first, struct sche
         a->kept = half_of(collective, a->kept, a->upper);
     }
     plan_send(collective, partner, sent, first, schedule);
-    struct range room = {a->tensors.length, a->kept.length};
+    struct range room = {a->length, a->kept.length};
     int receive = add_step(schedule, STEP_RECEIVE, partner, room, STEP_NO_GATE);
     add_step(schedule, STEP_COMPUTE, 0, room, receive);
     memset(a->own, 0, (size_t)a->tensors.count * sizeof *a->own);
@@ -265,8 +274,10 @@ static void plan_operands(struct collective *collective, bool first, struct sche
 static void plan_products(struct collective *collective, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;
+    /* Doubles, sent as whole elements of the tensors' type, which is no longer than they are. */
     const size_t *starts = collective->output.starts + a->tensors.count;
-    struct range own = {starts[1], starts[2] - starts[1]}, theirs = {starts[2], own.length};
+    struct range own = {starts[1] / a->element, (starts[2] - starts[1]) / a->element};
+    struct range theirs = {starts[2] / a->element, own.length};
     int partner = rank_of(collective, &a->tree, a->tree.index ^ a->round);
     add_step(schedule, STEP_SEND, partner, own, STEP_NO_GATE);
     add_step(schedule, STEP_RECEIVE, partner, theirs, STEP_NO_GATE);
@@ -304,7 +315,7 @@ static void plan_gather(const struct collective *collective, int own, struct sch
 {
     const struct adasum *a = collective->scratch;
     const struct tree *tree = &a->tree;
-    size_t length = a->tensors.length;
+    size_t length = a->length;
     a->gates[0] = own;
     for (int distance = tree->power / 2; distance > 0; distance /= 2) {
         int member = tree->index ^ distance, partner = rank_of(collective, tree, member);
@@ -326,7 +337,7 @@ static void plan_gather(const struct collective *collective, int own, struct sch
 static void plan_giving(const struct collective *collective, const struct tree *tree,
                         struct schedule *schedule)
 {
-    struct range whole = {0, collective->output.length};
+    struct range whole = whole_of(collective);
     struct contribution from = {.buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE};
     if (!tree->count)
         from = contribution_add(collective, whole, schedule);

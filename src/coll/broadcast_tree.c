@@ -17,7 +17,7 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
     int children[PATTERN_CHILD_LIMIT];
     int count = pattern_tree_children(collective->rank, collective->root, collective->size, children);
     int parent = pattern_tree_parent(collective->rank, collective->root, collective->size);
-    struct step step = {.gate = STEP_NO_GATE, .length = collective->output.length};
+    struct step step = {.gate = STEP_NO_GATE, .length = whole_of(collective).length};
     int receive = STEP_NO_GATE;
     if (parent >= 0) {
         step.kind = STEP_RECEIVE;

@@ -16,7 +16,7 @@
 
 /* ---- vector ----------------------------------------------------------------------------------------------
  * Many pieces of memory seen as one vector of bytes. Fusion is nothing but this: the tensors of a
- * batch become spans, and algorithms speak of offsets in the whole. */
+ * batch become spans, and algorithms count the elements of the whole. */
 
 struct span {
     char *data;
@@ -48,11 +48,21 @@ int vector_parts(const struct vector *vector, size_t offset, size_t length, stru
  * carried out by the executor (execute.h).
  *
  * Steps with the same peer and direction happen in the order in which they were added, here and over all
- * schedules of a communicator; everything else may overlap. A step may be gated by an earlier one of the same
- * schedule: it then touches a byte of the vector only after the gate has finished with that byte and those
- * before it, so a ring flows without being cut into chunks by hand. The ranges of the two may differ: bytes
- * in front of the gate's range are open at once, those behind it when the gate is done.
- * Steps without a peer happen in the order in which they were added, too. */
+ * schedules of a communicator, and so do steps without a peer; all others may overlap. A step may be gated by
+ * an earlier one of the same schedule: it then touches an element of the vector only after the gate has
+ * finished with that element and those before it, so a ring flows without being cut into chunks by hand. The
+ * ranges of the two may differ: elements in front of the gate's range are open at once, those behind it when
+ * the gate is done.
+ *
+ * Ranges count elements of the collective's type, since a step may send them in another one: its wire type,
+ * which both of its ends plan. */
+
+/* A type in which elements travel, e.g. float16 for those of float32. Constant; any thread. */
+struct wire_type {
+    unsigned exponent; /* an element that travels has 1 << exponent bytes */
+    void (*encode)(void *wire, const void *values, size_t elements);
+    void (*decode)(void *values, const void *wire, size_t elements);
+};
 
 enum step_kind {
     STEP_SEND,    /* buffer[range] to the peer */
@@ -71,9 +81,10 @@ struct step {
     enum step_buffer buffer;
     bool last; /* the final value of this range: apply the average and the postscale factor */
     int peer;
-    int gate;              /* index of the gating step or STEP_NO_GATE */
-    size_t offset, length; /* bytes of the vector; whole elements */
-    size_t from;           /* STEP_COPY: where in the input */
+    int gate;                     /* index of the gating step or STEP_NO_GATE */
+    size_t offset, length;        /* elements of the vector */
+    size_t from;                  /* STEP_COPY: where in the input, in elements */
+    const struct wire_type *wire; /* NULL: elements travel as they are; NULL where there is no peer */
     /* STEP_REDUCE: whether the buffer, and what the peer sends, is a sum; otherwise one rank's elements. */
     bool own_is_sum, received_is_sum;
 };
@@ -84,13 +95,13 @@ struct schedule {
     bool failed; /* memory ran out while adding */
 };
 
-/* Whether the step moves nothing between ranks. */
+/* Returns true if the step moves nothing between ranks. */
 bool step_is_local(const struct step *step);
 
 void schedule_clear(struct schedule *schedule); /* keeps the memory */
 void schedule_free(struct schedule *schedule);
 int schedule_add(struct schedule *schedule,
-                 struct step step); /* its index; steps of no bytes are added too */
+                 struct step step); /* its index; steps of no elements are added also */
 
 /* ---- collective ------------------------------------------------------------------------------------------
  * One batch on its way through a back end, and the interface of an algorithm of the host's. */
@@ -181,7 +192,7 @@ struct algorithm {
     /* See algorithm_plan. *more is false before; reductions have two ranks at least. */
     hvd_code (*plan)(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status);
-    /* Does bytes [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
+    /* Computes elements [done, done + length) of a STEP_COMPUTE; NULL: it plans none. */
     void (*compute)(struct collective *collective, const struct step *step, size_t done, size_t length);
     int ordered_ranks; /* on so many ranks at most it adds up every element in the order of ranks */
     bool by_hosts;     /* goes host by host, so that a byte crosses each network no more often than it must */

@@ -14,15 +14,16 @@ struct range pattern_rows(size_t rows, int parts, int index)
     return (struct range){at * each + (at < larger ? at : larger), each + (at < larger)};
 }
 
-struct range pattern_block(size_t bytes, size_t element, int parts, int index)
+struct range pattern_block(size_t elements, size_t size, int parts, int index)
 {
-    size_t unit = bytes / LINE >= (size_t)parts * LINES_PER_PART ? LINE : element;
-    size_t units = bytes / unit + (bytes % unit != 0);
+    size_t line = LINE / size;
+    size_t unit = elements / line >= (size_t)parts * LINES_PER_PART ? line : 1;
+    size_t units = elements / unit + (elements % unit != 0);
     struct range part = pattern_rows(units, parts, index);
     size_t start = part.offset * unit;
     size_t end = start + part.length * unit;
-    start = start < bytes ? start : bytes;
-    end = end < bytes ? end : bytes;
+    start = start < elements ? start : elements;
+    end = end < elements ? end : elements;
     return (struct range){start, end - start};
 }
 

@@ -11,12 +11,13 @@
 #include <stddef.h>
 
 struct range {
-    size_t offset, length; /* bytes */
+    size_t offset, length; /* elements */
 };
 
-/* Part `index` of `bytes` cut into `parts` of nearly equal length: on 64-byte lines where every part gets
- * several, else between elements. The parts are in order and leave nothing out; some may be empty. */
-struct range pattern_block(size_t bytes, size_t element, int parts, int index);
+/* Part `index` of `elements` of `size` bytes, cut into `parts` of nearly equal length: on 64-byte lines if
+ * every part gets several, otherwise between any two elements. The parts are in order and leave nothing out;
+ * some may be empty. */
+struct range pattern_block(size_t elements, size_t size, int parts, int index);
 
 /* Part `index` of `rows` cut into `parts`, in rows: the first (rows modulo parts) have one more. */
 struct range pattern_rows(size_t rows, int parts, int index);
@@ -52,7 +53,7 @@ struct contribution contribution_add(const struct collective *collective, struct
 
 static inline struct range whole_of(const struct collective *collective)
 {
-    return (struct range){0, collective->output.length};
+    return (struct range){0, collective->output.length / hvd_dtype_size(collective->dtype)};
 }
 
 /* A step of a range with a peer, gated as `source` is, which it takes where it reads a buffer; its index. */
@@ -67,7 +68,7 @@ struct contribution reduce_add(struct schedule *schedule, int peer, struct range
 /* What the step writes is the final value; fine after memory ran out. */
 void step_set_last(struct schedule *schedule, int step);
 
-/* Part `index` of `count` of a range, on elements. */
+/* Part `index` of `count` of a range. */
 struct range part_of(const struct collective *collective, struct range range, int count, int index);
 
 /* In how many pieces of about collective->piece_bytes for each of `parts` a long vector is worked on: what

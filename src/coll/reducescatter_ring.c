@@ -28,7 +28,9 @@ static struct range block_of(const struct collective *collective, const struct h
     if (local_rank >= hierarchy_host_size(hierarchy, host))
         return (struct range){0};
     int rank = hierarchy_rank(hierarchy, host, local_rank);
-    return (struct range){collective->blocks[rank], collective->blocks[rank + 1] - collective->blocks[rank]};
+    size_t element = hvd_dtype_size(collective->dtype);
+    size_t start = collective->blocks[rank] / element, end = collective->blocks[rank + 1] / element;
+    return (struct range){start, end - start};
 }
 
 /* From its carrier to its rank, where they differ. */

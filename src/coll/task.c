@@ -26,6 +26,7 @@ void run_begin(struct run *run, struct collective *collective)
     run->left = run->phase = 0;
     run->more = true;
     run->element = hvd_dtype_size(collective->dtype);
+    run->exponent = (uint8_t)__builtin_ctzll(run->element);
     run->combine = reduces ? reduce_combine(collective->dtype, collective->reduction) : NULL;
     run->scaling = scaling_of(collective->dtype, collective->reduction, collective->prescale,
                               collective->postscale, collective->size);
@@ -37,11 +38,17 @@ void run_begin(struct run *run, struct collective *collective)
     run->finishes = reduces && scaling_ends(&run->scaling);
 }
 
-/* Bytes of the step up to the first that its gate has not finished. */
+void task_begin(struct task *task, struct run *run, const struct step *step)
+{
+    unsigned exponent = step->wire ? step->wire->exponent : run->exponent;
+    *task = (struct task){.run = run, .step = step, .exponent = (uint8_t)exponent};
+}
+
+/* Elements of the step up to the first that its gate has not finished. */
 static size_t gate_limit(const struct step *step, const struct task *gate)
 {
-    size_t finished = gate->step->offset + gate->done;
-    if (gate->done == gate->step->length || finished >= step->offset + step->length)
+    size_t finished = gate->step->offset + (gate->done >> gate->exponent);
+    if (task_is_done(gate) || finished >= step->offset + step->length)
         return step->length;
     return finished > step->offset ? finished - step->offset : 0;
 }
@@ -51,19 +58,21 @@ size_t task_open(const struct task *task)
     const struct step *step = task->step;
     bool gated = step->gate != STEP_NO_GATE;
     size_t limit = gated ? gate_limit(step, &task->run->tasks[step->gate]) : step->length;
-    size_t open = limit - task->done;
-    if (step->kind == STEP_COMPUTE)
-        return limit < step->length ? open - open % CHUNK : open;
-    bool reads_elements = step->kind == STEP_REDUCE || step->kind == STEP_COPY;
-    return reads_elements ? open - open % task->run->element : open;
+    size_t open = (limit << task->exponent) - task->done;
+    return step->kind == STEP_COMPUTE && limit < step->length ? open - open % CHUNK : open;
 }
 
-static int buffer_parts(const struct task *task, size_t length, struct iovec *parts, int limit)
+/* Where in the vector the step is, in bytes; at the beginning of an element if elements are converted. */
+static size_t position_of(const struct task *task)
+{
+    size_t start = task->step->offset << task->run->exponent;
+    return start + (task->step->wire ? task->done >> task->exponent << task->run->exponent : task->done);
+}
+
+static const struct vector *buffer_of(const struct task *task)
 {
     const struct collective *collective = task->run->collective;
-    const struct vector *vector =
-        task->step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
-    return vector_parts(vector, task->step->offset + task->done, length, parts, limit);
+    return task->step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
 }
 
 /* Over sockets the system would copy a long chunk at once, and the other links would wait. */
@@ -77,18 +86,69 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
     struct iovec parts[PARTS_PER_CALL];
     link->lends = moves_long(task, link);
     link->batch_bytes = task->run->bytes;
-    int count = buffer_parts(task, smaller(open, link->lends ? LONG_CHUNK : CHUNK), parts, PARTS_PER_CALL);
+    int count = vector_parts(buffer_of(task), position_of(task),
+                             smaller(open, link->lends ? LONG_CHUNK : CHUNK), parts, PARTS_PER_CALL);
     return link_send(link, parts, count);
+}
+
+/* The bytes of an element that was sent in part are made again: nothing overwrites it before the peer has all
+ * of them. */
+static ssize_t move_send_encoded(const struct task *task, struct link *link, size_t open)
+{
+    _Alignas(64) char encoded[PIECE];
+    struct iovec parts[PARTS_PER_CALL];
+    const struct run *run = task->run;
+    size_t sent = task->done & (((size_t)1 << task->exponent) - 1), length = 0;
+    size_t values = smaller(open + sent, PIECE) >> task->exponent << run->exponent;
+    int count = vector_parts(buffer_of(task), position_of(task), values, parts, PARTS_PER_CALL);
+    for (int i = 0; i < count; i++) {
+        size_t elements = parts[i].iov_len >> run->exponent;
+        task->step->wire->encode(encoded + length, parts[i].iov_base, elements);
+        length += elements << task->exponent;
+    }
+    link->lends = false;
+    link->batch_bytes = run->bytes;
+    return link_send(link, &(struct iovec){encoded + sent, length - sent}, 1);
 }
 
 static ssize_t move_receive(const struct task *task, struct link *link, size_t open)
 {
     struct iovec parts[PARTS_PER_CALL];
-    size_t offset = task->step->offset + task->done;
     size_t length = smaller(open, moves_long(task, link) ? LONG_CHUNK : CHUNK);
-    int count = vector_parts(&task->run->collective->output, offset, length, parts, PARTS_PER_CALL);
+    int count =
+        vector_parts(&task->run->collective->output, position_of(task), length, parts, PARTS_PER_CALL);
     link->batch_bytes = task->run->bytes;
     return link_receive(link, parts, count);
+}
+
+/* Shows up to `open` bytes of whole elements that have come in; returns how many, or -1: the link is broken.
+ */
+static ssize_t view_elements(const struct task *task, struct link *link, size_t open, const char **received)
+{
+    const void *data;
+    link->batch_bytes = task->run->bytes;
+    ssize_t viewed = link->operations->view(link, &data, smaller(open, CHUNK));
+    *received = viewed > 0 ? data : NULL;
+    return viewed < 0 ? -1 : viewed >> task->exponent << task->exponent;
+}
+
+static ssize_t move_receive_encoded(const struct task *task, struct link *link, size_t open)
+{
+    struct iovec parts[PARTS_PER_CALL];
+    const struct run *run = task->run;
+    const char *received;
+    ssize_t length = view_elements(task, link, open, &received);
+    if (length <= 0)
+        return length;
+    int count = vector_parts(&run->collective->output, position_of(task),
+                             (size_t)length >> task->exponent << run->exponent, parts, PARTS_PER_CALL);
+    size_t taken = 0;
+    for (int i = 0; i < count; i++) {
+        size_t elements = parts[i].iov_len >> run->exponent;
+        task->step->wire->decode(parts[i].iov_base, received + taken, elements);
+        taken += elements << task->exponent;
+    }
+    return link->operations->consume(link, taken) ? (ssize_t)taken : -1;
 }
 
 /* The place of output byte `offset` and of byte `from` of another vector: one piece of both, at most `length`
@@ -156,27 +216,34 @@ static void reduce_piece(const struct task *task, const struct piece *piece, con
     stores_end(stores, &transfer, piece->length);
 }
 
+static void reduce_encoded(const struct task *task, const struct piece *piece, const char *received,
+                           struct stores *stores)
+{
+    _Alignas(64) char decoded[PIECE];
+    task->step->wire->decode(decoded, received, piece->length >> task->run->exponent);
+    reduce_piece(task, piece, decoded, stores);
+}
+
 static ssize_t move_reduce(const struct task *task, struct link *link, size_t open)
 {
     const struct step *step = task->step;
     const struct run *run = task->run;
-    const struct collective *collective = run->collective;
-    const void *received;
-    link->batch_bytes = run->bytes;
-    ssize_t viewed = link->operations->view(link, &received, smaller(open, CHUNK));
-    if (viewed < (ssize_t)run->element)
-        return viewed < 0 ? -1 : 0;
-    size_t length = (size_t)viewed - (size_t)viewed % run->element;
-    size_t limit = step->last && run->finishes ? PIECE : CHUNK;
-    const struct vector *buffer = step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
+    const char *received;
+    ssize_t viewed = view_elements(task, link, open, &received);
+    if (viewed <= 0)
+        return viewed;
+    size_t limit = step->wire || (step->last && run->finishes) ? PIECE : CHUNK;
+    size_t start = position_of(task), length = (size_t)viewed >> task->exponent << run->exponent;
     for (size_t at = 0; at < length;) {
-        size_t offset = step->offset + task->done + at;
-        struct piece piece =
-            piece_at(&collective->output, offset, buffer, offset, smaller(length - at, limit));
-        reduce_piece(task, &piece, (const char *)received + at, link->storing);
+        struct piece piece = piece_at(&run->collective->output, start + at, buffer_of(task), start + at,
+                                      smaller(length - at, limit));
+        if (step->wire)
+            reduce_encoded(task, &piece, received + (at >> run->exponent << task->exponent), link->storing);
+        else
+            reduce_piece(task, &piece, received + at, link->storing);
         at += piece.length;
     }
-    return link->operations->consume(link, length) ? (ssize_t)length : -1;
+    return link->operations->consume(link, (size_t)viewed) ? viewed : -1;
 }
 
 static bool streams(const struct collective *collective)
@@ -207,9 +274,9 @@ static ssize_t move_copy(const struct task *task, size_t open)
     size_t length = smaller(open, CHUNK);
     size_t limit = step->last && task->run->finishes ? PIECE : CHUNK;
     for (size_t at = 0; at < length;) {
-        size_t done = task->done + at;
-        struct piece piece = piece_at(&collective->output, step->offset + done, &collective->input,
-                                      step->from + done, smaller(length - at, limit));
+        size_t from = (step->from << task->run->exponent) + task->done;
+        struct piece piece = piece_at(&collective->output, position_of(task) + at, &collective->input,
+                                      from + at, smaller(length - at, limit));
         copy_piece(task, &piece);
         at += piece.length;
     }
@@ -221,7 +288,8 @@ static ssize_t move_compute(const struct task *task, size_t open)
 {
     struct collective *collective = task->run->collective;
     size_t length = smaller(open, CHUNK);
-    collective->algorithm->compute(collective, task->step, task->done, length);
+    collective->algorithm->compute(collective, task->step, task->done >> task->exponent,
+                                   length >> task->exponent);
     return (ssize_t)length;
 }
 
@@ -229,9 +297,9 @@ ssize_t task_move(const struct task *task, struct link *link, size_t open)
 {
     switch (task->step->kind) {
     case STEP_SEND:
-        return move_send(task, link, open);
+        return (task->step->wire ? move_send_encoded : move_send)(task, link, open);
     case STEP_RECEIVE:
-        return move_receive(task, link, open);
+        return (task->step->wire ? move_receive_encoded : move_receive)(task, link, open);
     case STEP_REDUCE:
         return move_reduce(task, link, open);
     case STEP_COPY:

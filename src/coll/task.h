@@ -37,9 +37,11 @@ struct run;
 struct task {
     struct run *run;
     const struct step *step;
-    bool awaited;      /* another step waits for this one, byte by byte */
-    size_t done;       /* bytes of the step */
-    uint64_t lent;     /* the link's, when the task was sent */
+    bool awaited; /* another step waits for this one, element by element */
+    uint8_t
+        exponent;  /* an element that moves has 1 << exponent bytes: those of the wire type if there is one */
+    size_t done;   /* bytes that have moved; whole elements, except while a step sends */
+    uint64_t lent; /* the link's, when the task was sent */
     struct task *next; /* in its queue */
 };
 
@@ -53,6 +55,7 @@ struct run {
     int phase;                /* the next one to plan */
     bool more;                /* whether there is a next one */
     size_t element;           /* bytes */
+    uint8_t exponent;         /* element == 1 << exponent */
     combine_fn combine;
     size_t bytes; /* of the collective's input or output, whichever is longer */
     struct scaling scaling;
@@ -65,9 +68,17 @@ struct run {
 /* Makes `run` ready for phase 0 of a collective. */
 void run_begin(struct run *run, struct collective *collective);
 
-/* Bytes that the step may move now as far as its gate is concerned; whole elements where it reduces or
- * copies, whole chunks where it computes. */
+/* Makes `task` ready to carry out a step of `run`. */
+void task_begin(struct task *task, struct run *run, const struct step *step);
+
+/* Returns how many bytes the step may move now as far as its gate is concerned, up to the end of an element
+ * or, if it computes, of a chunk. */
 size_t task_open(const struct task *task);
+
+static inline bool task_is_done(const struct task *task)
+{
+    return task->done == task->step->length << task->exponent;
+}
 
 /* Moves up to `open` > 0 bytes and returns how many; 0: nothing can move now; -1: the link is broken. A
  * local step has no link. */

@@ -182,7 +182,7 @@ static hvd_code run_plan(struct track *track, struct run *run)
             hvd_operation_name(collective->operation), collective->algorithm->name, collective->size);
     code = endpoints_reserve(track, schedule, collective);
     for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
-        run->tasks[i] = (struct task){.run = run, .step = &schedule->steps[i]};
+        task_begin(&run->tasks[i], run, &schedule->steps[i]);
         if (schedule->steps[i].gate != STEP_NO_GATE)
             run->tasks[schedule->steps[i].gate].awaited = true;
         task_submit(track, &run->tasks[i]);
@@ -307,7 +307,7 @@ static int queue_move(struct track *track, struct task_queue *queue, struct endp
     if (moved <= 0)
         return moved < 0 ? -1 : 0;
     task->done += (size_t)moved;
-    if (task->done == task->step->length)
+    if (task_is_done(task))
         task_finish(track, queue, endpoint);
     return 1;
 }

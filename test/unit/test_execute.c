@@ -179,22 +179,34 @@ TEST(test_no_link)
     topology_free(&world_topology);
 }
 
-/* A gate that opens in the middle of an element lets a send go on, and a reduction wait. */
+/* An element of a gate that has moved in part stays closed. Bytes are those that move: half as many for a
+ * wire type of half the size. */
 TEST(test_open_elements)
 {
-    struct step steps[] = {{.kind = STEP_SEND, .gate = STEP_NO_GATE, .length = 16},
-                           {.kind = STEP_REDUCE, .gate = 0, .length = 16},
-                           {.kind = STEP_SEND, .gate = 0, .length = 16}};
-    struct task tasks[3];
-    struct run run = {.tasks = tasks, .element = 4};
-    for (int i = 0; i < 3; i++)
-        tasks[i] = (struct task){.run = &run, .step = &steps[i]};
-    tasks[0].done = 7;
-    assert_int_equal(task_open(&tasks[0]), 9);
-    assert_int_equal(task_open(&tasks[1]), 4);
-    assert_int_equal(task_open(&tasks[2]), 7);
-    tasks[1].done = 4;
+    static const struct wire_type half = {.exponent = 1};
+    struct step steps[] = {{.kind = STEP_SEND, .gate = STEP_NO_GATE, .length = 4},
+                           {.kind = STEP_REDUCE, .gate = 0, .length = 4},
+                           {.kind = STEP_SEND, .gate = 0, .length = 4},
+                           {.kind = STEP_SEND, .gate = 0, .length = 4, .wire = &half},
+                           {.kind = STEP_SEND, .gate = 3, .length = 4}};
+    struct task tasks[5];
+    struct run run = {.tasks = tasks, .element = 4, .exponent = 2};
+    for (int i = 0; i < 5; i++)
+        task_begin(&tasks[i], &run, &steps[i]);
+    tasks[0].done = 15;
+    assert_int_equal(task_open(&tasks[0]), 1);
+    assert_int_equal(task_open(&tasks[1]), 12);
+    assert_int_equal(task_open(&tasks[2]), 12);
+    assert_int_equal(task_open(&tasks[3]), 6);
+    assert_int_equal(task_open(&tasks[4]), 0);
+    tasks[1].done = 12;
     assert_int_equal(task_open(&tasks[1]), 0);
+    tasks[3].done = 5;
+    assert_int_equal(task_open(&tasks[3]), 1);
+    assert_int_equal(task_open(&tasks[4]), 8);
+    tasks[3].done = 8;
+    assert_true(task_is_done(&tasks[3]));
+    assert_int_equal(task_open(&tasks[4]), 16);
 }
 
 /* The gate has [100, 200); of every other range what lies in front of its first unfinished byte is open. */
@@ -213,8 +225,9 @@ TEST(test_gates_of_other_ranges)
         struct step step = {.kind = STEP_SEND, .offset = cases[i].offset, .length = cases[i].length};
         struct task tasks[2];
         struct run run = {.tasks = tasks, .element = 1};
-        tasks[0] = (struct task){.run = &run, .step = &gate, .done = cases[i].finished};
-        tasks[1] = (struct task){.run = &run, .step = &step};
+        task_begin(&tasks[0], &run, &gate);
+        task_begin(&tasks[1], &run, &step);
+        tasks[0].done = cases[i].finished;
         assert_int_equal(task_open(&tasks[1]), cases[i].open);
     }
 }

@@ -71,7 +71,7 @@ static struct collective collective_of(hvd_operation operation, hvd_reduction re
     }
     return (struct collective){.operation = operation,
                                .reduction = reduction,
-                               .dtype = HVD_FLOAT32,
+                               .dtype = operation_reduces(operation) ? HVD_FLOAT32 : HVD_UINT8,
                                .algorithm = algorithm_table[row],
                                .piece_bytes = 512 << 10,
                                .prescale = 1,
@@ -107,7 +107,8 @@ static void count_steps(const struct schedule *schedule, const struct collective
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
         if (!step_is_local(step) && host_of[step->peer] != host)
-            *(step->kind == STEP_SEND ? &traffic->sent[host] : &traffic->received[host]) += step->length;
+            *(step->kind == STEP_SEND ? &traffic->sent[host] : &traffic->received[host]) +=
+                step->length * hvd_dtype_size(collective->dtype);
     }
 }
 
