@@ -125,6 +125,9 @@ HVD_API const char *hvd_operation_name(hvd_operation operation);
 /* Values as in DLPack. All tensors of a request are on one type of device, and equally on all ranks. */
 typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type;
 
+/* Returns 1 if this process can use tensors of a device other than the CPU, otherwise 0. */
+HVD_API int hvd_has_devices(void);
+
 #define HVD_MAX_DIMENSIONS 32
 
 /* Dense, row-major memory of product(shape) elements. ndim 0 is one element. data may be NULL only when
@@ -148,8 +151,8 @@ typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
  * request of several tensors, of one element type or more, is a group: it runs as a whole or fails as a
  * whole, and ends once. Tensors that share memory which the group writes (the same one twice, a view) run one
  * after the other, in the order of the group; ranks that share differently get HVD_MISMATCH. Tensors on a
- * device are used after the work that `stream` holds at hvd_submit; once the operation is done its results
- * are there for all streams. */
+ * device are used after the work that `stream` or `streams` hold at hvd_submit; once the operation is done
+ * its results are there for all streams. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
@@ -179,14 +182,17 @@ typedef struct hvd_request {
                               beyond them go nowhere. NULL: the same number to all */
     int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */
     int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
-    void *stream;          /* the caller's, of the tensors' device; NULL: its default one */
+    void *stream;          /* the caller's, of the device of all tensors; NULL: its default one */
     int32_t waits;    /* not 0: the caller calls hvd_wait or hvd_help next, so no thread is woken for it */
     hvd_done_fn done; /* may be NULL */
     void *done_argument;
     const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; else NULL */
     int32_t rank_count;
-    int32_t generated; /* not 0: `name` was made by a binding, whose user gave none: it never meets a name
-                          that a user gave. It must not be one that the engine counts ("noname.1") */
+    int32_t generated;    /* not 0: `name` was made by a binding, whose user gave none: it never meets a name
+                             that a user gave. It must not be one that the engine counts ("noname.1") */
+    void *const *streams; /* in place of `stream` where the tensors' streams or devices differ: one for each
+                             input, then one for each output in `outputs`; NULL: the default one of that
+                             tensor's device */
 } hvd_request;
 
 /* ---- context ------------------------------------------------------------------------------------- */

@@ -13,6 +13,11 @@ typedef struct {
     int32_t device_type, device_id;
 } DLDevice;
 
+enum {
+    DL_CUDA_HOST = 3,  /* page-locked memory of the host, */
+    DL_ROCM_HOST = 11, /* which the engine treats as any other */
+};
+
 typedef struct {
     uint8_t code, bits;
     uint16_t lanes;
@@ -63,7 +68,8 @@ typedef struct {
     DLExchangeHeader header;
     void *allocate, *managed_from_object, *managed_to_object;
     int (*tensor_from_object)(void *object, DLTensor *tensor); /* borrowed; may be NULL; 0 on success */
-    void *current_stream;
+    /* The stream that the calling thread queues work on; may be NULL; 0 on success. */
+    int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
 } DLExchangeTable;
 
 #endif

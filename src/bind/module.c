@@ -208,9 +208,18 @@ static PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number
                         (int)id);
 }
 
-/* The arguments of collector are its state. */
-static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
+static int note_stream(PyObject *streams, PyObject *item, void *stream)
 {
+    PyObject *number = PyLong_FromVoidPtr(stream);
+    int failed = number ? PyDict_SetItem(streams, item, number) : -1;
+    Py_XDECREF(number);
+    return failed;
+}
+
+/* The arguments of collector are its state. */
+static PyObject *collect(PyObject *state, PyObject *parameter)
+{
+    void *stream;
     PyObject *list = PyTuple_GetItem(state, 0), *first = PyTuple_GetItem(state, 2);
     char *last = PyByteArray_AsString(PyTuple_GetItem(state, 3));
     unsigned long thread = PyThread_get_thread_ident();
@@ -221,6 +230,9 @@ static PyObject *collect(PyObject *state, PyObject *Py_UNUSED(unused))
         Py_DECREF(answer);
         memcpy(last, &thread, sizeof thread);
     }
+    if (hvd_has_devices() && tensor_stream(parameter, &stream) &&
+        note_stream(PyTuple_GetItem(state, 4), PyTuple_GetItem(state, 1), stream))
+        return NULL;
     if (PyList_Append(list, PyTuple_GetItem(state, 1)))
         return NULL;
     Py_RETURN_NONE;
@@ -230,9 +242,9 @@ static PyMethodDef collect_definition = {"collect", collect, METH_O, NULL};
 
 static PyObject *core_collector(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    PyObject *list, *item, *first, *last;
-    if (!PyArg_ParseTuple(arguments, "O!OOO!:collector", &PyList_Type, &list, &item, &first,
-                          &PyByteArray_Type, &last))
+    PyObject *list, *item, *first, *last, *streams;
+    if (!PyArg_ParseTuple(arguments, "O!OOO!O!:collector", &PyList_Type, &list, &item, &first,
+                          &PyByteArray_Type, &last, &PyDict_Type, &streams))
         return NULL;
     if (PyByteArray_Size(last) != sizeof(unsigned long))
         return PyErr_Format(PyExc_ValueError, "last must have %zu bytes", sizeof(unsigned long));
@@ -307,11 +319,13 @@ static PyMethodDef methods[] = {
      "A Request, to be submitted any number of times: which of `operations` is to be done, and how (see "
      "hvd_request in horovod.h)."},
     {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS,
-     "submit($module, request, name, inputs, *, outputs=None, splits=None, finish=None, waits=False)\n--\n\n"
+     "submit($module, request, name, inputs, *, outputs=None, splits=None, streams=None, finish=None, "
+     "waits=False)\n--\n\n"
      "Start an operation and return its Handle, whose wait() returns finish(a list of the Results that the "
-     "engine made, else outputs, else inputs in place); `waits`: the caller does so next."},
+     "engine made, else outputs, else inputs in place); `waits`: the caller does so next. `streams`: the "
+     "stream on which each input was computed, as a collector notes it, or None for this thread's."},
     {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS,
-     "run($module, request, name, inputs, *, outputs=None, splits=None)\n--\n\n"
+     "run($module, request, name, inputs, *, outputs=None, splits=None, streams=None)\n--\n\n"
      "Run an operation to its end; returns the Results that the engine made, or None."},
     {"wait", operation_wait_all, METH_O,
      "wait($module, operations, /)\n--\n\n"
@@ -338,9 +352,11 @@ static PyMethodDef methods[] = {
      "shared($module, bytes, /)\n--\n\n"
      "Zeros that the other ranks of this host read in place, as a Result of uint8."},
     {"collector", core_collector, METH_VARARGS,
-     "collector($module, list, item, first, last, /)\n--\n\n"
-     "A function of one argument that appends the item to the list; before that it calls first() if the list "
-     "is empty, or if another thread was the last to append: `last`, bytearray(8), keeps which."},
+     "collector($module, list, item, first, last, streams, /)\n--\n\n"
+     "A function of one tensor that appends the item to the list. Before that it calls first() if the list "
+     "is empty, or if another thread was the last to append: `last`, bytearray(8), keeps which. If the "
+     "tensor "
+     "is on a device, the dict `streams` gets the stream of this thread, by the item."},
     {"xla_handler", core_xla_handler, METH_NOARGS,
      "xla_handler($module, /)\n--\n\n"
      "The handler of all operations for XLA's foreign function interface, as a capsule."},

@@ -97,6 +97,7 @@ struct tensor_role {
 /* A tensor and what keeps its memory in place, whatever the Python object is changed to meanwhile. */
 struct tensor_view {
     hvd_tensor tensor; /* its shape is the one below */
+    void *stream; /* that the submitting thread works on, of the tensor's device; NULL: the default one */
     PyObject
         *owner; /* of the memory: the storage, the object, the capsule that it gave, or a copy; or NULL */
     Py_buffer buffer; /* held when buffer.obj is not NULL */
@@ -111,6 +112,10 @@ int tensor_view_init(struct tensor_view *view, PyObject *object, const struct te
 void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
 
 size_t tensor_view_bytes(const struct tensor_view *view);
+
+/* Which stream of the object's device the calling thread works on: 1, or 0 where the object is on the CPU or
+ * its type has no exchange table to tell. Runs no Python of its own. */
+int tensor_stream(PyObject *object, void **stream);
 
 /* Whether the object that the view was made of, whose type shows it by its exchange table, was given other
  * memory since. Runs no Python. */
@@ -188,9 +193,9 @@ int request_init_module(PyObject *module);
 PyObject *request_describe(PyObject *module, PyObject *const *arguments, Py_ssize_t count,
                            PyObject *keywords);
 
-/* What a submission adds to a Request, borrowed; outputs and splits may be NULL. */
+/* What a submission adds to a Request, borrowed; outputs, splits and streams may be NULL. */
 struct submission {
-    PyObject *request, *name, *inputs, *outputs, *splits;
+    PyObject *request, *name, *inputs, *outputs, *splits, *streams;
 };
 
 /* Which results of an operation the engine makes: first ... end - 1. */

@@ -133,13 +133,17 @@ typedef struct {
 static PyTypeObject *handle_type;
 
 /* The parameters of submit; run has those before FINISH. */
-enum { REQUEST, NAME, INPUTS, OUTPUTS, SPLITS, FINISH, WAITS };
+enum { REQUEST, NAME, INPUTS, OUTPUTS, SPLITS, STREAMS, FINISH, WAITS };
 
 /* 0, or -1 with an exception set. */
 static int submit(PyObject *const *values, int waits, struct in_flight *operation)
 {
-    struct submission submission = {values[REQUEST], values[NAME], values[INPUTS],
-                                    argument_or_null(values[OUTPUTS]), argument_or_null(values[SPLITS])};
+    struct submission submission = {values[REQUEST],
+                                    values[NAME],
+                                    values[INPUTS],
+                                    argument_or_null(values[OUTPUTS]),
+                                    argument_or_null(values[SPLITS]),
+                                    argument_or_null(values[STREAMS])};
     hvd_request request;
     in_flight_reclaim();
     if (!module_context() || request_read(&request, &operation->held, &operation->made, &submission))
@@ -472,7 +476,7 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
         .function = "submit",
         .required = 3,
         .positional = 3,
-        .names = {"request", "name", "inputs", "outputs", "splits", "finish", "waits"}};
+        .names = {"request", "name", "inputs", "outputs", "splits", "streams", "finish", "waits"}};
     PyObject *values[PARAMETERS_MOST];
     if (arguments_sort(&parameters, arguments, count, keywords, values))
         return NULL;
@@ -495,10 +499,11 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
 PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count,
                         PyObject *keywords)
 {
-    static struct parameters parameters = {.function = "run",
-                                           .required = 3,
-                                           .positional = 3,
-                                           .names = {"request", "name", "inputs", "outputs", "splits"}};
+    static struct parameters parameters = {
+        .function = "run",
+        .required = 3,
+        .positional = 3,
+        .names = {"request", "name", "inputs", "outputs", "splits", "streams"}};
     PyObject *values[PARAMETERS_MOST];
     struct in_flight operation = {0};
     PyObject *answer = NULL;

@@ -343,6 +343,25 @@ static int read_splits(struct held_tensors *held, PyObject *sequence)
     return 0;
 }
 
+/* Streams that were noted when the values were computed take the place of the submitting thread's. */
+static int read_streams(struct held_tensors *held, PyObject *sequence, int32_t inputs)
+{
+    if (PySequence_Size(sequence) != inputs) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "there must be one stream for each of the %d inputs", (int)inputs);
+        return -1;
+    }
+    for (int32_t i = 0; i < inputs; i++) {
+        PyObject *number = PySequence_GetItem(sequence, i);
+        void *stream = number && number != Py_None ? PyLong_AsVoidPtr(number) : held->views[i].stream;
+        Py_XDECREF(number);
+        if (PyErr_Occurred())
+            return -1;
+        held->views[i].stream = stream;
+    }
+    return 0;
+}
+
 /* One for each rank. */
 static int check_splits(hvd_context *context, const hvd_request *request, const struct held_tensors *held)
 {
@@ -372,7 +391,8 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
     request->count = submission->outputs ? held->count / 2 : held->count;
     made->end = described->results * request->count;
     made->first = submission->outputs && made->end ? request->count : 0;
-    if (submission->splits && read_splits(held, submission->splits)) {
+    if ((submission->splits && read_splits(held, submission->splits)) ||
+        (submission->streams && read_streams(held, submission->streams, request->count))) {
         held_tensors_release(held);
         return -1;
     }
@@ -380,7 +400,42 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
     return 0;
 }
 
-/* The engine copies the list of tensors, so it lives for this call only. */
+/* Whether one stream of one device has the work of all tensors; always on the CPU. */
+static bool has_one_stream(const struct held_tensors *held)
+{
+    const struct tensor_view *views = held->views;
+    int32_t same = 1;
+    while (same < held->count && views[same].stream == views[0].stream &&
+           views[same].tensor.device_id == views[0].tensor.device_id)
+        same++;
+    return same >= held->count;
+}
+
+/* What the engine copies, so that it is needed for the call only. */
+struct lists {
+    hvd_tensor *tensors;
+    void **streams;
+};
+
+/* False: out of memory. */
+static bool make_lists(struct lists *lists, const struct held_tensors *held)
+{
+    bool one_stream = has_one_stream(held);
+    size_t count = (size_t)held->count;
+    if (!lists->tensors)
+        lists->tensors = reallocarray(NULL, count, sizeof *lists->tensors);
+    if (!one_stream)
+        lists->streams = reallocarray(NULL, count, sizeof *lists->streams);
+    if (!lists->tensors || (!one_stream && !lists->streams))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        lists->tensors[i] = held->views[i].tensor;
+        if (!one_stream)
+            lists->streams[i] = held->views[i].stream;
+    }
+    return true;
+}
+
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held, hvd_handle **handle)
 {
     hvd_tensor few[8];
@@ -390,17 +445,17 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
         held_tensors_release(held);
         return -1;
     }
-    bool fits = (size_t)held->count <= sizeof few / sizeof *few;
-    hvd_tensor *list = fits ? few : malloc((size_t)held->count * sizeof *list);
-    if (list) {
-        for (int32_t i = 0; i < held->count; i++)
-            list[i] = held->views[i].tensor;
-        request->inputs = list;
-        request->outputs = held->count > request->count ? list + request->count : NULL;
+    struct lists lists = {.tensors = (size_t)held->count <= sizeof few / sizeof *few ? few : NULL};
+    if (make_lists(&lists, held)) {
+        request->inputs = lists.tensors;
+        request->outputs = held->count > request->count ? lists.tensors + request->count : NULL;
+        request->stream = held->count ? held->views[0].stream : NULL;
+        request->streams = lists.streams;
         code = hvd_submit(context, request, handle, &status);
     }
-    if (!fits)
-        free(list);
+    if (lists.tensors != few)
+        free(lists.tensors);
+    free(lists.streams);
     if (!code)
         return 0;
     held_tensors_release(held);

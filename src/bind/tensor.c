@@ -361,6 +361,9 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const struct 
                        const struct known_type *known, const DLTensor *source)
 {
     DLDataType type = source->dtype; /* the source may go once it is described */
+    DLDevice device = source->device;
+    if (device.device_type == DL_CUDA_HOST || device.device_type == DL_ROCM_HOST)
+        device = (DLDevice){HVD_CPU, 0};
     hvd_dtype dtype;
     char text[64];
     if (!element_from_dlpack(type, &dtype, text, sizeof text))
@@ -369,14 +372,22 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const struct 
                          .shape = source->shape,
                          .ndim = source->ndim,
                          .dtype = dtype,
-                         .device_type = source->device.device_type,
-                         .device_id = source->device.device_id};
+                         .device_type = device.device_type,
+                         .device_id = device.device_id};
     bool dense = is_dense(source);
     if (dense && describe(view, object, role, &tensor))
         return -1;
     if (is_lazy(known, view, object, type))
         return refuse(object, role, "is lazily conjugated or negated; pass x.resolve_conj().resolve_neg()");
     return dense ? 0 : refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
+}
+
+/* Asks for the stream that this thread works on. 0, or not 0 with an exception set. */
+static int stream_of(const DLExchangeTable *table, DLDevice device, void **stream)
+{
+    if (device.device_type == HVD_CPU || !table->current_stream)
+        return 0;
+    return table->current_stream(device.device_type, device.device_id, stream);
 }
 
 static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
@@ -387,6 +398,8 @@ static int take_by_table(struct tensor_view *view, PyObject *object, const struc
     view->owner = owner_of(known, object);
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
+    if (stream_of(table, borrowed.device, &view->stream))
+        return refuse_with_cause(object, role);
     return take_dlpack(view, object, role, known, &borrowed);
 }
 
@@ -425,7 +438,10 @@ static PyObject *ask_for_capsule(PyObject *object)
     return capsule;
 }
 
-/* A capsule without a version can't say that its memory is read-only, as that of JAX's arrays is: NumPy's
+/* The producer of a capsule that is not told a stream has made the device's default one wait for its work,
+ * and that is the stream of the view, NULL.
+ *
+ * A capsule without a version can't say that its memory is read-only, as that of JAX's arrays is: NumPy's
  * view of the object does, where it can be had. */
 static bool shows_read_only(PyObject *object)
 {
@@ -486,6 +502,20 @@ int tensor_view_init(struct tensor_view *view, PyObject *object, const struct te
         return 0;
     tensor_view_release(view);
     return -1;
+}
+
+int tensor_stream(PyObject *object, void **stream)
+{
+    struct known_type known = known_type_of(Py_TYPE(object));
+    DLTensor now;
+    *stream = NULL;
+    if (!known.table || !known.table->current_stream)
+        return 0;
+    bool found = !known.table->tensor_from_object(object, &now) && now.device.device_type != HVD_CPU &&
+                 !stream_of(known.table, now.device, stream);
+    if (!found)
+        PyErr_Clear();
+    return found;
 }
 
 size_t tensor_view_bytes(const struct tensor_view *view)

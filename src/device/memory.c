@@ -1,4 +1,4 @@
-/* memory.c - see memory.h: the table of device types, and the row of host memory. */
+/* memory.c - the table of device types, and the row of host memory. Any thread. */
 #include "device/memory.h"
 
 #include "base/platform.h"
@@ -59,8 +59,16 @@ const struct memory_ops *memory_of(int32_t device_type)
     return device_type < 0 || device_type >= TYPES ? NULL : atomic_load(&rows[device_type]);
 }
 
+static atomic_bool has_devices;
+
 void memory_register(const struct memory_ops *ops)
 {
     assert(ops->device_type > 0 && ops->device_type < TYPES);
     atomic_store(&rows[ops->device_type], ops);
+    atomic_store(&has_devices, true);
+}
+
+int hvd_has_devices(void)
+{
+    return atomic_load_explicit(&has_devices, memory_order_relaxed);
 }

@@ -39,6 +39,7 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
         /* One that is not in place suffices: then the output is a list of its own, which repeats the inputs
          * of the others. */
         apart |= handles[i]->request.outputs != NULL;
+        lengths.events += (size_t)handles[i]->ready_count;
     }
     lengths.inputs = lengths.tensors;
     lengths.outputs = apart ? lengths.tensors : 0;
@@ -52,7 +53,6 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
         lengths.outputs = lengths.tensors + 2;
         lengths.blocks = (size_t)size + 1;
     }
-    lengths.events = handles[0]->memory->host_access ? 0 : lengths.handles;
     return lengths;
 }
 
@@ -358,8 +358,8 @@ static void fill_device(struct running_batch *running)
     collective->device_id = first->request.inputs[0].device_id;
     collective->ready = running->events;
     for (int i = 0; i < running->count; i++)
-        if (running->handles[i]->ready)
-            running->events[collective->ready_count++] = running->handles[i]->ready;
+        for (int event = 0; event < running->handles[i]->ready_count; event++)
+            running->events[collective->ready_count++] = running->handles[i]->ready[event];
 }
 
 static hvd_code layout_fill(struct running_batch *running, hvd_status *status)

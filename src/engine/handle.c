@@ -293,9 +293,9 @@ void parts_free(struct parts *parts)
 
 #define GROUPED "grouped_"
 
-/* Handle, name, ranges, tensors, shapes, splits and signature lie in one block, laid out in this order. */
+/* Handle, name, ranges, tensors, events, shapes, splits and signature are in one block, in this order. */
 struct handle_block {
-    size_t ranges, tensors, shapes, splits, signature, total;
+    size_t ranges, tensors, events, shapes, splits, signature, total;
 };
 
 /* Of a name: "grouped_allreduce". */
@@ -339,8 +339,16 @@ static bool has_own_shapes(const hvd_request *request)
     return request->outputs && operation_makes_results(request->operation);
 }
 
-static struct handle_block measure(const hvd_request *request, int size, size_t signature_length,
-                                   size_t name_length)
+/* At most this many events tell when the tensors may be used. */
+static size_t count_streams(const hvd_request *request, const struct memory_ops *memory)
+{
+    if (memory->host_access)
+        return 0;
+    return request->streams ? (size_t)request->count * (request->outputs ? 2 : 1) : 1;
+}
+
+static struct handle_block measure(const hvd_request *request, const struct memory_ops *memory, int size,
+                                   size_t signature_length, size_t name_length)
 {
     const size_t align = _Alignof(struct memory_range);
     size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* comm_take numbers it */
@@ -353,7 +361,8 @@ static struct handle_block measure(const hvd_request *request, int size, size_t 
         extents *= 2;
     block.ranges = (offsetof(struct hvd_handle, name) + name + align - 1) / align * align;
     block.tensors = block.ranges + tensors * sizeof(struct memory_range);
-    block.shapes = block.tensors + tensors * sizeof(hvd_tensor);
+    block.events = block.tensors + tensors * sizeof(hvd_tensor);
+    block.shapes = block.events + count_streams(request, memory) * sizeof(struct memory_event *);
     block.splits = block.shapes + extents * sizeof(int64_t);
     block.signature =
         block.splits +
@@ -533,13 +542,46 @@ static hvd_code find_memory(const hvd_request *request, const struct memory_ops 
         operation_name(request->operation), (int)type);
 }
 
-static hvd_code record_ready(struct hvd_handle *handle, hvd_status *status)
+static const hvd_tensor *tensor_at(const hvd_request *request, size_t index)
 {
-    const hvd_request *request = &handle->request;
-    if (handle->memory->host_access)
-        return HVD_OK;
-    return handle->memory->event_record(request->inputs[0].device_id, request->stream, &handle->ready,
-                                        status);
+    size_t count = (size_t)request->count;
+    return index < count ? &request->inputs[index] : &request->outputs[index - count];
+}
+
+/* Whether the stream of this tensor is that of an earlier one. */
+static bool is_recorded(const hvd_request *request, size_t index)
+{
+    size_t earlier = 0;
+    while (earlier < index &&
+           (request->streams[earlier] != request->streams[index] ||
+            tensor_at(request, earlier)->device_id != tensor_at(request, index)->device_id))
+        earlier++;
+    return earlier < index;
+}
+
+static void release_ready(struct hvd_handle *handle)
+{
+    while (handle->ready_count)
+        handle->memory->event_release(handle->ready[--handle->ready_count]);
+}
+
+/* Records an event for each stream whose work the tensors need. */
+static hvd_code record_ready(struct hvd_handle *handle, const hvd_request *request, hvd_status *status)
+{
+    size_t count = count_streams(request, handle->memory);
+    for (size_t i = 0; i < count; i++) {
+        if (request->streams && is_recorded(request, i))
+            continue;
+        void *stream = request->streams ? request->streams[i] : request->stream;
+        hvd_code code = handle->memory->event_record(tensor_at(request, i)->device_id, stream,
+                                                     &handle->ready[handle->ready_count], status);
+        if (code) {
+            release_ready(handle);
+            return code;
+        }
+        handle->ready_count++;
+    }
+    return HVD_OK;
 }
 
 /* ---- creation --------------------------------------------------------------------------------------- */
@@ -562,15 +604,17 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         code = parts_find(request, &parts, status);
     if (code)
         return code;
-    struct handle_block block = measure(request, size, signature_length, name_length);
+    struct handle_block block = measure(request, memory, size, signature_length, name_length);
     struct hvd_handle *created;
     code = open_block(context, request, block.total, name_length, claims, &created, status);
     if (code) {
         parts_free(&parts);
         return code;
     }
+    char *base = (char *)created;
     created->memory = memory;
-    code = record_ready(created, status);
+    created->ready = (struct memory_event **)(base + block.events);
+    code = record_ready(created, request, status);
     if (code) {
         parts_free(&parts);
         close_block(context, created);
@@ -578,7 +622,6 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     }
     atomic_init(&created->references, 2);
     atomic_init(&created->calls, request->done != NULL);
-    char *base = (char *)created;
     created->pending = (struct pending){
         .name = wire_name(created),
         .signature = signature_encode(request, parts.of, (uint8_t *)base + block.signature, signature_length),
@@ -610,8 +653,7 @@ void handle_release(struct hvd_handle *handle)
         return;
     struct hvd_context *context = handle->context;
     free_results(handle);
-    if (handle->ready)
-        handle->memory->event_release(handle->ready);
+    release_ready(handle);
     if (handle->own_data)
         handle->memory->release(handle->own_data);
     if (handle->failure != &no_memory)

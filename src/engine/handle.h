@@ -37,7 +37,8 @@ struct hvd_handle {
     int value;     /* join: the last rank; adding a process set: its id */
     int following; /* of a group: its collectives still to end, except for one; under the progress lock */
     const struct memory_ops *memory; /* of its tensors */
-    struct memory_event *ready;      /* its tensors may be used once this is done; NULL: they may be now */
+    struct memory_event **ready;     /* its tensors may be used once all of these are done, */
+    int ready_count;                 /* one for each stream; 0 in memory of the host */
     void *own_data;         /* what the tensors point to where it is the engine's; freed with the handle */
     struct touched touched; /* its memory; under the progress lock */
     struct parts parts;     /* of a group whose tensors share memory */

@@ -79,7 +79,7 @@ struct memory_event {
     int queries;            /* before it is done */
 };
 
-static struct queue devices[DEVICES], streams[DEVICES];
+static struct queue devices[DEVICES], streams[DEVICES], side_streams[DEVICES];
 
 static void push(struct queue *queue, struct work work)
 {
@@ -150,8 +150,9 @@ static void run_fills(const struct region *region)
 /* Nobody may free what a device still reads or writes. */
 static void check_unused(const void *start, size_t bytes)
 {
-    for (int i = 0; i < 2 * DEVICES; i++) {
-        const struct queue *queue = i < DEVICES ? &devices[i] : &streams[i - DEVICES];
+    for (int i = 0; i < 3 * DEVICES; i++) {
+        const struct queue *queues[] = {devices, streams, side_streams};
+        const struct queue *queue = &queues[i / DEVICES][i % DEVICES];
         for (const struct work *work = queue->head; work; work = work->next)
             CHECK(!is_within(work->copy.to, start, bytes) && !is_within(work->copy.from, start, bytes),
                   "memory is freed that device %d still uses", i % DEVICES);
@@ -307,16 +308,52 @@ void device_read(void *to, const void *from, size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-void device_write(void *to, const void *from, size_t bytes)
+void device_write_on(void *stream, void *to, const void *from, size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    push(&streams[find_region(to)->device_id], (struct work){.copy = {to, from, bytes}});
+    push(stream ? stream : &streams[find_region(to)->device_id], (struct work){.copy = {to, from, bytes}});
     pthread_mutex_unlock(&lock);
+}
+
+void device_write(void *to, const void *from, size_t bytes)
+{
+    device_write_on(NULL, to, from, bytes);
 }
 
 void *device_stream(int32_t device_id)
 {
     return &streams[device_id];
+}
+
+void *device_side_stream(int32_t device_id)
+{
+    return &side_streams[device_id];
+}
+
+static void set_until(struct queue *queue, int64_t time)
+{
+    pthread_mutex_lock(&lock);
+    queue->until = time;
+    pthread_mutex_unlock(&lock);
+}
+
+void device_hold(void *stream)
+{
+    set_until(stream, INT64_MAX);
+}
+
+void device_go_on(void *stream)
+{
+    set_until(stream, 0);
+}
+
+void device_finish(void *stream)
+{
+    struct queue *queue = stream;
+    pthread_mutex_lock(&lock);
+    queue->until = 0;
+    run(queue, queue->added);
+    pthread_mutex_unlock(&lock);
 }
 
 void device_break(int32_t device_id)
@@ -328,9 +365,7 @@ void device_break(int32_t device_id)
 
 void device_delay(int32_t device_id, double seconds)
 {
-    pthread_mutex_lock(&lock);
-    devices[device_id].until = clock_now() + (int64_t)(seconds * 1e9);
-    pthread_mutex_unlock(&lock);
+    set_until(&devices[device_id], clock_now() + (int64_t)(seconds * 1e9));
 }
 
 /* ---- tests of the host on the device ------------------------------------------------------------------ */

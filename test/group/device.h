@@ -14,12 +14,19 @@
 
 #define DEVICE_TYPE 12 /* DLPack: for extensions */
 
-/* Each rank has a device of its number, with one stream. Garbage at first. */
+/* Each rank has a device of its number, with a default stream and another one. Garbage at first. */
 void *device_allocate(int32_t device_id, size_t bytes);
 void device_release(void *data);
 void device_read(void *to, const void *from, size_t bytes);  /* at once */
-void device_write(void *to, const void *from, size_t bytes); /* by its stream, some time */
+void device_write(void *to, const void *from, size_t bytes); /* by its default stream, some time */
+void device_write_on(void *stream, void *to, const void *from, size_t bytes);
 void *device_stream(int32_t device_id);
+void *device_side_stream(int32_t device_id);
+
+/* Nothing that the stream holds is done before device_go_on. */
+void device_hold(void *stream);
+void device_go_on(void *stream);
+void device_finish(void *stream); /* does all that it holds, and lets it go on */
 
 /* From now on copies of this device fail. */
 void device_break(int32_t device_id);

@@ -72,6 +72,62 @@ static void behind_the_stream(struct member *member)
     device_release(tensor.data);
 }
 
+/* Two tensors that two streams write, in a group that is submitted before either has. `streams` are those
+ * that the request names. Operations of `set` run meanwhile. Returns whether the sums are right. */
+static bool sum_of_two_streams(struct member *member, int32_t set, void *const *named)
+{
+    int64_t shape[] = {ELEMENTS};
+    float values[2][ELEMENTS], sums[2][ELEMENTS];
+    hvd_tensor tensors[] = {make_tensor(member, shape), make_tensor(member, shape)};
+    void *streams[] = {device_stream(member->rank), device_side_stream(member->rank)};
+    hvd_handle *handle;
+    float value = 1;
+    hvd_tensor scalar = tensor_of(&value, HVD_FLOAT32, NULL, 0);
+    hvd_request meanwhile = request_of(HVD_ALLREDUCE, "meanwhile", &scalar);
+    meanwhile.process_set = set;
+    for (int i = 0; i < 2; i++) {
+        for (int at = 0; at < ELEMENTS; at++)
+            values[i][at] = (float)(member->rank + i + at);
+        device_hold(streams[i]);
+        device_write_on(streams[i], tensors[i].data, values[i], sizeof values[i]);
+    }
+    hvd_request request = request_of(HVD_ALLREDUCE, "two", tensors);
+    request.count = 2;
+    request.streams = named;
+    CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+    device_go_on(streams[0]);
+    for (int i = 0; i < 20; i++)
+        CHECK_OK(hvd_run(member->context, &meanwhile, NULL, &check_status));
+    bool early = hvd_test(handle, NULL) != HVD_IN_PROGRESS;
+    CHECK(!early || named[1] != streams[1], "done before the second stream was");
+    if (named[1] == streams[1])
+        device_go_on(streams[1]);
+    CHECK_OK(hvd_wait(handle, -1, &check_status));
+    for (int i = 0; i < 2; i++)
+        device_read(sums[i], tensors[i].data, sizeof sums[i]);
+    hvd_release(handle);
+    bool right = true;
+    for (int i = 0; i < 2; i++)
+        for (int at = 0; at < ELEMENTS; at++)
+            right &= sums[i][at] == (float)(member->size * (member->size - 1) / 2 + member->size * (i + at));
+    device_finish(streams[1]);
+    device_release(tensors[0].data);
+    device_release(tensors[1].data);
+    return right;
+}
+
+static void several_streams(struct member *member)
+{
+    void *both[] = {device_stream(member->rank), device_side_stream(member->rank)};
+    void *one[] = {both[0], both[0]};
+    int32_t ranks[] = {0, 1, 2}, set;
+    CHECK_OK(hvd_process_set_add(member->context, ranks, member->size, &set, &check_status));
+    for (int turn = 0; turn < 5; turn++) {
+        CHECK(sum_of_two_streams(member, set, both), "read before it was written");
+        CHECK(!sum_of_two_streams(member, set, one), "the stream that was left out was not needed");
+    }
+}
+
 /* Requests of other process sets go on while one waits for its device. */
 static void a_late_device(struct member *member)
 {
@@ -114,5 +170,6 @@ static void a_broken_device(struct member *member)
 
 GROUP_TEST(test_refusals, refusals, 1, 3, .transport = "shm")
 GROUP_TEST(test_behind_the_stream, behind_the_stream, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_several_streams, several_streams, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_a_late_device, a_late_device, 2, 2, EVERY_TRANSPORT)
 GROUP_TEST(test_a_broken_device, a_broken_device, 1, 3, .transport = "shm")

@@ -100,6 +100,7 @@ class Reducer(Generic[P, A]):
         self.start_own: Callable[[P], Callable[[], A]] | None = None
         self.rounds = 0  # calls of `finish` in this step that reduced
         self.lock = threading.RLock()  # of all but `arrived`
+        self.streams: dict[int, int] = {}  # on which gradients of a device were computed; any thread
         self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
         self.forget()
 
@@ -182,6 +183,7 @@ class Reducer(Generic[P, A]):
     def forget(self) -> None:
         """The step is over; gradients may come anew."""
         self.arrived.clear()
+        self.streams.clear()
         self.seen: dict[int, int] = {}  # passes since the step began
         self.changed: set[int] = set()  # gradients that came since the last `finish`
         self.settled: dict[int, A] = {}  # what was reduced and may still grow
@@ -253,8 +255,11 @@ class Reducer(Generic[P, A]):
             self.sent[place] = tensor, context
             tensors.append(tensor)
         name = self._name(places[0]) if self.rounds else self.names[places[0]]
+        streams = self.streams and [self._stream(place) for place in places]
         try:
-            operation = _core.submit(self.requests[grouped], name, tensors, waits=waits)
+            operation = _core.submit(
+                self.requests[grouped], name, tensors, streams=streams or None, waits=waits
+            )
         except ValueError:
             if self.careful.issuperset(places):
                 raise
@@ -262,6 +267,11 @@ class Reducer(Generic[P, A]):
             self._reduce(places, grouped, waits)
         else:
             self.operations.append(operation)
+
+    def _stream(self, place: int) -> int | None:
+        """Where the gradient was computed; None for what was computed from it, by this thread."""
+        prepared = self.rounds or place in self.careful
+        return None if prepared else self.streams.get(place)
 
     def _take(self, place: int) -> A:
         sparse = place in self.restored or (self.sparse and place in self.sparse)

@@ -190,7 +190,7 @@ class BackwardHooks:
             if hooks is not None:
                 hooks.reducer.ready()
 
-        collect = _core.collector(self.reducer.arrived, place, begin, self.thread)
+        collect = _core.collector(self.reducer.arrived, place, begin, self.thread, self.reducer.streams)
         waits = early and not torch.nn.parameter.is_lazy(parameter) and parameter.nbytes <= _SMALL
         hook = parameter.register_post_accumulate_grad_hook(collect if waits else arrive)
         self.installed.append(hook)
