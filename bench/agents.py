@@ -1,11 +1,11 @@
-"""What it takes to start a job on many hosts.
+"""Measures the start of a job on many hosts.
 
     python bench/agents.py [--agents 100,300,1000] [--ranks 8] [--hosts 8]     needs horovodrun in PATH
 
-First, as root: hosts, which are network namespaces with sshd, with ranks of build/examples/c/pi on each by
-ssh, until their only allreduce is done. Then so many agents, one rank of `true` each, by a stand-in for ssh
-that runs the agent here. Of the launcher: time from its start to its end, seconds of a core, the most memory
-and descriptors that it has at once.
+As root it first starts hosts, which are network namespaces with sshd, with ranks of build/examples/c/pi on
+each by ssh, until their only allreduce is done. Then it starts that many agents, with one rank of `true`
+each, by a stand-in for ssh that runs the agent here. It prints the time of the launcher from start to end,
+its seconds of a core, and the largest amounts of memory and descriptors that it holds at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Autotuning from a bad start, beside the best of a full sweep and the defaults, on 2 ranks of this host.
+"""Compares autotuning from a bad start with the best of a full sweep and the defaults, on 2 ranks of this
+host.
 
     python bench/autotune.py                    needs horovodrun in PATH and `make build`
 
-The 161 gradients of ResNet-50, all submitted, then waited for, again and again. A sweep tries every point of
-a grid; one job starts from bad values and tunes itself; then the bad start, the defaults, the best points of
-the sweep and what the job has found take turns. The job's log stays as autotune-log.csv.
+The 161 gradients of ResNet-50 are all submitted, then waited for, again and again. A sweep tries every point
+of a grid; one job starts from bad values and tunes itself; then the bad start, the defaults, the best points
+of the sweep and the values that the job has found take turns. The job's log stays as autotune-log.csv.
 """
 
 from __future__ import annotations

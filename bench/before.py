@@ -1,4 +1,4 @@
-"""This tree beside another build of it, say of the last release: what has become slower?
+"""Compares this tree with another build of it, such as the last release: which rows have become slower?
 
     python bench/before.py ../horovod-before    needs `make install` in both checkouts
 
@@ -80,7 +80,7 @@ def main() -> int:
                 rows.append([text, *map(publish.number, [before, others[0], *ratios])])
     heads = ["row", *(f"{name}, µs" for name in NAMES[:2]), *(f"before / {name}" for name in NAMES[1:])]
     print(publish.table(heads, rows))
-    print(f"{below[0]} of {len(rows)} rows are below {LEAST}, {below[1]} of the build beside itself.")
+    print(f"{below[0]} of {len(rows)} rows are below {LEAST}, {below[1]} of the build compared with itself.")
     print(comparison.conditions())
     comparison.write_csv(args.output / "before.csv")
     return 1 if below[0] or comparison.failures else 0

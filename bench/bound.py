@@ -1,10 +1,10 @@
-"""What this machine allows: bandwidth, wake-ups, and how long a collective takes at least because of them.
+"""Measures the limits of this machine: bandwidth, wake-ups, and the least time of a collective that follows.
 
     python bench/bound.py                       leaves machine.json and machine.md for the others
 
-Data that reach another rank go through shared memory: bytes copied or added by each core, as many ranks one
-after the other as share it, divided by the bandwidth measured with arrays of that size; and nobody is done
-before it has seen, one hop, that the last one has come.
+Data that reach another rank go through shared memory: the bound is the bytes that each core copies or adds,
+for as many ranks one after the other as share the core, divided by the bandwidth measured with arrays of that
+size, and one hop: no rank is done before it has seen that the last one has arrived.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Machine:
 
 
 def copy_rates(copies: int) -> list[float]:
-    """GB/s of each of so many processes that copy at the same time."""
+    """GB/s of each of that many processes that copy at the same time."""
     words = [sys.executable, "-c", COPY, str(time.monotonic() + 0.5), str(SPELL), *map(str, SIZES)]
     processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(copies)]
     try:

@@ -1,12 +1,12 @@
-"""What is lost beside busy programs: training and small operations of this engine and of its peers.
+"""Measures the loss beside busy programs: training and small operations of this engine and of its peers.
 
     python bench/busy.py [--only small,chains,training,keras] [--before ../horovod-before]
                                                                     needs horovodrun in PATH, about 40 minutes
 
 Each command runs alone and beside 1 and 2 programs (bench/load.py): loops of another job, which always
-compute, and data loaders of the same job, which decode images half of the time. Figures are means. What
-counts is the loss: the time beside the programs divided by the time without, within a round. With --before
-another build of this engine takes part (`make install` in that checkout).
+compute, and data loaders of the same job, which decode images half of the time. Figures are means. The
+loss is the time beside the programs divided by the time without, within a round. With --before another
+build of this engine is measured as well (`make install` in that checkout).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Part:
 
 
 def beside(peer: compare.Peer, load: str) -> compare.Peer:
-    """The same command beside these programs: loops beside all of it, loaders as children of the ranks."""
+    """The same command with these programs: loops beside all of it, loaders as children of the ranks."""
     words = (sys.executable, str(compare.BENCH / "load.py"), *LOADS[load]) if LOADS[load] else ()
     loops, loaders = (words, ()) if "loop" in words else ((), words)
     launcher, worker = ("env", "BENCH_MEAN=1", *loops, *peer.launcher), (*loaders, *peer.worker)

@@ -1,10 +1,11 @@
-"""Collectives of this engine, from C and from PyTorch, beside Gloo, Open MPI, MPICH and the original Horovod.
+"""Compares collectives of this engine, from C and PyTorch, with Gloo, Open MPI, MPICH and the original
+Horovod.
 
     python bench/collectives.py                 needs horovodrun in PATH and `make build`
 
-float32 sums in place of 4 B to 64 MiB, the last one also in memory that the ranks share (hvd_shared_alloc),
-as many elements of 16 bits as 64 MiB have of 32, and the other collectives at 4 MiB, blocking, with 2 and 4
-ranks on this host. Bytes are those of one rank's input.
+It times float32 sums in place of 4 B to 64 MiB, the last one also in memory that the ranks share
+(hvd_shared_alloc), as many elements of 16 bits as 64 MiB have of 32, and the other collectives at 4 MiB,
+blocking, with 2 and 4 ranks on this host. Bytes are those of one rank's input.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How libraries are compared: they take turns, round after round, and every figure is a median of rounds.
+"""Compares libraries: they take turns, round after round, and every figure is a median of rounds.
 
-What a machine does besides changes from minute to minute. So every round starts each library once, in an
-order that turns from round to round; ratios are formed within a round; and the load of other programs is
-noted beside each figure. A peer is a command that takes SECONDS RESULTS CASE... and leaves one file a rank in
-RESULTS with the figure of each case: microseconds, where the case does not say otherwise.
+The speed of a machine changes from minute to minute. So every round starts each library once, in an order
+that rotates from round to round; ratios are formed within a round; and the load of other programs is noted
+with each figure. A peer is a command that takes SECONDS RESULTS CASE... and writes one file per rank into
+RESULTS with the figure of each case: microseconds, unless the case says otherwise.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def mpi_peers(folder: Path) -> list[Peer]:
 
 
 def all_peers(folder: Path, original: bool) -> list[Peer]:
-    """Every library that moves tensors; what must be compiled lies in `folder`."""
+    """Every library that moves tensors; programs that must be compiled are put into `folder`."""
     originals = original_peers("peer_torch.py", "horovod") if original else []
     return [C_PEER, *mpi_peers(folder), TORCH_PEER, GLOO_PEER, *originals]
 

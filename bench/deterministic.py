@@ -1,9 +1,9 @@
-"""What the deterministic mode costs: the C interface with and without it, in turns.
+"""Measures the cost of the deterministic mode: the C interface with and without it, in turns.
 
     python bench/deterministic.py               needs horovodrun in PATH and `make build`
 
-float32 sums in place, and ResNet-50's gradients submitted all at once. In brackets: how many times as long as
-without.
+The cases are float32 sums in place, and ResNet-50's gradients submitted all at once. In parentheses: how many
+times as long it takes as without the mode.
 """
 
 from __future__ import annotations

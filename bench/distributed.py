@@ -1,11 +1,12 @@
-"""torch.distributed on this engine beside Gloo: collectives, and steps of training with 24 MiB of gradients.
+"""Compares torch.distributed on this engine with Gloo: collectives, and training steps with 24 MiB of
+gradients.
 
     python bench/distributed.py                 needs horovodrun in PATH
 
 Blocking calls on 2 ranks. A step is forward, backward and SGD of six layers with 1,024 units: by
-DistributedDataParallel with its own buckets and with gradients that lie in them, by FSDP2 (fully_shard of
-each layer), and beside them by DistributedOptimizer of horovod.torch. The same steps without communication,
-which no library can be faster than.
+DistributedDataParallel with its own buckets and with gradients that are in them from the start, by FSDP2
+(fully_shard of each layer), and for comparison by DistributedOptimizer of horovod.torch. The same steps
+without communication bound all of these.
 """
 
 from __future__ import annotations

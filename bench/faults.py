@@ -1,11 +1,11 @@
-"""How long after a fault the others raise, and with which texts; needs horovodrun.
+"""Measures how long after a fault the others raise an error, and collects the texts; needs horovodrun.
 
     python bench/faults.py [rounds]     4 ranks of this host, one killed: the slowest survivor of each round
     python bench/faults.py hosts        as root: 4 hosts (network namespaces) with 2 ranks each
 
-Ranks reduce for ever, between hosts 64 MiB; in the midst one is killed or stopped, or its host loses its
+The ranks reduce forever, between hosts 64 MiB. Meanwhile one is killed or stopped, or its host loses its
 cable, or crashes, which is both: its connections do not end. HOROVOD_TIMEOUT_SECONDS is 4 between hosts.
-Last, one of the job's own processes is killed: the launcher's, a connection's, an agent's.
+Finally one of the job's own processes is killed: the launcher's, a connection's, an agent's.
 """
 
 from __future__ import annotations

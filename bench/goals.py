@@ -40,7 +40,7 @@ OTHERS = ("allgather", "broadcast", "alltoall", "reducescatter")
 
 @dataclass
 class Goal:
-    """A figure, None where nothing was measured, and what it should be."""
+    """A figure, None if nothing was measured, and its goal."""
 
     text: str
     value: float | None

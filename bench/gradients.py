@@ -1,12 +1,12 @@
-"""All gradients of a network, given to each library as it likes them best, on 2 and 4 ranks of this host.
+"""Times all gradients of a network, in the fastest way of each library, on 2 and 4 ranks of this host.
 
     python bench/gradients.py                   needs horovodrun in PATH and `make build`
 
-ResNet-50 (161 tensors, 98 MiB), VGG-16 (32, 528 MiB) and BERT-large (391, 1.2 GiB), in the order in which
-backprop yields them; and 161 single numbers, which cost nothing but coordination. async: all submitted, then
-waited for. grouped: one grouped call, for MPI packed into one buffer and unpacked. one by one: blocking
-calls. buckets: 25 MiB as DistributedDataParallel sends them, gradients copied in and out, or lying there
-from the start.
+The networks are ResNet-50 (161 tensors, 98 MiB), VGG-16 (32, 528 MiB) and BERT-large (391, 1.2 GiB), in the
+order in which backprop computes their gradients; and 161 single numbers, which cost nothing but coordination.
+async: all submitted, then waited for. grouped: one grouped call, for MPI packed into one buffer and unpacked.
+one by one: blocking calls. buckets: 25 MiB as DistributedDataParallel sends them, with gradients copied in
+and out, or in the buckets from the start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Functions of TensorFlow on this engine, beside blocking calls of horovod.torch.
+"""Compares functions of TensorFlow on this engine with blocking calls of horovod.torch.
 
     python bench/graphs.py              needs horovodrun in PATH
 
-Calls on 2 ranks, each until its result is there: of a function without a collective, with one allreduce, with
-50 in a chain, and with 50 that do not depend on each other.
+Calls on 2 ranks, each until its result is available: of a function without a collective, with one allreduce,
+with 50 in a chain, and with 50 that do not depend on each other.
 """
 
 from __future__ import annotations

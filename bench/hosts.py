@@ -1,23 +1,23 @@
-"""Collectives between hosts, compared with Gloo and the least time and bytes that the network allows.
+"""Compares collectives between hosts with Gloo and with the least time and bytes that the network allows.
 
     python bench/hosts.py --docs docs                       all of it, about 12 minutes; renews the page
     python bench/hosts.py --runs "2x1@1gbit 1,3,2,2@100mbit" [--links 2] [--peers gloo,mpi] [--seconds 60]
     python bench/hosts.py --runs "2x1@1gbit 2x1@unshaped" --peers encrypted     compared with the same by TLS
     python bench/hosts.py --runs "2x1@1gbit" --hogs 2       beside that many busy programs
-    python bench/hosts.py --runs "2x1@500us 4x2@500us" --table hosts-delay     frames take so long, each way
+    python bench/hosts.py --runs "2x1@500us 4x2@500us" --table hosts-delay     with delayed frames
 
-Needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
-of this rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this
-machine's is; `--congestion bbr` is another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a
-rate, or "unshaped". The bound of a time is that of the busiest link, by the goodput that iperf3 shows between
-two hosts, times the number of links between them; with two, a column shows ours over one. That of a small
-allreduce is one round trip of blocking sockets, as qperf shows it. The last column is the payload of the
-busiest host in the busier direction, by the counters of its interfaces, over the least possible. "cpu" rows
-show the CPU time of a rank in an allreduce. The load of others counts the ranks of all hosts but the first,
-too.
+It needs root, sshd, iproute2, iperf3 and qperf: the hosts are network namespaces of this machine, with links
+of this rate, ssh between them, and one bridge. Congestion control is Linux's default, whatever this machine's
+is; `--congestion bbr` chooses another. A run is a layout, HOSTSxRANKS or the ranks of each host, at a rate,
+or "unshaped". The bound of a time is that of the busiest link, by the goodput that iperf3 shows between two
+hosts, times the number of links between them; with two links, a column compares them with one. The bound of a
+small allreduce is one round trip of blocking sockets, as qperf shows it. The last column is the payload of
+the busiest host in the busier direction, by the counters of its interfaces, divided by the least possible.
+"cpu" rows show the CPU time of a rank in an allreduce. The load of other programs includes the ranks of all
+hosts except the first.
 
-A run may be at a delay instead, that of each frame: then a program carries them (bench/delay.c), no rate is
-set, and there are small allreduces only. It has a command of its own.
+A run may have a delay of each frame instead of a rate: then a program forwards the frames (bench/delay.c), no
+rate is set, and there are small allreduces only. Such runs need a command of their own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Case:
 
 
 def allreduce_of(size: int) -> Case:
-    """So few bytes that a round trip bounds it."""
+    """An allreduce of few bytes, which a round trip bounds."""
     return Case(f"allreduce:{size}", f"allreduce {publish.byte_text(size)}", size=size)
 
 
@@ -79,7 +79,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Run:
-    """So many ranks on each host, and the rate of its links as tc has it, or their delay: "500us"."""
+    """The number of ranks on each host, and the rate of its links as tc has it, or their delay: "500us"."""
 
     ranks: tuple[int, ...]
     rate: str
@@ -196,7 +196,7 @@ def peers_on(
 def row(
     run: Run, comparison: compare.Comparison, peers: list[compare.Peer], case: Case, wire: Wire
 ) -> list[str]:
-    """Milliseconds of all peers; of ours beside the bound, and its bytes beside the least."""
+    """Milliseconds of all peers; the ratios of ours to the bound, and of its bytes to the least."""
     ranks, ours = sum(run.ranks), peers[0].name
     names = (case.name, f"carried-{case.name}")
     own, carried = (comparison.median(ranks, ours, name) for name in names)

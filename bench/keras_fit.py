@@ -1,9 +1,9 @@
-"""Steps of Keras's fit with this engine, beside TensorFlow's MultiWorkerMirroredStrategy.
+"""Compares steps of Keras's fit on this engine with TensorFlow's MultiWorkerMirroredStrategy.
 
     python bench/keras_fit.py           needs horovodrun in PATH
 
-A multilayer perceptron on random data, Keras 3 on TensorFlow, 64 rows of each rank in a step. The ceiling:
-two processes that train at the same time and exchange nothing.
+The model is a multilayer perceptron on random data, Keras 3 on TensorFlow, 64 rows per rank and step. The
+ceiling is two processes that train at the same time and exchange nothing.
 """
 
 from __future__ import annotations

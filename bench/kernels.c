@@ -1,5 +1,5 @@
 /* kernels.c - GB/s of payload of every element kernel, as Markdown: bench_kernels [dtype] [turns]. Best of
- * many turns; one thread. In brackets the percentage of memcpy's rate, corrected for the number of lines
+ * many turns; one thread. In parentheses the percentage of memcpy's rate, corrected for the number of lines
  * moved, and that of a loop with the same loads and stores and hardly any arithmetic. */
 #include "base/clock.h"
 #include "base/types.h"

@@ -1,10 +1,10 @@
-"""Memory that a rank holds beyond its tensors, once it has reduced all gradients of a network some times.
+"""Measures the memory that a rank holds beyond its tensors, after it has reduced all gradients several times.
 
     python bench/memory.py                      needs horovodrun in PATH and `make build`
 
-What initialisation takes and what the gradients then add, on the rank where it is most; pages that several
-ranks share count divided among them. Every figure is a start of its own. ResNet-50 comes a second time,
-in ten times as many tensors: memory should hardly depend on their number.
+A figure is the memory of initialization and the memory that the gradients then add, on the rank with the
+most; pages that several ranks share count divided among them. Every figure is a start of its own. ResNet-50
+is measured a second time in ten times as many tensors: memory should hardly depend on their number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NETWORKS = {
 
 
 def write_pieces(whole: Path, pieces: int) -> Path:
-    """The file of the same elements in so many times as many tensors."""
+    """The file of the same elements in that many times as many tensors."""
     path = whole.with_name(f"pieces.{whole.name}")
     counts = [int(text) for text in whole.read_text().split()]
     parts = [count // pieces + (index < count % pieces) for count in counts for index in range(pieces)]

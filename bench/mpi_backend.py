@@ -1,10 +1,10 @@
-"""The back end mpi beside plain calls of the same MPI, for each MPI of this machine.
+"""Compares the back end mpi with plain calls of the same MPI, for each MPI of this machine.
 
     python bench/mpi_backend.py                 needs `make build`, mpirun and mpicc of an MPI
 
-float32 with 2 ranks; sizes are those of one rank's input. In brackets: the back end's time as a multiple of
-the plain call's. Plain MPI writes into memory that is there already. So does the back end, but in the rows of
-"new memory": there the engine allocates the result, as it does for a user who gives none.
+float32 with 2 ranks; sizes are those of one rank's input. In parentheses: the back end's time as a multiple
+of the plain call's. Plain MPI writes into existing memory. So does the back end, except in the rows of "new
+memory": there the engine allocates the result, as it does for a user who gives none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OTHERS = 1 << 24  # bytes: the most of other operations than allreduce
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: what it says, what plain MPI runs, and what the back end does."""
+    """A row of the table: its text, the case of plain MPI, and the case of the back end."""
 
     text: str
     plain: str

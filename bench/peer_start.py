@@ -1,7 +1,7 @@
 """One rank that joins its job and then idles, for bench/startup.py: peer_start.py MODULE SECONDS RESULTS.
 
 MODULE: horovod, horovod.torch, or torch.distributed on Gloo. Left in RESULTS: the moments at which it called
-for initialisation and had returned, in µs of the clock that all processes share; and, of the SECONDS of
+for initialization and had returned, in µs of the clock that all processes share; and, of the SECONDS of
 idling, the percentage in which all threads together kept a core busy.
 """
 

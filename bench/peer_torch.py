@@ -85,7 +85,7 @@ class HorovodPeer:
 
 
 class GlooPeer:
-    """torch.distributed; gradients in flat buckets, which is what DistributedDataParallel sends."""
+    """torch.distributed; gradients in flat buckets, as DistributedDataParallel sends them."""
 
     module = "torch.distributed"
     backend = "gloo"
@@ -237,7 +237,7 @@ def make_buckets(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, list[t
 
 
 def make_tensors(argument: str) -> list[torch.Tensor]:
-    """One tensor of so many bytes, of float32 or the type behind a colon, or those that a file lists."""
+    """One tensor of that many bytes, of float32 or the type after a colon, or the tensors of a file."""
     count, _, name = argument.partition(":")
     if count.isdecimal():
         dtype = getattr(torch, name or "float32")

@@ -22,7 +22,7 @@ SHARE = 10  # of the seconds of a collective's case: training steps are long
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions; what came in is added at the end."""
+    """Two 3 x 3 convolutions; the input is added at the end."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ WIDTH = 120
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter; a dash for what there is not."""
+    """Three significant digits; a dash for None."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -30,7 +30,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def cell(
     comparison: Comparison, ranks: int, peer: Peer, case: str, ours: str | None = None, scale: float = 1
 ) -> str:
-    """The median, and in brackets how many times as long as ours it took."""
+    """The median, and in parentheses how many times as long as ours it took."""
     median = comparison.median(ranks, peer.name, case)
     text = number(median and median * scale)
     if peer.beside and median:
@@ -48,7 +48,7 @@ def byte_text(count: int) -> str:
 
 
 def figure(count: int) -> tuple[Any, list[Any]]:
-    """So many axes beside each other."""
+    """A figure with that many axes in a row."""
     import matplotlib
 
     matplotlib.use("Agg")

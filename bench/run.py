@@ -20,7 +20,7 @@ from typing import IO
 import compare
 import publish
 
-# Parts of the time of those that fill what they are given.
+# Parts of the time, for benchmarks that use all the time that they are given.
 COMPARISONS = {
     "collectives": 20,
     "gradients": 22,
@@ -31,7 +31,7 @@ COMPARISONS = {
     "keras_fit": 10,
     "busy": 85,
 }
-# The others take as long as they take; some print lines of plain text.
+# Benchmarks of fixed length; some print lines of plain text.
 FIXED = ("memory", "startup")
 PLAIN = {
     "kernels": [str(compare.BUILD / "bench" / "bench_kernels")],
@@ -75,7 +75,7 @@ def run_comparison(name: str, args: argparse.Namespace, seconds: float = 0) -> b
 
 
 def run_plain(name: str, words: list[str], folder: Path) -> bool:
-    """Keeps what the program prints as a table of the page."""
+    """Keeps the output of the program as a table of the page."""
     path = folder / f"{name}.md"
     with path.open("w") as file:
         file.write("```\n")

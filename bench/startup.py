@@ -1,10 +1,10 @@
-"""How long it takes to start, and what a rank costs that has nothing to do.
+"""Measures how long a start takes, and the cost of an idle rank.
 
     python bench/startup.py                     needs horovodrun in PATH
 
 `true`: from the start of the launcher to its end, two ranks. init: from the moment when the last rank calls
 it until the last one has returned, so that the start of the interpreters does not count. idle: the share of a
-core that the busiest of 4 ranks takes after initialisation, all its threads together.
+core that the busiest of 4 ranks uses after initialization, all its threads together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GLOO = compare.python_peer("torch, Gloo", "peer_start.py", "torch.distributed", 
 
 
 def launchers() -> list[compare.Peer]:
-    """Those of MPI, which have a launcher and no initialisation to speak of."""
+    """Those of MPI, which have a launcher and no initialization to speak of."""
     found = {name: launcher for name, (_, launcher) in compare.MPIS.items()}
     return [compare.Peer(name, words, ()) for name, words in found.items() if compare.installed(words[0])]
 

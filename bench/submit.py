@@ -50,7 +50,7 @@ def seconds_of_all(
 
 
 def make_step(distributed: bool) -> Callable[[], object]:
-    """A training step of a model of so many parameters."""
+    """A training step of a model of that many parameters."""
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(TENSORS // 2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     if distributed:
@@ -66,7 +66,7 @@ def make_step(distributed: bool) -> Callable[[], object]:
 
 
 def main() -> None:
-    """Prints the table; what is compared alternates."""
+    """Prints the table; the compared cases alternate."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     hvd.init()
     torch.set_num_threads(1)

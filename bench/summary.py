@@ -17,7 +17,7 @@ HEAD = ("2 ranks on one host", "this engine", "nearest MPI", "PyTorch on Gloo", 
 
 @dataclass
 class Row:
-    """A figure of this engine beside those of its peers, all in the unit that the text names."""
+    """A figure of this engine and those of its peers, all in the unit that the text names."""
 
     text: str
     benchmark: str
@@ -66,7 +66,7 @@ def rows(figures: goals.Figures) -> list[Row]:
         for text, case in (("MLP with 5.8 M parameters", "mlp:64"), ("ResNet-18", "resnet18:16"))
     ]
     made += [
-        Row("initialisation, ms", "startup", "horovod", "init"),
+        Row("initialization, ms", "startup", "horovod", "init"),
         Row("idle, 4 ranks, % of a core each", "startup", "horovod", "idle", ranks=4, compared=False),
     ]
     return made

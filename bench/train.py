@@ -1,10 +1,11 @@
-"""Images a second of a training loop with this engine, DistributedDataParallel and the original Horovod.
+"""Measures images per second of training with this engine, DistributedDataParallel and the original Horovod.
 
     python bench/train.py                       needs horovodrun in PATH
 
-A small convolutional network, ResNet-18 for small images, and a multilayer perceptron that is bound by
-communication; SGD on random data, on 1 and 2 ranks. The ceiling: two processes that train at the same time
-and exchange nothing. Idle: one rank that has called hvd.init() and trains as if it had not.
+The models are a small convolutional network, ResNet-18 for small images, and a multilayer perceptron whose
+steps are mostly communication; SGD on random data, on 1 and 2 ranks. The ceiling is two processes that train
+at the same time and exchange nothing. Idle is one rank that has called hvd.init() and trains as if it had
+not.
 """
 
 from __future__ import annotations

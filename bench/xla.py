@@ -1,9 +1,9 @@
-"""Compiled JAX programs on this engine beside JAX's own collectives over Gloo.
+"""Compares compiled JAX programs on this engine with JAX's own collectives over Gloo.
 
     python bench/xla.py                 needs horovodrun in PATH
 
-Calls on 2 ranks, each until its result is there: of a program without a collective, with one allreduce, and
-with 50 that do not depend on each other. Beside them a blocking call of horovod.torch.
+Calls on 2 ranks, each until its result is available: of a program without a collective, with one allreduce,
+and with 50 that do not depend on each other. A blocking call of horovod.torch is timed for comparison.
 """
 
 from __future__ import annotations
