@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 void context_retain(struct hvd_context *context)
@@ -38,6 +39,7 @@ hvd_code context_check_process(const struct hvd_context *context, hvd_status *st
 
 void context_fault(struct hvd_context *context, const hvd_status *cause)
 {
+    assert(context_is_held(context));
     if (!context->fault.code)
         status_copy(&context->fault, cause);
 }
