@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import run
-from run import BUILD, ROOT, Result, call, pytest_words, read_junit, result_file
+from run import BUILD, ROOT, Result, pytest_words, read_junit, result_file
 
 FOLDER = BUILD / "frameworks"
 # Alike everywhere: what the tests need besides the frameworks, and the digits of the examples.
@@ -91,14 +91,16 @@ def build_wheel() -> Path:
     for old in folder.glob("*.whl"):
         old.unlink()
     options = ("-q", "--no-build-isolation", "--no-deps", "-w", folder)
-    if not call("python", "-m", "pip", "wheel", *options, "."):
+    if not Result().call("python", "-m", "pip", "wheel", *options, "."):
         raise SystemExit("test-frameworks: the wheel can't be built")
     (wheel,) = folder.glob("*.whl")
     return wheel.absolute()
 
 
 def pip(folder: Path, *words: str | Path) -> bool:
-    return call(folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *words)
+    return Result().call(
+        folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *words
+    )
 
 
 def prepare(name: str, environment: Environment, wheel: Path) -> bool:
@@ -108,7 +110,7 @@ def prepare(name: str, environment: Environment, wheel: Path) -> bool:
     packages = "\n".join((*environment.packages, *TOOLS, *alone))
     mark = folder / "packages"
     if not mark.exists() or mark.read_text() != packages:
-        if not call(sys.executable, "-m", "venv", "--clear", folder):
+        if not Result().call(sys.executable, "-m", "venv", "--clear", folder):
             return False
         if not pip(folder, *environment.packages, *TOOLS) or not pip(folder, "--no-deps", *alone):
             return False
@@ -158,7 +160,7 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
     for part, words_of_part in alone.items():
         path = result_file(f"{name}-{part}")
         if words_of_part:  # pytest's status is not 0 where no example was selected, which is no fault
-            done = call(*pytest_words(words_of_part, path), **variables)
+            done = result.call(*pytest_words(words_of_part, path), **variables)
             read(result, [path], f"{part}: ", done)
 
 
@@ -166,7 +168,7 @@ def run_ranks(name: str, size: int, tests: list[str], result: Result, variables:
     paths = [result_file(f"{name}-{size}.{rank}") for rank in range(size)]
     file = run.RESULTS / f"{name}-{size}.$HOROVOD_RANK.xml"
     words = " ".join(pytest_words([*tests, *files("test/python", COMMON)], file))
-    done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **variables)
+    done = result.call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **variables)
     backend = variables.get("KERAS_BACKEND", "")
     cases = read(result, paths, f"{size} ranks{backend and ' on '}{backend}: ", done)
     if not any(Path(test).stem in case for test in tests for case in result.passed & cases):

@@ -1,17 +1,16 @@
-"""Runs the tests and ends in a table: how many of each kind, and how many seconds they took.
+"""Runs the tests and prints a summary: how many of each kind passed, what they cost, which were the slowest.
 
     python test/run.py               all kinds
     python test/run.py unit launch   these
     python test/run.py soak          whole products, long fuzzing, many lives, for SOAK_MINUTES
 
-Every runner writes JUnit files into build/results; the counts come from there. `make test` calls this after
-building; it needs nothing but the standard library. The last line is "N passed, N failed", also kept in
-build/results/summary.
+Every runner writes JUnit files into build/results; the counts and the seconds of files and tests come from
+these. `make test` calls this after building; it needs only the standard library. The summary is also written
+to build/results/summary; its last line is "N passed, N failed".
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -23,7 +22,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -38,43 +37,49 @@ stopping = threading.Event()  # ends the commands of all threads
 
 @dataclass
 class Result:
-    """What became of the tests of one kind, by name."""
+    """The outcome of the tests of one kind, by name, and what they cost."""
 
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
     seconds: float = 0.0
+    processor: list[float] = field(default_factory=list)  # seconds of each command, on all cores
+    files: dict[str, float] = field(default_factory=dict)  # seconds of each file of tests
+    tests: dict[str, float] = field(default_factory=dict)  # seconds of each test
 
     def add(self, name: str, outcome: str) -> None:
-        """Of a test that ran on several ranks the worst outcome counts."""
+        """The worst outcome counts of a test that ran on several ranks."""
         for each in (self.passed, self.failed, self.skipped):
             if name in each and (each is self.failed or outcome == "passed"):
                 return
             each.discard(name)
         {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}[outcome].add(name)
 
-
-def call(*words: str | Path, **environment: str) -> bool:
-    """Runs one command within the deadline, else ends its process group; True for exit code 0."""
-    line = [str(word) for word in words]
-    print("$", " ".join(line), flush=True)
-    # Ranks share the cores: threads of OpenMP, one for each core and rank, would spin there.
-    variables = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": PATH} | environment
-    process = subprocess.Popen(line, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + DEADLINE
-    try:
-        while not stopping.is_set() and time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(1) == 0
-        print(f"FAILED: stopped, at the latest after {DEADLINE:.0f} seconds", flush=True)
-        return False
-    finally:
-        if process.poll() is None:
-            end(process)
+    def call(self, *words: str | Path, **environment: str) -> bool:
+        """Runs one command and ends its process group at the deadline; True for exit code 0."""
+        line = [str(word) for word in words]
+        print("$", " ".join(line), flush=True)
+        # Ranks share the cores: threads of OpenMP, one for each core and rank, would spin there.
+        variables = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": PATH} | environment
+        process = subprocess.Popen(line, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + DEADLINE
+        try:
+            while not stopping.is_set() and time.monotonic() < deadline:
+                ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if ended:
+                    process.returncode = os.waitstatus_to_exitcode(status)
+                    self.processor.append(usage.ru_utime + usage.ru_stime)
+                    return process.returncode == 0
+                time.sleep(0.05)
+            print(f"FAILED: stopped, at the latest after {DEADLINE:.0f} seconds", flush=True)
+            return False
+        finally:
+            if process.returncode is None:
+                end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C would; what has not ended half a minute later is killed."""
+    """Interrupts the process group as Ctrl-C would, and kills it if it is still there 30 seconds later."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         process.wait(30)
@@ -89,12 +94,15 @@ def result_file(name: str) -> Path:
     return path
 
 
-def read_junit(result: Result, path: Path, prefix: str = "") -> None:
+def read_junit(result: Result, path: Path, prefix: str = "", timed: bool = True) -> None:
+    """Adds the cases of one file; the seconds only if `timed`, as all ranks of a job take the same ones."""
     if not path.exists():
         result.add(f"{prefix}{path.stem}: no result file", "failed")
         return
     for case in ElementTree.parse(path).iter("testcase"):
         name = f"{prefix}{case.get('classname')}.{case.get('name')}"
+        if timed:
+            add_seconds(result, case, name)
         outcome = "passed"
         if case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
@@ -109,10 +117,18 @@ def read_junit(result: Result, path: Path, prefix: str = "") -> None:
             result.add(name, outcome)
 
 
+def add_seconds(result: Result, case: ElementTree.Element, name: str) -> None:
+    """The seconds of a test count for its file, too; ctest knows only those of the file, a program."""
+    file, seconds = f"{case.get('classname')}", float(case.get("time") or 0)
+    result.files[file] = result.files.get(file, 0.0) + seconds
+    if file != case.get("name"):
+        result.tests[name] = result.tests.get(name, 0.0) + seconds
+
+
 def ctest(result: Result, folder: Path, labels: str, name: str, *wrapper: str, parallel: int = 1) -> None:
     """One program holds many cmocka tests: ctest's JUnit file carries its output, which names them."""
     path = result_file(name)
-    done = call(
+    done = result.call(
         *wrapper, "ctest", "--test-dir", folder, "--label-regex", f"^({labels})$", "--no-tests=error",
         "--parallel", str(parallel),
         "--output-on-failure", "--test-output-size-passed", "10000000",
@@ -130,7 +146,7 @@ def pytest_words(tests: list[str], path: Path | str) -> list[str]:
 
 def pytest(result: Result, tests: list[str], name: str) -> None:
     path = result_file(name)
-    done = call(*pytest_words(tests, path), HVD_BUILD=str(BUILD.absolute()))
+    done = result.call(*pytest_words(tests, path), HVD_BUILD=str(BUILD.absolute()))
     read_junit(result, path)
     if not done and not result.failed:
         result.add(f"{name}: pytest", "failed")
@@ -172,9 +188,9 @@ def run_ranks(result: Result, size: int, tests: str, suffix: str = "", **environ
     name = f"python-{size}{suffix}"
     paths = [result_file(f"{name}.{rank}") for rank in range(size)]
     words = " ".join(pytest_words([tests], RESULTS / f"{name}.$HOROVOD_RANK.xml"))
-    done = call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **environment)
-    for path in paths:
-        read_junit(result, path, f"{size}{suffix} ranks: ")
+    done = result.call("horovodrun", "-np", str(size), "sh", "-c", f"exec {words}", **environment)
+    for rank, path in enumerate(paths):
+        read_junit(result, path, f"{size}{suffix} ranks: ", timed=rank == 0)
     if not done and not result.failed:
         result.add(f"horovodrun -np {size}{suffix}", "failed")
 
@@ -189,12 +205,12 @@ def run_lint(result: Result) -> None:
         "mypy": ["mypy", "python/horovod", "test/run.py", "test/frameworks.py", "docs/generate_settings.py"],
     }
     for name, words in commands.items():
-        result.add(name, "passed" if call(*words) else "failed")
-    result.add("clang-tidy", "passed" if clang_tidy() else "failed")
+        result.add(name, "passed" if result.call(*words) else "failed")
+    result.add("clang-tidy", "passed" if clang_tidy(result) else "failed")
 
 
-def clang_tidy() -> bool:
-    """Of every C file; those that the tests' build does not compile get their options here."""
+def clang_tidy(result: Result) -> bool:
+    """Checks every C file; those that the build of the tests does not compile get their options here."""
     compiled = [entry["file"] for entry in json.loads((BUILD / "compile_commands.json").read_text())]
     # clang 14 has no f16c.
     ours = sorted({file for file in compiled if not file.endswith("/reduce_x86.c")})
@@ -205,7 +221,7 @@ def clang_tidy() -> bool:
     parts.append([*map(str, sorted(Path("src/bind").glob("*.c"))), "--", *python])
     parts.append([*map(str, sorted(Path("test/fuzz").glob("*.c"))), "--", *apart])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return all(list(pool.map(lambda words: call("clang-tidy", "--quiet", *words), parts)))
+        return all(list(pool.map(lambda words: result.call("clang-tidy", "--quiet", *words), parts)))
 
 
 def run_sanitize(result: Result) -> None:
@@ -217,7 +233,7 @@ def run_sanitize(result: Result) -> None:
     if subprocess.call([*setarch, "true"], stderr=subprocess.DEVNULL) != 0:
         setarch = []
     for name in SANITIZED:
-        if build_sanitizer(name):
+        if build_sanitizer(result, name):
             wrapper = setarch if name == "thread" else []
             # A sanitized program computes more than it waits: two at a time take half the time.
             ctest(result, BUILD / f"sanitize-{name}", "unit|group", f"sanitize-{name}", *wrapper, parallel=2)
@@ -228,33 +244,27 @@ def run_sanitize(result: Result) -> None:
 SANITIZED = {"address": "address,undefined", "thread": "thread"}
 
 
-def build_sanitizer(name: str) -> bool:
-    return build(BUILD / f"sanitize-{name}", [f"-DHVD_SANITIZE={SANITIZED[name]}"])
+def build_sanitizer(result: Result, name: str) -> bool:
+    return build(result, BUILD / f"sanitize-{name}", [f"-DHVD_SANITIZE={SANITIZED[name]}"], "tests")
 
 
-def build_fuzzers() -> bool:
-    return build(BUILD / "fuzz", ["-DHVD_FUZZ=ON", "-DHVD_SANITIZE=address,undefined"], "fuzzers")
+def build_fuzzers(result: Result) -> bool:
+    options = ["-DHVD_FUZZ=ON", "-DHVD_SANITIZE=address,undefined"]
+    return build(result, BUILD / "fuzz", options, "fuzzers")
 
 
-def build(folder: Path, options: Iterable[str], target: str = "all") -> bool:
-    options = [*options, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "--log-level=WARNING"]
-    return call("cmake", "-G", "Ninja", "-S", ".", "-B", folder, *options) and call(
+def build(result: Result, folder: Path, options: Iterable[str], target: str) -> bool:
+    """With assertions; -O1 compiles in half the time of -O2, and the programs take about as long."""
+    options = [*options, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1 -g", "--log-level=WARNING"]
+    return result.call("cmake", "-G", "Ninja", "-S", ".", "-B", folder, *options) and result.call(
         "cmake", "--build", folder, "--target", target, "--", "--quiet"
     )
-
-
-def build_sanitized(kinds: list[str]) -> None:
-    """What run_sanitize and run_fuzz build first; a failure shows there."""
-    for name in SANITIZED if "sanitize" in kinds else ():
-        build_sanitizer(name)
-    if "fuzz" in kinds:
-        build_fuzzers()
 
 
 def run_fuzz(result: Result) -> None:
     """The kept inputs again, and for FUZZ_SECONDS each what comes out of them."""
     os.environ.setdefault("FUZZ_SECONDS", "5")
-    if build_fuzzers():
+    if build_fuzzers(result):
         ctest(result, BUILD / "fuzz", "fuzz", "fuzz", parallel=2)
     else:
         result.add("fuzz: build", "failed")
@@ -274,17 +284,19 @@ def run_soak(result: Result) -> None:
         "65,536 ranks": [BUILD / "test/simulate", "--scale", "65536"],
     }
     for name, words in simulations.items():
-        result.add(name, "passed" if call(*words) else "failed")
+        result.add(name, "passed" if result.call(*words) else "failed")
     for size in (2, 3, 4):
-        done = call("horovodrun", "-np", str(size), *pytest_words(["test/python"], "/dev/null"), **whole)
+        done = result.call(
+            "horovodrun", "-np", str(size), *pytest_words(["test/python"], "/dev/null"), **whole
+        )
         result.add(f"test/python with 1,000 lives of {size} processes", "passed" if done else "failed")
         chosen = pytest_words(["test/python/test_random_operations.py"], "/dev/null")
-        done = call("horovodrun", "-np", str(size), *chosen, HOROVOD_TEST_OPERATIONS="1000")
+        done = result.call("horovodrun", "-np", str(size), *chosen, HOROVOD_TEST_OPERATIONS="1000")
         result.add(
             f"1,000 random operations of each framework on {size} ranks", "passed" if done else "failed"
         )
     launched = pytest_words(["test/launch"], "/dev/null")
-    done = call(
+    done = result.call(
         *launched,
         "-k",
         "torch_distributed or programs_of_jax or test_frameworks or training_on_hosts or test_running",
@@ -295,21 +307,21 @@ def run_soak(result: Result) -> None:
         "torch.distributed, JAX, 300 lives, training on hosts, docs/running.md, long cases, too",
         "passed" if done else "failed",
     )
-    done = call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
+    done = result.call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)
     result.add("the model, long scenarios, too", "passed" if done else "failed")
     cuts = [sys.executable, "test/launch/cuts.py", "--limit", "10", "--outages", "3,6,8", "--repeat", "3"]
-    result.add("30 cuts and 9 outages between hosts", "passed" if call(*cuts) else "failed")
+    result.add("30 cuts and 9 outages between hosts", "passed" if result.call(*cuts) else "failed")
     for fault in ("killed", "stopped", "slow_links"):
         for victim in ("root", "leader", "other"):
             named = pytest_words(["test/launch/test_causes.py"], "/dev/null")
-            done = call(*named, "-k", f"{fault} and {victim}", **whole)
+            done = result.call(*named, "-k", f"{fault} and {victim}", **whole)
             result.add(
                 f"the cause after many ends of one rank: {fault}, {victim}", "passed" if done else "failed"
             )
-    done = call(*pytest_words(["test/launch/test_hosts.py"], "/dev/null"), "-k", "outage", **whole)
+    done = result.call(*pytest_words(["test/launch/test_hosts.py"], "/dev/null"), "-k", "outage", **whole)
     result.add("an outage of 28 seconds", "passed" if done else "failed")
     for transport in ("shm", "tcp"):
-        done = call(BUILD / "test/group_test_beyond", HOROVOD_TEST_BEYOND=transport)
+        done = result.call(BUILD / "test/group_test_beyond", HOROVOD_TEST_BEYOND=transport)
         result.add(f"tensors of more than 2^32 elements over {transport}", "passed" if done else "failed")
     os.environ["HOROVOD_TEST_SIZES"] = "all"
     run_sanitize(result)
@@ -325,9 +337,8 @@ def run_soak(result: Result) -> None:
 
 
 KINDS: dict[str, Callable[[Result], None]] = {
-    # Their programs wait more than they compute.
-    "unit": lambda result: ctest(result, BUILD, "unit", "unit", parallel=2),
-    "group": lambda result: ctest(result, BUILD, "group", "group", parallel=2),
+    "unit": lambda result: ctest(result, BUILD, "unit", "unit", parallel=3),
+    "group": lambda result: ctest(result, BUILD, "group", "group", parallel=3),
     "simulate": lambda result: ctest(result, BUILD, "simulate", "simulate", parallel=2),
     "model": run_model,
     "launch": run_launch,
@@ -339,46 +350,65 @@ KINDS: dict[str, Callable[[Result], None]] = {
 }
 SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when asked for
 
-# Seconds on two idle cores; a kind that needs more is due for a second look. Those of BESIDE take longer.
+# Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 30, "group": 150, "simulate": 75, "model": 180, "launch": 430, "python": 250, "house": 15,
-    "lint": 420, "sanitize": 420, "fuzz": 60,
+    "unit": 40, "group": 120, "simulate": 60, "model": 120, "launch": 800, "python": 400, "house": 15,
+    "lint": 400, "sanitize": 600, "fuzz": 120,
 }  # fmt: skip
 
+# Kinds of one lane run one after the other, lanes side by side: most tests wait more than they compute. The
+# last lane only computes; it has low priority and first builds what sanitize and fuzz run.
+LANES = (
+    ("launch",),
+    ("unit", "group", "python", "sanitize", "fuzz", *SPECIAL),
+    ("house", "simulate", "model", "lint"),
+)
 
-def run(kind: str) -> Result:
+
+def run(kind: str, result: Result) -> None:
     print(f"\n== {kind}", flush=True)
-    result = Result()
     start = time.monotonic()
     (KINDS | SPECIAL)[kind](result)
     result.seconds = time.monotonic() - start
     if not result.passed | result.failed:
         result.add(f"{kind}: no test ran", "failed")
-    return result
-
-
-# They only compute: beside the other kinds, which wait, at low priority. Last what uses all cores to its end.
-BESIDE = ("model", "house", "simulate", "lint")
 
 
 def run_all(kinds: list[str]) -> dict[str, Result]:
-    results: dict[str, Result] = {}
-    background = ThreadPoolExecutor(1, initializer=lower_priority)
-    try:
-        built = background.submit(build_sanitized, kinds)
-        beside = {kind: background.submit(run, kind) for kind in BESIDE if kind in kinds and kinds != [kind]}
-        for kind in kinds:
+    results = {kind: Result() for kind in kinds}
+    built = threading.Event()
+    with ThreadPoolExecutor(len(LANES)) as pool:
+        lanes = [pool.submit(run_lane, lane, results, built) for lane in LANES]
+        try:
+            for each in as_completed(lanes):
+                each.result()
+        except BaseException:
+            stopping.set()
+            raise
+    return results
+
+
+def run_lane(lane: tuple[str, ...], results: dict[str, Result], built: threading.Event) -> None:
+    if lane is LANES[-1]:
+        if len(results) > 1:
+            lower_priority()
+        try:
+            build_sanitized(results)
+        finally:
+            built.set()
+    for kind in lane:
+        if kind in results and not stopping.is_set():
             if kind in ("sanitize", "fuzz"):
-                built.result()
-            if kind not in beside:
-                results[kind] = run(kind)
-        results |= {kind: each.result() for kind, each in beside.items()}
-    except BaseException:
-        stopping.set()
-        raise
-    finally:
-        background.shutdown(cancel_futures=True)
-    return {kind: results[kind] for kind in kinds}
+                built.wait()
+            run(kind, results[kind])
+
+
+def build_sanitized(results: dict[str, Result]) -> None:
+    """Builds what sanitize and fuzz run; they report a failure, since they build again."""
+    for name in SANITIZED if "sanitize" in results else ():
+        build_sanitizer(results["sanitize"], name)
+    if "fuzz" in results:
+        build_fuzzers(results["fuzz"])
 
 
 def lower_priority() -> None:
@@ -386,14 +416,29 @@ def lower_priority() -> None:
 
 
 def table(results: dict[str, Result]) -> str:
-    lines = [f"{'kind':10s} {'passed':>7s} {'failed':>7s} {'skipped':>7s} {'seconds':>8s} {'budget':>7s}"]
+    """One row for each kind; "processor" is the time of all cores, to which the budget applies."""
+    names = ("passed", "failed", "skipped", "seconds", "processor", "budget")
+    lines = [f"{'kind':10s} {' '.join(f'{name:>9s}' for name in names)}"]
     for kind, each in results.items():
-        counts = " ".join(f"{len(names):7d}" for names in (each.passed, each.failed, each.skipped))
-        budget = BUDGETS.get(kind, 0)
-        note = "  over budget" if 0 < budget < each.seconds else ""
-        lines.append(f"{kind:10s} {counts} {each.seconds:8.1f} {budget or '':7}{note}")
+        counts = " ".join(f"{len(names):9d}" for names in (each.passed, each.failed, each.skipped))
+        spent, budget = sum(each.processor), BUDGETS.get(kind, 0)
+        note = "  over budget" if 0 < budget < spent else ""
+        lines.append(f"{kind:10s} {counts} {each.seconds:9.1f} {spent:9.1f} {budget or '':9}{note}")
     lines += [f"FAILED {kind}: {name}" for kind, each in results.items() for name in sorted(each.failed)]
     return "\n".join(lines)
+
+
+def slowest(results: dict[str, Result], what: str, count: int = 15) -> str:
+    """The files or the tests of all kinds that took longest, in seconds."""
+    rows = [
+        (seconds, kind, name)
+        for kind, each in results.items()
+        for name, seconds in getattr(each, what).items()
+    ]
+    lines = [
+        f"{seconds:9.1f} {kind:10s} {name}" for seconds, kind, name in sorted(rows, reverse=True)[:count]
+    ]
+    return "\n".join([f"slowest {what}, in seconds:", *lines])
 
 
 def main() -> int:
@@ -407,13 +452,23 @@ def main() -> int:
     (RESULTS / "summary").unlink(missing_ok=True)
     seed = os.environ.setdefault("HOROVOD_TEST_SEED", str(random.randrange(1, 1 << 31)))
     print(f"random cases: HOROVOD_TEST_SEED={seed} tries the same ones again", flush=True)
+    start = time.monotonic()
     results = run_all(kinds)
-    passed = sum(len(each.passed) for each in results.values())
-    failed = sum(len(each.failed) for each in results.values())
-    skipped = sum(len(each.skipped) for each in results.values())
-    summary = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+    seconds = time.monotonic() - start
+    passed, failed, skipped = (
+        sum(len(getattr(each, outcome)) for each in results.values())
+        for outcome in ("passed", "failed", "skipped")
+    )
+    summary = "\n\n".join(
+        [
+            *(slowest(results, what) for what in ("tests", "files")),
+            f"{table(results)}\n{seconds / 60:.1f} minutes",
+            f"HOROVOD_TEST_SEED={seed}\n{passed} passed, {failed} failed"
+            + (f", {skipped} skipped" if skipped else ""),
+        ]
+    )
     (RESULTS / "summary").write_text(summary + "\n")
-    print(f"\n{table(results)}\n\nHOROVOD_TEST_SEED={seed}\n{summary}", flush=True)
+    print(f"\n{summary}", flush=True)
     return 1 if failed else 0
 
 

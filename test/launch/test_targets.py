@@ -108,7 +108,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = load("test/run.py")
     programs, tried = set(), []
 
-    def call(*words: str | Path, **environment: str) -> bool:
+    def call(result: Any, *words: str | Path, **environment: str) -> bool:
         command = [str(word) for word in words]
         programs.add(Path(command[0]).name)
         short = shortest(command)
@@ -118,7 +118,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         return shutil.which(command[0], path=runner.PATH) is not None
 
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(runner, "call", call)
+    monkeypatch.setattr(runner.Result, "call", call)
     monkeypatch.setattr(runner, "read_junit", lambda *_: None)
     monkeypatch.setattr(runner, "result_file", lambda name: runner.RESULTS / name)
     monkeypatch.setattr(os, "environ", os.environ | {"SOAK_MINUTES": "0", "HOROVOD_TEST_SEED": "1"})
