@@ -6,21 +6,31 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual_hosts import DEADLINE, wait_until
+import virtual_hosts
+from slurm import Slurm
+from starter import Starter
+from virtual_hosts import DEADLINE, VirtualHosts, wait_until
 
 
 def pytest_configure() -> None:
     """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as with nohup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Launcher:
@@ -37,14 +47,18 @@ class Launcher:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD", "PYTHONUNBUFFERED"))}
         return kept | {name: value} | more
 
-    def start(self, *arguments: str, program: str | None = None, **options: Any) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, program: str = "", inside: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[str]:
+        """Starts a program, by default horovodrun; the words `inside` enter a host or a namespace first."""
         options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         options.setdefault("env", self.environment())
         options.setdefault("cwd", self.folder)
         options.setdefault("text", True)
-        process: subprocess.Popen[str] = subprocess.Popen([program or self.program, *arguments], **options)
+        words = [*inside, program or self.program, *arguments]
+        process: subprocess.Popen[str] = subprocess.Popen(words, **options)
         self.started.append(process)
         return process
 
@@ -57,11 +71,22 @@ class Launcher:
         out, err = process.communicate(give, timeout=seconds)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
-    def python(self, source: str) -> list[str]:
-        """The words of a command that runs `source`, which is kept in a file."""
+    def script(self, source: str) -> str:
+        """The path of a file with this text."""
         path = self.folder / f"{uuid.uuid4().hex}.py"
         path.write_text(source)
-        return [sys.executable, str(path)]
+        return str(path)
+
+    def python(self, source: str) -> list[str]:
+        """The words of a command that runs `source`, which is kept in a file."""
+        return [sys.executable, self.script(source)]
+
+    def agents(self, script: str = 'export HOROVOD_HOST_ID=$1; shift; eval "$@"') -> list[str]:
+        """The option for a program in ssh's place; by default each host is an agent on this one."""
+        path = self.folder / "rsh"
+        path.write_text("#!/bin/bash\n" + script)
+        path.chmod(0o755)
+        return ["--rsh-agent", str(path)]
 
     def alive(self) -> list[int]:
         """Every process that inherited the mark, the launcher included; the dead have no environment."""
@@ -74,6 +99,15 @@ class Launcher:
                     found.append(int(folder.name))
             except OSError:
                 continue
+        return found
+
+    def named(self, *names: str) -> list[int]:
+        """The processes that have one of these names."""
+        found = []
+        for pid in self.alive():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                    found.append(pid)
         return found
 
     def inside(self) -> list[int]:
@@ -111,3 +145,69 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     result = Launcher(os.path.abspath(program), tmp_path)
     yield result
     result.end()
+
+
+@pytest.fixture
+def starter(launcher: Launcher) -> Starter:
+    return Starter(launcher)
+
+
+@contextlib.contextmanager
+def virtual_hosts_or_skip(names: Sequence[str] = virtual_hosts.NAMES) -> Iterator[VirtualHosts]:
+    try:
+        made = virtual_hosts.make(names)
+    except virtual_hosts.UnavailableError as reason:
+        pytest.skip(str(reason))
+    try:
+        yield made
+    finally:
+        made.end()
+        shutil.rmtree(made.folder)
+
+
+@pytest.fixture(scope="module")
+def hosts(request: pytest.FixtureRequest) -> Iterator[VirtualHosts]:
+    """The hosts of a module: those that it names in HOSTS, after its `prepare_hosts`, if it has these."""
+    with virtual_hosts_or_skip(getattr(request.module, "HOSTS", virtual_hosts.NAMES)) as made:
+        getattr(request.module, "prepare_hosts", lambda _: None)(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def slurm(hosts: VirtualHosts) -> Iterator[Slurm]:
+    made = Slurm(hosts)
+    yield made
+    made.end()
+
+
+class OnHosts:
+    """Starts programs on virtual hosts, in the folder of the test: by default horovodrun on host a."""
+
+    def __init__(self, launcher: Launcher, hosts: VirtualHosts) -> None:
+        self.launcher = launcher
+        self.hosts = hosts
+
+    def start(
+        self, *words: str, host: str = "a", folder: Path | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
+        inside = self.hosts.enter(host, folder or self.launcher.folder)
+        return self.launcher.start(*words, inside=inside, **options)
+
+    def run(
+        self, *words: str, host: str = "a", folder: Path | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        inside = self.hosts.enter(host, folder or self.launcher.folder)
+        return self.launcher.run(*words, inside=inside, **options)
+
+
+@pytest.fixture
+def on_hosts(launcher: Launcher, hosts: VirtualHosts) -> OnHosts:
+    hosts.know_hosts("host_key")
+    return OnHosts(launcher, hosts)
+
+
+@pytest.fixture
+def nothing_left(request: pytest.FixtureRequest, launcher: Launcher) -> Iterator[None]:
+    """The processes of the test end, within LEFT_SECONDS of the module if it has a limit."""
+    yield
+    assert launcher.none_alive(getattr(request.module, "LEFT_SECONDS", DEADLINE)), launcher.alive()

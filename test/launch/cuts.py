@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import virtual_hosts  # noqa: E402
 from virtual_hosts import VirtualHosts, wait_until  # noqa: E402
 
-WORKER = Path(__file__).with_name("outage_worker.py")
+WORKER = Path(__file__).with_name("endless_worker.py")
 NAMES = ("a", "b", "c", "d")
 OUTSIDE = "z"  # a host without ranks, for horovodrun
 LATEST = 1.37  # times the limit: ranks have named what is silent

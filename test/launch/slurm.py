@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
-from virtual_hosts import NAMES, VirtualHosts
+from virtual_hosts import NAMES, VirtualHosts, wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "salloc", "sbatch")
 

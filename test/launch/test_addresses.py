@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-import virtual_hosts
-from conftest import Launcher
+from conftest import Launcher, OnHosts
 from virtual_hosts import NAMES, SUBNET, VirtualHosts
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
 # On every host alike: one address, which is that of all; no carrier; packets to it vanish on the other hosts.
 INTERFACES = """
 set -e
@@ -32,29 +31,9 @@ ip -6 address add fd00:83::$i/64 dev eth0 nodad
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    made = virtual_hosts.make()
+def prepare_hosts(hosts: VirtualHosts) -> None:
     for i, name in enumerate(NAMES, 1):
-        assert made.inside(name, "bash", "-c", INTERFACES, "-", str(i)) == 0
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
-
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
-    """Runs horovodrun on host a."""
-
-    def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        first, *rest = hosts.enter("a", launcher.folder)
-        return launcher.run(*rest, launcher.program, *words, program=first, **options)
-
-    yield run
-    assert launcher.none_alive(), "something is left"
+        assert hosts.inside(name, "bash", "-c", INTERFACES, "-", str(i)) == 0
 
 
 TRAIN = """
@@ -111,21 +90,23 @@ def of_hosts(patterns: set[str], *numbers: int) -> dict[str, set[str]]:
         ("^docker0,hole0,dead0,10.83.0.0/16", {"fd00:83::%d"}),
     ],
 )
-def test_interfaces(launcher: Launcher, on_a: Run, interfaces: str, expected: set[str]) -> None:
+def test_interfaces(launcher: Launcher, on_hosts: OnHosts, interfaces: str, expected: set[str]) -> None:
     """Ranks find each other however many addresses lead nowhere; nothing else is listened on."""
     words = ["--network-interface", interfaces] if interfaces else []
-    result = on_a(*words, "--start-timeout", "15", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
+    result = on_hosts.run(*words, "--start-timeout", "15", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
     assert addresses(result) == of_hosts(expected, 1, 2, 3)
 
 
-def test_an_interface_that_some_hosts_lack(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_an_interface_that_some_hosts_lack(
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts
+) -> None:
     """Names may differ between hosts; a host without any of them is named before anything starts."""
     assert hosts.inside("b", "ip", "link", "set", "hole0", "name", "ib0") == 0
     try:
         words = ["-H", "b:1,c:1", *launcher.python(TRAIN)]
-        found = addresses(on_a("--network-interface", "ib0,10.83.0.0/24", *words))
+        found = addresses(on_hosts.run("--network-interface", "ib0,10.83.0.0/24", *words))
         assert found == {"b": {"10.99.0.2", f"{SUBNET}.2"}, "c": {f"{SUBNET}.3"}}
-        result = on_a("--network-interface", "ib0", *words)
+        result = on_hosts.run("--network-interface", "ib0", *words)
     finally:
         assert hosts.inside("b", "ip", "link", "set", "ib0", "name", "hole0") == 0
     assert (result.returncode, result.stdout) == (1, "")
@@ -143,15 +124,15 @@ def test_an_interface_that_this_host_lacks(launcher: Launcher) -> None:
     assert "horovodrun: no network interface here is up and allowed by 'eth77'" in result.stderr
 
 
-def test_ports(launcher: Launcher, on_a: Run) -> None:
+def test_ports(launcher: Launcher, on_hosts: OnHosts) -> None:
     """One for each rank of a host, and one for the rendezvous."""
     words = ["-H", "b:2,c:1", "--network-interface", "10.83.0.0/24", *launcher.python(TRAIN)]
-    found = listeners(on_a("--ports", "21000-21002", *words))
+    found = listeners(on_hosts.run("--ports", "21000-21002", *words))
     assert found == {
         "b": {(f"{SUBNET}.2", port) for port in (21000, 21001, 21002)},
         "c": {(f"{SUBNET}.3", 21000)},
     }
-    result = on_a("--ports", "21000-21001", *words)
+    result = on_hosts.run("--ports", "21000-21001", *words)
     assert result.returncode == 1
     assert (
         "all ports of HOROVOD_PORTS=21000-21001 are in use on host b; every rank needs one" in result.stderr
@@ -166,7 +147,7 @@ def test_malformed_ports(launcher: Launcher) -> None:
     )
 
 
-def test_ipv6_alone(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_ipv6_alone(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     hosts.write(
         "hosts6", "::1 localhost\n" + "".join(f"fd00:83::{i} {name}\n" for i, name in enumerate(NAMES, 1))
     )
@@ -176,7 +157,7 @@ def test_ipv6_alone(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
         assert hosts.inside(name, "bash", "-c", others % "down") == 0
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / "hosts6"), "/etc/hosts") == 0
     try:
-        result = on_a("-H", "b:1,c:2", *launcher.python(TRAIN))
+        result = on_hosts.run("-H", "b:1,c:2", *launcher.python(TRAIN))
     finally:
         for i, name in enumerate(NAMES, 1):
             assert hosts.inside(name, "umount", "/etc/hosts") == 0
@@ -196,18 +177,18 @@ ip neigh replace 10.83.0.66 lladdr 02:00:00:00:00:99 dev eth0
 class Job:
     """Ranks that are started by hand; rank 0 serves the rendezvous."""
 
-    def __init__(self, launcher: Launcher, hosts: VirtualHosts, rendezvous: str) -> None:
-        self.launcher, self.hosts, self.rendezvous = launcher, hosts, rendezvous
-        self.command = launcher.python(TRAIN)
+    def __init__(self, on_hosts: OnHosts, rendezvous: str) -> None:
+        self.on_hosts, self.rendezvous = on_hosts, rendezvous
+        self.script = on_hosts.launcher.script(TRAIN)
 
-    def start(self, host: str, *words: str, **variables: str) -> subprocess.Popen[str]:
-        first, *rest = self.hosts.enter(host, self.launcher.folder)
-        return self.launcher.start(*rest, *words, program=first, env=self.launcher.environment(**variables))
+    def start(self, host: str, script: str, **variables: str) -> subprocess.Popen[str]:
+        environment = self.on_hosts.launcher.environment(**variables)
+        return self.on_hosts.start(script, program=sys.executable, host=host, env=environment)
 
     def start_rank(self, host: str, rank: int, **variables: str) -> subprocess.Popen[str]:
         given = {"RENDEZVOUS": self.rendezvous, "SECRET": "secret", "RANK": str(rank), "SIZE": "2"}
         given |= {"START_TIMEOUT": "20"} | variables
-        return self.start(host, *self.command, **{f"HOROVOD_{name}": text for name, text in given.items()})
+        return self.start(host, self.script, **{f"HOROVOD_{name}": text for name, text in given.items()})
 
 
 def ends_well(process: subprocess.Popen[str]) -> str:
@@ -217,7 +198,7 @@ def ends_well(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("interfaces", ["", "10.83.0.0/24"])
-def test_names(launcher: Launcher, hosts: VirtualHosts, interfaces: str) -> None:
+def test_names(hosts: VirtualHosts, on_hosts: OnHosts, interfaces: str) -> None:
     """On its own host the name means loopback, as Debian has it; on the other it is unknown at first, and
     then has two addresses, of which the first swallows all packets."""
     only = {"NETWORK_INTERFACE": interfaces, "SIZE": "3"}
@@ -226,7 +207,7 @@ def test_names(launcher: Launcher, hosts: VirtualHosts, interfaces: str) -> None
         hosts.write(f"hosts.{name}", text)
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / f"hosts.{name}"), "/etc/hosts") == 0
     try:
-        job = Job(launcher, hosts, "head:23000")
+        job = Job(on_hosts, "head:23000")
         late = job.start_rank("b", 1, **only)
         first = job.start_rank("a", 0, **only)
         second = job.start_rank("a", 2, **only)
@@ -264,10 +245,10 @@ print("forwarding", flush=True)
 """
 
 
-def test_a_published_port(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_a_published_port(hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     """c reaches b only by ports of a."""
-    job = Job(launcher, hosts, f"{SUBNET}.1:23000")
-    forward = job.start("a", *launcher.python(FORWARD))
+    job = Job(on_hosts, f"{SUBNET}.1:23000")
+    forward = job.start("a", on_hosts.launcher.script(FORWARD))
     assert forward.stdout and forward.stdout.readline() == "forwarding\n"
     unreachable = ["ip", "route", "%s", "unreachable", f"{SUBNET}.2/32"]
     assert hosts.inside("c", *(word.replace("%s", "add") for word in unreachable)) == 0
@@ -329,19 +310,19 @@ def names(hosts: VirtualHosts) -> Iterator[Callable[[dict[str, str]], None]]:
 
 
 def test_own_name_means_loopback(
-    launcher: Launcher, on_a: Run, names: Callable[[dict[str, str]], None]
+    launcher: Launcher, on_hosts: OnHosts, names: Callable[[dict[str, str]], None]
 ) -> None:
     """Debian's default, and 172.17.0.1 is an address of both hosts: another program listens there on b."""
     pytest.importorskip("torch")
     names({"a": f"127.0.1.1 a\n{SUBNET}.2 b\n", "b": f"127.0.1.1 b\n{SUBNET}.1 a\n"})
     words = ["--network-interface", "docker0,eth0", "--start-timeout", "15"]
-    result = on_a(*words, "-H", "a:1,b:1", *launcher.python(DISTRIBUTED.replace("OPERATION", "SUM")))
+    result = on_hosts.run(*words, "-H", "a:1,b:1", *launcher.python(DISTRIBUTED.replace("OPERATION", "SUM")))
     lines = ["[0]<stdout>: 3 a", "[1]<stdout>: 3 b"]
     assert sorted(result.stdout.splitlines()) == lines, result.stderr
 
 
 def test_name_unknown_and_ipv6_only(
-    launcher: Launcher, hosts: VirtualHosts, on_a: Run, names: Callable[[dict[str, str]], None]
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts, names: Callable[[dict[str, str]], None]
 ) -> None:
     pytest.importorskip("torch")
     names({"a": "fd00:83::2 b\n", "b": ""})
@@ -354,7 +335,7 @@ def test_name_unknown_and_ipv6_only(
         assert hosts.inside(name, "ip", "-4", "address", "flush", "dev", "hole0") == 0
     try:
         program = launcher.python(DISTRIBUTED.replace("OPERATION", "BOR"))  # by Gloo
-        result = on_a("--start-timeout", "15", "-H", "localhost:1,b:1", *program)
+        result = on_hosts.run("--start-timeout", "15", "-H", "localhost:1,b:1", *program)
     finally:
         for i, name in enumerate(NAMES[:2], 1):
             hosts.inside(name, "ip", "link", "set", "docker0", "up")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,11 @@ from pathlib import Path
 import cuts
 import pytest
 import virtual_hosts
-from conftest import Launcher
+from conftest import Launcher, OnHosts
 from cuts import Cut, Layout
 from virtual_hosts import VirtualHosts
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
 WORKER = Path(__file__).with_name("cause_worker.py")
 HOSTS = ("a", "b", "c", "d")
 FULL = "HOROVOD_TEST_FULL" in os.environ
@@ -24,31 +24,12 @@ RUNS = 70 if FULL else 1
 VICTIMS = pytest.mark.parametrize("victim", [0, 2, 5], ids=["root", "leader", "other"])
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    try:
-        made = virtual_hosts.make(HOSTS)
-    except virtual_hosts.UnavailableError as reason:
-        pytest.skip(str(reason))
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
-
-
-def check_causes(launcher: Launcher, hosts: VirtualHosts, victim: int, *words: str, **variables: str) -> int:
+def check_causes(on_hosts: OnHosts, victim: int, *words: str, **variables: str) -> int:
     """4 hosts with 2 ranks each. Returns the exit code of horovodrun."""
     layout = ",".join(f"{name}:2" for name in HOSTS)
-    command = ["--start-timeout", "90", "-H", layout, sys.executable, str(WORKER)]
-    first, *rest = hosts.enter("a", launcher.folder)
-    result = launcher.run(
-        *rest,
-        launcher.program,
-        *command,
-        str(victim),
-        *words,
-        program=first,
-        env=launcher.environment(**variables),
-    )
+    command = ["--start-timeout", "90", "-H", layout, sys.executable, str(WORKER), str(victim), *words]
+    launcher = on_hosts.launcher
+    result = on_hosts.run(*command, env=launcher.environment(**variables))
     files = [launcher.folder / f"{rank}.error" for rank in range(8) if rank != victim]
     assert all(file.exists() for file in files), result.stderr
     causes = {file.read_text().partition(" ")[2] for file in files}
@@ -62,36 +43,34 @@ def check_causes(launcher: Launcher, hosts: VirtualHosts, victim: int, *words: s
 
 @pytest.mark.parametrize("run", range(RUNS))
 @VICTIMS
-def test_a_killed_rank_is_one_cause(launcher: Launcher, hosts: VirtualHosts, victim: int, run: int) -> None:
+def test_a_killed_rank_is_one_cause(on_hosts: OnHosts, victim: int, run: int) -> None:
     after, ending = random.uniform(0, 200), ("_exit", "raise")[run % 2]
-    assert check_causes(launcher, hosts, victim, "SIGKILL", f"{after:.1f}", ending) == 128 + 9
+    assert check_causes(on_hosts, victim, "SIGKILL", f"{after:.1f}", ending) == 128 + 9
 
 
 @pytest.mark.skipif(not FULL, reason="long: HOROVOD_TEST_FULL=1")
 @pytest.mark.parametrize("run", range(RUNS))
 @VICTIMS
-def test_a_stopped_rank_is_one_cause(launcher: Launcher, hosts: VirtualHosts, victim: int, run: int) -> None:
+def test_a_stopped_rank_is_one_cause(on_hosts: OnHosts, victim: int, run: int) -> None:
     after, ending = random.uniform(0, 200), ("_exit", "raise")[run % 2]
     words = ["SIGSTOP", f"{after:.1f}", ending]
-    check_causes(launcher, hosts, victim, *words, HOROVOD_TIMEOUT_SECONDS="2")
+    check_causes(on_hosts, victim, *words, HOROVOD_TIMEOUT_SECONDS="2")
 
 
 @pytest.fixture
-def slow_hosts(hosts: VirtualHosts) -> Iterator[VirtualHosts]:
+def slow_hosts(hosts: VirtualHosts, on_hosts: OnHosts) -> Iterator[OnHosts]:
     """Their queues hold far more than a cause that is to arrive behind it."""
     hosts.limit("100mbit", "1s")
-    yield hosts
+    yield on_hosts
     hosts.limit("100gbit")
 
 
 @pytest.mark.parametrize("run", range(RUNS // 7 or 1))
 @VICTIMS
-def test_an_exit_on_slow_links_is_one_cause(
-    launcher: Launcher, slow_hosts: VirtualHosts, victim: int, run: int
-) -> None:
+def test_an_exit_on_slow_links_is_one_cause(slow_hosts: OnHosts, victim: int, run: int) -> None:
     """In the midst of the first 64 MiB, which take seconds; all ranks end without closing anything."""
     after = random.uniform(300, 3000)
-    check_causes(launcher, slow_hosts, victim, "_exit", f"{after:.1f}", "_exit", "0")
+    check_causes(slow_hosts, victim, "_exit", f"{after:.1f}", "_exit", "0")
 
 
 @pytest.mark.parametrize(
@@ -140,12 +119,10 @@ hvd.shutdown()
 """
 
 
-def test_a_rank_stops_after_others_have_left(launcher: Launcher, slow_hosts: VirtualHosts) -> None:
+def test_a_rank_stops_after_others_have_left(launcher: Launcher, slow_hosts: OnHosts) -> None:
     """In the last operation of a process set: nobody is left to settle with, and no wait is for ever."""
     words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", ",".join(f"{name}:1" for name in HOSTS)]
-    first, *rest = slow_hosts.enter("a", launcher.folder)
-    words = [*rest, launcher.program, *words, *launcher.python(LATE)]
-    launcher.run(*words, program=first, env=launcher.environment())
+    slow_hosts.run(*words, *launcher.python(LATE))
     assert "host c (rank 2) has not answered for 2 s" in (launcher.folder / "1.error").read_text()
 
 
@@ -168,17 +145,16 @@ except hvd.HorovodInternalError as error:
 """
 
 
-def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, on_hosts: OnHosts) -> None:
     """What that set does not exchange anything with tells all the same who is cut off."""
     layout = ",".join(f"{name}:1" for name in HOSTS)
-    first, *rest = hosts.enter("a", launcher.folder)
-    words = [*rest, launcher.program, "--timeout-seconds", "2", "--grace-seconds", "1", "-H", layout]
-    process = launcher.start(*words, *launcher.python(PAIR), program=first, env=launcher.environment())
+    words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", layout, *launcher.python(PAIR)]
+    process = on_hosts.start(*words)
     cut = Cut("b", "acd", 60)
     try:
         assert virtual_hosts.wait_until(lambda: (launcher.folder / "2.step").exists())
         for pair in cut.directions():
-            hosts.cut(*pair)
+            on_hosts.hosts.cut(*pair)
         process.communicate(timeout=virtual_hosts.DEADLINE)
         errors = [launcher.folder / f"{rank}.error" for rank in (1, 2)]
         assert virtual_hosts.wait_until(lambda: all(path.exists() and path.read_text() for path in errors))
@@ -187,4 +163,4 @@ def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, ho
         assert texts[1].startswith("host b (rank 1) has not answered "), texts
     finally:
         for pair in cut.directions():
-            hosts.mend(*pair)
+            on_hosts.hosts.mend(*pair)

@@ -34,26 +34,23 @@ def without_openssl() -> list[str]:
 
 
 def test_ranks_without_openssl_say_so(launcher: Launcher) -> None:
-    first, *rest = without_openssl()
-    words = [launcher.program, "--encryption", "-np", "2", *launcher.python(SUM)]
-    result = launcher.run(*rest, *words, program=first)
+    words = ["--encryption", "-np", "2", *launcher.python(SUM)]
+    result = launcher.run(*words, inside=without_openssl())
     assert result.returncode == 1
     assert f"HOROVOD_ENCRYPTION needs {MISSING} on every host; install it" in result.stderr
     assert launcher.none_alive()
 
 
 def test_without_encryption_none_is_needed(launcher: Launcher) -> None:
-    first, *rest = without_openssl()
-    result = launcher.run(*rest, launcher.program, "-np", "2", *launcher.python(SUM), program=first)
+    result = launcher.run("-np", "2", *launcher.python(SUM), inside=without_openssl())
     assert result.returncode == 0, result.stderr
 
 
 def test_a_rendezvous_without_openssl_refuses(launcher: Launcher) -> None:
     """The ranks have it: they are in the namespace of this process. They learn why, and don't try again."""
-    first, *rest = without_openssl()
     back = ["nsenter", f"--mount=/proc/{os.getpid()}/ns/mnt", "env", "-C", str(launcher.folder)]
-    words = [launcher.program, "--encryption", "-np", "2", *back, *launcher.python(SUM)]
-    result = launcher.run(*rest, *words, program=first)
+    words = ["--encryption", "-np", "2", *back, *launcher.python(SUM)]
+    result = launcher.run(*words, inside=without_openssl())
     assert result.returncode == 1
     assert (
         f"refused this connection: it can't encrypt, since {MISSING} is not installed there" in result.stderr

@@ -2,51 +2,32 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE
+from conftest import DEADLINE, Launcher
 
-HOROVODRUN = os.environ.get("HOROVODRUN") or shutil.which("horovodrun") or "horovodrun"
-WORKER = Path(__file__).with_name("fault_worker.py")
-TRAINER = Path(__file__).with_name("fault_trainer.py")
-MARK = "HVD_TEST_MARK"
-
-
-def processes_with(mark: str) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            pass
-    return found
-
-
-def wait_until_gone(mark: str) -> list[int]:
-    end = time.monotonic() + DEADLINE
-    while (left := processes_with(mark)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return left
+WORKER = str(Path(__file__).with_name("fault_worker.py"))
+TRAINER = str(Path(__file__).with_name("fault_trainer.py"))
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def run_with_victim(
-    kind: str, victim: int, transport: str, *extra: str, options: tuple[str, ...] = (), **variables: str
-) -> tuple[subprocess.CompletedProcess[str], str]:
-    mark = uuid.uuid4().hex
-    command = [HOROVODRUN, "-np", "4", *options, sys.executable, str(WORKER), kind, str(victim), *extra]
-    environment = {**os.environ, MARK: mark, "HOROVOD_TRANSPORT": transport, **variables}
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE, env=environment, check=False
-    )
-    return result, mark
+    launcher: Launcher,
+    kind: str,
+    victim: int,
+    transport: str,
+    *extra: str,
+    options: tuple[str, ...] = (),
+    **variables: str,
+) -> subprocess.CompletedProcess[str]:
+    """Runs 4 ranks, of which the victim ends as `kind` says."""
+    words = ["-np", "4", *options, sys.executable, WORKER, kind, str(victim), *extra]
+    return launcher.run(*words, env=launcher.environment(HOROVOD_TRANSPORT=transport, **variables))
 
 
 def check_survivors(output: str, victim: int, size: int = 4) -> None:
@@ -61,12 +42,11 @@ def check_survivors(output: str, victim: int, size: int = 4) -> None:
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 1, 3])
-def test_killed_rank(victim: int, transport: str) -> None:
-    result, mark = run_with_victim("SIGKILL", victim, transport)
+def test_killed_rank(launcher: Launcher, victim: int, transport: str) -> None:
+    result = run_with_victim(launcher, "SIGKILL", victim, transport)
     check_survivors(result.stdout, victim)
     assert result.returncode == 128 + 9, result.stderr
     assert re.search(rf"rank {victim}\b.*(SIGKILL|signal 9)", result.stderr, re.I), result.stderr
-    assert not wait_until_gone(mark)
 
 
 @pytest.mark.parametrize(
@@ -82,74 +62,59 @@ def test_killed_rank(victim: int, transport: str) -> None:
         ("SIGTERM", 128 + 15),
     ],
 )
-def test_rank_that_ends_by_itself(kind: str, code: int) -> None:
-    result, mark = run_with_victim(kind, 2, "auto")
+def test_rank_that_ends_by_itself(launcher: Launcher, kind: str, code: int) -> None:
+    result = run_with_victim(launcher, kind, 2, "auto")
     check_survivors(result.stdout, 2)
     assert result.returncode == code, result.stderr
-    assert not wait_until_gone(mark)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_workers_of_the_dead_rank_live_on(transport: str) -> None:
+def test_workers_of_the_dead_rank_live_on(launcher: Launcher, transport: str) -> None:
     """Its child, and its child's child: neither may hold the dead rank's connections open."""
-    result, mark = run_with_victim("SIGKILL", 1, transport, "workers")
+    result = run_with_victim(launcher, "SIGKILL", 1, transport, "workers")
     check_survivors(result.stdout, 1)
-    assert not wait_until_gone(mark), "a forked worker was left behind"
 
 
 @pytest.mark.parametrize("path", ["auto", "direct"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_killed_while_others_read_its_memory(victim: int, path: str) -> None:
-    result, mark = run_with_victim("SIGKILL", victim, "shm", "shared", HOROVOD_SHM_PATH=path)
+def test_killed_while_others_read_its_memory(launcher: Launcher, victim: int, path: str) -> None:
+    result = run_with_victim(launcher, "SIGKILL", victim, "shm", "shared", HOROVOD_SHM_PATH=path)
     check_survivors(result.stdout, victim)
-    assert not wait_until_gone(mark)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 3])
-def test_survivors_go_on_in_a_smaller_job(victim: int, transport: str) -> None:
-    result, mark = run_with_victim("SIGKILL", victim, transport, "again", options=("--grace-seconds", "40"))
+def test_survivors_go_on_in_a_smaller_job(launcher: Launcher, victim: int, transport: str) -> None:
+    result = run_with_victim(
+        launcher, "SIGKILL", victim, transport, "again", options=("--grace-seconds", "40")
+    )
     check_survivors(result.stdout, victim)
     assert sorted(re.findall(r"WENT ON as (\d) of 3", result.stdout)) == ["0", "1", "2"], result.stdout
-    assert not wait_until_gone(mark)
 
 
-def test_nothing_is_left_in_files(tmp_path: Path) -> None:
+def test_nothing_is_left_in_files(launcher: Launcher, tmp_path: Path) -> None:
     before = sorted(os.listdir("/dev/shm"))
-    result, mark = run_with_victim("SIGKILL", 0, "shm", TMPDIR=str(tmp_path))
+    result = run_with_victim(launcher, "SIGKILL", 0, "shm", TMPDIR=str(tmp_path))
     check_survivors(result.stdout, 0)
-    assert not wait_until_gone(mark)
+    assert launcher.none_alive()
     assert not list(tmp_path.iterdir())
     assert [name for name in os.listdir("/dev/shm") if name not in before and "horovod" in name] == []
 
 
-def test_a_stopped_rank_and_ctrl_c() -> None:
+def test_a_stopped_rank_and_ctrl_c(launcher: Launcher) -> None:
     """The others wait for it, whatever it takes; Ctrl-C ends them, and the stopped one as well."""
-    mark = uuid.uuid4().hex
-    command = [HOROVODRUN, "-np", "3", "--grace-seconds", "0.5", sys.executable, str(WORKER), "SIGSTOP", "1"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, MARK: mark}
-    )
-    try:
-        assert process.stdout and "VICTIM" in process.stdout.readline()
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=DEADLINE)
-    finally:
-        process.kill()
+    process = launcher.start("-np", "3", "--grace-seconds", "0.5", sys.executable, WORKER, "SIGSTOP", "1")
+    assert process.stdout and "VICTIM" in process.stdout.readline()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + 2
-    assert not wait_until_gone(mark)
 
 
 @pytest.mark.parametrize("victim", [0, 2])
-def test_killed_while_training(victim: int) -> None:
+def test_killed_while_training(launcher: Launcher, victim: int) -> None:
     """A real loop of torch; every rank reads its data through forked workers."""
     pytest.importorskip("torch")
-    mark = uuid.uuid4().hex
-    command = [HOROVODRUN, "-np", "3", sys.executable, str(TRAINER), str(victim)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE, env={**os.environ, MARK: mark}, check=False
-    )
+    result = launcher.run("-np", "3", sys.executable, TRAINER, str(victim))
     check_survivors(result.stdout, victim, size=3)
     assert result.returncode == 128 + 9, result.stderr
-    assert not wait_until_gone(mark)

@@ -4,56 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import virtual_hosts
-from conftest import Launcher, wait_until
+from conftest import Launcher, OnHosts, wait_until
 from virtual_hosts import VirtualHosts
 
+ENDLESS = str(Path(__file__).with_name("endless_worker.py"))
 ROOT = Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.usefixtures("nothing_left")
 LEFT_SECONDS = 5.0  # after the end of horovodrun; docs/running.md promises it
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    try:
-        made = virtual_hosts.make()
-    except virtual_hosts.UnavailableError as reason:
-        pytest.skip(str(reason))
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
-
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def on_a(launcher: Launcher, hosts: VirtualHosts) -> Iterator[Run]:
-    """Runs horovodrun on host a."""
-    hosts.know_hosts("host_key")
-
-    def run(*words: str, folder: Path = launcher.folder, **options: Any) -> subprocess.CompletedProcess[str]:
-        first, *rest = hosts.enter("a", folder)
-        return launcher.run(*rest, launcher.program, *words, program=first, **options)
-
-    yield run
-    assert launcher.none_alive(LEFT_SECONDS), "something is left"
-
-
-def start_on_a(launcher: Launcher, hosts: VirtualHosts, *words: str, **options: Any) -> subprocess.Popen[str]:
-    first, *rest = hosts.enter("a", launcher.folder)
-    return launcher.start(*rest, launcher.program, *words, program=first, **options)
 
 
 PLACE = """
@@ -72,9 +38,9 @@ echo $(hostname) $place $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE $HOROVOD_HOSTNAM
         (["-H", "root@b:1,10.83.0.3:1"], ["b 0/2 0/1 0/2 b", "c 1/2 0/1 1/2 10.83.0.3"]),
     ],
 )
-def test_places(on_a: Run, words: list[str], places: list[str]) -> None:
+def test_places(on_hosts: OnHosts, words: list[str], places: list[str]) -> None:
     """Host by host; one host under two names is one host."""
-    result = on_a(*words, "bash", "-c", PLACE)
+    result = on_hosts.run(*words, "bash", "-c", PLACE)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {place}" for i, place in enumerate(places)]
 
@@ -98,17 +64,19 @@ hvd.shutdown()
         ("b:1,c:2,a:1", ["0 b 0 3 False", "1 c 0 3 False", "2 c 1 1 False", "3 a 0 3 False"]),
     ],
 )
-def test_a_program_with_allreduces(launcher: Launcher, on_a: Run, hosts_given: str, lines: list[str]) -> None:
-    result = on_a("-H", hosts_given, *launcher.python(TRAIN))
+def test_a_program_with_allreduces(
+    launcher: Launcher, on_hosts: OnHosts, hosts_given: str, lines: list[str]
+) -> None:
+    result = on_hosts.run("-H", hosts_given, *launcher.python(TRAIN))
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {line}" for i, line in enumerate(lines)]
 
 
-def test_containers_of_one_pod(launcher: Launcher, on_a: Run) -> None:
+def test_containers_of_one_pod(launcher: Launcher, on_hosts: OnHosts) -> None:
     """They share a network, but no processes: hosts, for the launcher and for the ranks."""
     enter = "unshare --pid --fork --mount-proc --kill-child bash -c"
-    agents = with_agent(launcher, f'shift; {enter} "$*"')
-    result = on_a(*agents, "-H", "x:1,y:1", *launcher.python(TRAIN))
+    agents = launcher.agents(f'shift; {enter} "$*"')
+    result = on_hosts.run(*agents, "-H", "x:1,y:1", *launcher.python(TRAIN))
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {i} a 0 2 True" for i in range(2)]
 
@@ -139,18 +107,18 @@ if __name__ == "__main__":
 """
 
 
-def test_a_function_needs_no_folder_in_common(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_a_function_needs_no_folder_in_common(
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts
+) -> None:
     assert hosts.inside("a", "mount", "-t", "tmpfs", "tmpfs", "/mnt") == 0
     try:
-        first, *rest = hosts.enter("a", launcher.folder)
         given = launcher.environment(TMPDIR="/mnt")
-        result = launcher.run(*rest, *launcher.python(RUN), program=first, env=given)
+        result = on_hosts.run(launcher.script(RUN), program=sys.executable, env=given)
     finally:
         hosts.inside("a", "umount", "/mnt")
     expected = [("a", 4.0, 3_000_000, "", 0), *(("b", 4.0, 3_000_000, "", i * 1_000_000) for i in (1, 2))]
     expected.append(("c", 4.0, 3_000_000, "", 3_000_000))
     assert result.stdout.splitlines() == [str(expected), "KeyError('from c') True", "[]"], result.stderr
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 OTHER_LAUNCHER = """
@@ -190,12 +158,11 @@ gloo_run.launch_gloo(command, run, Settings(num_proc=4, hosts="a:2,b:2"), ["eth0
 """
 
 
-def test_another_launcher(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_another_launcher(launcher: Launcher, on_hosts: OnHosts) -> None:
     """It serves the rendezvous and starts the ranks: as Horovod, without the secret, by a function."""
-    first, *rest = hosts.enter("a", launcher.folder)
     env = launcher.environment(HOME=str(launcher.folder))
     env.pop("HOROVOD_SECRET", None)
-    result = launcher.run(*rest, *launcher.python(OTHER_LAUNCHER), TRAIN, program=first, env=env)
+    result = on_hosts.run(launcher.script(OTHER_LAUNCHER), TRAIN, program=sys.executable, env=env)
     lines = [f"{2 * i + j} {name} {j} 2 True" for i, name in enumerate("ab") for j in range(2)]
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == sorted([*lines, *lines, "[0, 0, 0, 0]", "[1, 1, 1, 1]"])
@@ -210,8 +177,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("entry", FAULTS)
-def test_a_faulty_host(on_a: Run, entry: str) -> None:
-    result = on_a("-H", f"{entry},c:1", "echo", "started")
+def test_a_faulty_host(on_hosts: OnHosts, entry: str) -> None:
+    result = on_hosts.run("-H", f"{entry},c:1", "echo", "started")
     assert (result.returncode, result.stdout) == (1, "")
     assert f"horovodrun: {FAULTS[entry]}" in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -227,13 +194,13 @@ b slots=1
 """
 
 
-def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     (launcher.folder / "hosts").write_text(HOST_FILE)
     hosts.know_hosts("host_key", ["b"])
     lost = "ip neigh replace 10.83.0.98 lladdr 02:00:00:00:00:98 dev eth0"  # nobody has that one
     assert hosts.inside("a", *lost.split()) == 0
     given = launcher.environment(OMPI_MCA_plm_rsh_args="-o ConnectTimeout=2")
-    result = on_a("--hostfile", "hosts", "echo", "started", env=given)
+    result = on_hosts.run("--hostfile", "hosts", "echo", "started", env=given)
     assert (result.returncode, result.stdout) == (1, "")
     lines = result.stderr.splitlines()
     assert [line.split(";")[0] for line in lines] == [
@@ -246,13 +213,13 @@ def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_
     assert all(line.count("; ") == 1 for line in lines), "each says what to do"
 
 
-def test_host_keys_are_checked(hosts: VirtualHosts, on_a: Run) -> None:
+def test_host_keys_are_checked(hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     hosts.know_hosts("host_key", ["b"])
-    result = on_a("-H", "b:1,c:1", "true")
+    result = on_hosts.run("-H", "b:1,c:1", "true")
     assert result.returncode == 1
     assert "horovodrun: host c: its host key is unknown; check and accept it once: ssh c" in result.stderr
     hosts.know_hosts("other_key")
-    result = on_a("-H", "b:1,c:1", "true")
+    result = on_hosts.run("-H", "b:1,c:1", "true")
     assert result.returncode == 1
     assert "horovodrun: host b: its host key has changed; if that is right" in result.stderr
     assert "horovodrun: host c: its host key has changed" in result.stderr
@@ -269,12 +236,11 @@ REACHED = {
 }
 
 
-def test_another_port_key_and_address(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_another_port_key_and_address(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     """There is a second sshd, which takes another key."""
     assert hosts.inside("a", "ip", "-6", "address", "replace", "fd00:83::1/64", "dev", "eth0", "nodad") == 0
-    first, *rest = hosts.enter("b")
     script = SECOND_SSHD.format(i=2, folder=hosts.folder)
-    sshd = launcher.start(*rest, "bash", "-c", script, program=first, env=dict(os.environ))
+    sshd = on_hosts.start("-c", script, program="bash", host="b", env=dict(os.environ))
     try:
         known = " ".join((hosts.folder / "host_key.pub").read_text().split()[:2])
         hosts.write("known_hosts", f"b,[b]:2222,fd00:83::2,[fd00:83::2]:2222 {known}\n")
@@ -283,7 +249,7 @@ def test_another_port_key_and_address(launcher: Launcher, hosts: VirtualHosts, o
         assert any("listening on" in line for line in sshd.stderr)
         key = str(hosts.folder / "other_key")
         for what, words in REACHED.items():
-            result = on_a(*[key if word == "KEY" else word for word in words], "env")
+            result = on_hosts.run(*[key if word == "KEY" else word for word in words], "env")
             assert result.returncode == 0, (what, result.stderr)
             (connection,) = (line for line in result.stdout.splitlines() if "SSH_CONNECTION=" in line)
             assert connection.split()[-1] == what.split()[0]
@@ -294,21 +260,20 @@ def test_another_port_key_and_address(launcher: Launcher, hosts: VirtualHosts, o
 SILENT = "import socket, time; s = socket.create_server(('', 2223)); print('up', flush=True); time.sleep(600)"
 
 
-def test_a_host_that_does_not_answer(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
-    first, *rest = hosts.enter("b")
-    silent = launcher.start(*rest, sys.executable, "-c", SILENT, program=first)
+def test_a_host_that_does_not_answer(launcher: Launcher, on_hosts: OnHosts) -> None:
+    silent = on_hosts.start("-c", SILENT, program=sys.executable, host="b")
     assert silent.stdout and silent.stdout.readline() == "up\n"
-    result = on_a("-p", "2223", "--start-timeout", "2", "-H", "b:1", "true")
+    result = on_hosts.run("-p", "2223", "--start-timeout", "2", "-H", "b:1", "true")
     assert result.returncode == 1
     assert "horovodrun: host b: it has not answered within 2 s (--start-timeout)" in result.stderr
     for pid in launcher.alive():
         os.kill(pid, signal.SIGKILL)
 
 
-def test_no_such_folder_and_command(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_no_such_folder_and_command(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", str(launcher.folder)) == 0
     try:
-        result = on_a("-H", "b:1,c:1", "./absent")
+        result = on_hosts.run("-H", "b:1,c:1", "./absent")
     finally:
         hosts.inside("c", "umount", str(launcher.folder))
     assert result.returncode == 127
@@ -317,26 +282,18 @@ def test_no_such_folder_and_command(launcher: Launcher, hosts: VirtualHosts, on_
     folder.mkdir()
     assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", str(launcher.folder)) == 0
     try:
-        result = on_a("-H", "b:1,c:1", "true", folder=folder)
+        result = on_hosts.run("-H", "b:1,c:1", "true", folder=folder)
     finally:
         hosts.inside("c", "umount", str(launcher.folder))
     assert result.returncode == 1
     assert f"horovodrun: host c: there is no folder {folder}" in result.stderr
 
 
-def test_no_such_interface(on_a: Run) -> None:
-    result = on_a("-H", "b:1,c:1", "--network-interface", "eth7", "true")
+def test_no_such_interface(on_hosts: OnHosts) -> None:
+    result = on_hosts.run("-H", "b:1,c:1", "--network-interface", "eth7", "true")
     assert result.returncode == 1
     assert [line.split(":")[1] for line in result.stderr.splitlines()] == [" host b", " host c"]
     assert "eth7" in result.stderr
-
-
-def with_agent(launcher: Launcher, script: str) -> list[str]:
-    """A program in ssh's place."""
-    path = launcher.folder / "rsh"
-    path.write_text("#!/bin/bash\n" + script)
-    path.chmod(0o755)
-    return ["--rsh-agent", str(path)]
 
 
 SAID = [
@@ -375,7 +332,7 @@ SAID = [
 
 @pytest.mark.parametrize(("words", "said", "code", "text"), SAID)
 def test_what_ssh_says(launcher: Launcher, words: list[str], said: str, code: int, text: str) -> None:
-    agent = with_agent(launcher, f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
+    agent = launcher.agents(f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
     result = launcher.run(*agent, *words, "-H", "me@b:1", "true")
     assert result.returncode == 1
     assert re.match(f"horovodrun: host me@b: {text}", result.stderr), result.stderr
@@ -392,7 +349,7 @@ def test_what_can_not_be_executed(launcher: Launcher) -> None:
         ("a-file", 126),
         ("absent", 127),
     ):
-        result = launcher.run(*agents_here(launcher), "-H", "x:1,y:1", command, env=given)
+        result = launcher.run(*launcher.agents(), "-H", "x:1,y:1", command, env=given)
         assert (result.returncode, result.stdout) == (code, "")
         what = "can't be executed there" if code == 126 else "was not found"
         assert [line.split("; ")[0] for line in result.stderr.splitlines()] == [
@@ -401,7 +358,7 @@ def test_what_can_not_be_executed(launcher: Launcher) -> None:
 
 
 def test_a_folder_that_is_gone(launcher: Launcher) -> None:
-    agents = with_agent(launcher, 'shift; cd /; eval "$@"')
+    agents = launcher.agents('shift; cd /; eval "$@"')
     words = " ".join([launcher.program, *agents, "-H", "x:1", "pwd"])
     result = launcher.run("-c", f"mkdir gone; cd gone; rmdir ../gone; {words}", program="bash")
     assert (result.returncode, result.stdout) == (1, "")
@@ -411,7 +368,7 @@ def test_a_folder_that_is_gone(launcher: Launcher) -> None:
 
 
 def test_an_agent_without_stdin(launcher: Launcher) -> None:
-    agents = with_agent(launcher, 'shift; eval "$@" </dev/null')
+    agents = launcher.agents('shift; eval "$@" </dev/null')
     result = launcher.run(*agents, "-H", "x:1", "true")
     assert (result.returncode, "; what starts it there must pass stdin on" in result.stderr) == (1, True)
 
@@ -427,7 +384,7 @@ def test_stdin_that_does_not_block(launcher: Launcher) -> None:
     """Who shares it may take what poll has promised; that is not its end."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
-    process = launcher.start(*agents_here(launcher), "-H", "x:1", "cat", stdin=reader)
+    process = launcher.start(*launcher.agents(), "-H", "x:1", "cat", stdin=reader)
     os.close(reader)
     for i in range(20):
         os.write(writer, b"%d\n" % i)
@@ -437,38 +394,32 @@ def test_stdin_that_does_not_block(launcher: Launcher) -> None:
     assert out == "".join(f"[0]<stdout>: {i}\n" for i in range(20)), err
 
 
-def test_no_horovodrun(launcher: Launcher, hosts: VirtualHosts, on_a: Run) -> None:
+def test_no_horovodrun(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     folder = str(Path(launcher.program).parent)
     assert hosts.inside("c", "mount", "-t", "tmpfs", "tmpfs", folder) == 0
     try:
-        result = on_a("-H", "b:1,c:1", "true")
+        result = on_hosts.run("-H", "b:1,c:1", "true")
     finally:
         hosts.inside("c", "umount", folder)
     assert (result.returncode, "host c: there is no horovodrun; install it" in result.stderr) == (1, True)
 
 
-def test_another_release(launcher: Launcher, on_a: Run) -> None:
+def test_another_release(launcher: Launcher, on_hosts: OnHosts) -> None:
     older = "echo 'horovodrun: there is no option --agent' >&2; exit 2"
-    result = on_a(*with_agent(launcher, older), "-H", "b:1", "true")
+    result = on_hosts.run(*launcher.agents(older), "-H", "b:1", "true")
     assert result.returncode == 1
     assert "host b: its horovodrun is of another release; install the same" in result.stderr
     newer = r"printf '\nhorovodrun agent\n\013\000\000\000\010\006\000\000\000100.0.'; sleep 1"
-    result = on_a(*with_agent(launcher, newer), "-H", "b:1", "true")
+    result = on_hosts.run(*launcher.agents(newer), "-H", "b:1", "true")
     assert result.returncode == 1
     assert "host b: its horovodrun is of release 100.0." in result.stderr
 
 
-def agents_here(launcher: Launcher) -> list[str]:
-    """Each host is an agent on this one."""
-    return with_agent(launcher, 'export HOROVOD_HOST_ID=$1; shift; eval "$@"')
-
-
 def test_a_folder_that_can_not_be_made(launcher: Launcher) -> None:
-    words = [*agents_here(launcher), "-H", "x:1,y:1", "--output-filename", "/proc/nope"]
+    words = [*launcher.agents(), "-H", "x:1,y:1", "--output-filename", "/proc/nope"]
     result = launcher.run(*words, "true", seconds=30)
     assert (result.returncode, result.stdout) == (1, "")
     assert "--output-filename: can't make the folder /proc/nope" in result.stderr
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 FAKE_AGENT = """
@@ -516,7 +467,7 @@ def with_fake_agents(launcher: Launcher, x: str, y: str) -> list[str]:
     release = launcher.run("--version").stdout.strip()
     source = FAKE_AGENT.replace("FRAMES", str((kinds["FRAME_READY"], kinds["FRAME_PREPARED"])))
     program = " ".join(launcher.python(source.replace("RELEASE", repr(release))))
-    return with_agent(launcher, f"case $1 in x) how={x};; *) how={y};; esac; exec {program} $1 $how")
+    return launcher.agents(f"case $1 in x) how={x};; *) how={y};; esac; exec {program} $1 $how")
 
 
 @pytest.mark.parametrize(
@@ -540,22 +491,20 @@ def test_a_host_is_lost_before_the_start(launcher: Launcher, x: str, y: str, fau
     result = launcher.run(*words, seconds=30)
     assert (result.returncode, result.stdout) == (1, "")
     assert re.fullmatch(f"horovodrun: {fault}\n", result.stderr), result.stderr
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 @pytest.mark.parametrize("timeout", ["0", "0.5"])
 def test_waiting_costs_no_time_of_a_core(launcher: Launcher, timeout: str) -> None:
-    words = [*agents_here(launcher), "--timeout-seconds", timeout, "-H", "x:1,y:1"]
+    words = [*launcher.agents(), "--timeout-seconds", timeout, "-H", "x:1,y:1"]
     process = launcher.start(*words, "bash", "-c", "touch $HOROVOD_RANK.ready; exec sleep 300")
     assert wait_until(count_of(launcher))
-    busy = [pid for pid in launcher.alive() if name_of(pid) == "hvd-job"]
+    busy = launcher.named("hvd-job")
     assert len(busy) == 3, "launcher and two agents"
     before = sum(map(ticks, busy))
     time.sleep(1.5)
     assert sum(map(ticks, busy)) - before < os.sysconf("SC_CLK_TCK") * 0.1
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def ticks(pid: int) -> int:
@@ -563,38 +512,38 @@ def ticks(pid: int) -> int:
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
-def test_no_such_rsh_agent(on_a: Run) -> None:
-    result = on_a("--rsh-agent", "/no/such", "-H", "b:1,c:1", "true")
+def test_no_such_rsh_agent(on_hosts: OnHosts) -> None:
+    result = on_hosts.run("--rsh-agent", "/no/such", "-H", "b:1,c:1", "true")
     cause = "can't start '/no/such' to reach it: no such file or directory"
     assert result.stderr.splitlines() == [f"horovodrun: host {name}: {cause}" for name in "bc"]
     assert result.returncode == 1
 
 
-def test_a_chatty_shell(launcher: Launcher, on_a: Run) -> None:
+def test_a_chatty_shell(launcher: Launcher, on_hosts: OnHosts) -> None:
     """What is written before the agent's first frame is none of it."""
     script = 'seq 100000; echo welcome >&2; shift; eval "$@"'
-    result = on_a(*with_agent(launcher, script), "-H", "b:2", "echo", "x")
+    result = on_hosts.run(*launcher.agents(script), "-H", "b:2", "echo", "x")
     assert sorted(result.stdout.splitlines()) == ["[0]<stdout>: x", "[1]<stdout>: x"]
     assert result.returncode == 0, result.stderr
 
 
-def test_rsh_agent_of_open_mpi(launcher: Launcher, on_a: Run) -> None:
-    words = with_agent(launcher, f'echo "$@" >{launcher.folder}/called; exec ssh "$@"')
+def test_rsh_agent_of_open_mpi(launcher: Launcher, on_hosts: OnHosts) -> None:
+    words = launcher.agents(f'echo "$@" >{launcher.folder}/called; exec ssh "$@"')
     environment = launcher.environment(OMPI_MCA_plm_rsh_agent=f"{words[1]} : rsh")
-    assert on_a("-H", "b:1", "hostname", env=environment).stdout == "[0]<stdout>: b\n"
+    assert on_hosts.run("-H", "b:1", "hostname", env=environment).stdout == "[0]<stdout>: b\n"
     assert (launcher.folder / "called").read_text().startswith("b exec sh -c ")
 
 
-def test_64_ranks_on_8_hosts(launcher: Launcher, on_a: Run) -> None:
+def test_64_ranks_on_8_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
     hosts = ",".join(f"host{i}:8" for i in range(8))
-    result = on_a(*agents_here(launcher), "-H", hosts, "bash", "-c", PLACE + "cat >&2", give="x\n" * 1000)
+    result = on_hosts.run(*launcher.agents(), "-H", hosts, "bash", "-c", PLACE + "cat >&2", give="x\n" * 1000)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "[0]<stderr>: x\n" * 1000
     places = [f"[{i}]<stdout>: a {i}/64 {i % 8}/8 {i // 8}/8 host{i // 8}" for i in range(64)]
     assert sorted(result.stdout.splitlines()) == sorted(places)
 
 
-def test_the_environment_travels(launcher: Launcher, on_a: Run) -> None:
+def test_the_environment_travels(launcher: Launcher, on_hosts: OnHosts) -> None:
     given = launcher.environment(
         **{
             "WITH.DOT": "1",
@@ -608,7 +557,7 @@ def test_the_environment_travels(launcher: Launcher, on_a: Run) -> None:
         "import os; e = os.environ; print(e['WITH.DOT'], len(e['LONG']), repr(e['MULTI']), e['HOME'], "
         "e['HOROVOD_CYCLE_TIME'], e['HOROVOD_LOG_LEVEL'])"
     )
-    result = on_a("-H", "b:1", "--log-level", "INFO", *show, env=given)
+    result = on_hosts.run("-H", "b:1", "--log-level", "INFO", *show, env=given)
     assert result.stdout == "[0]<stdout>: 1 100000 'a\\nb' /root 7 INFO\n", result.stderr
 
 
@@ -616,50 +565,50 @@ OF_A_HOST = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL
 OF_A_HOST += ["SLURMD_NODENAME", "SLURM_NODEID", "TEMP", "TMPDIR", "KRB5CCNAME", "HOROVOD_HOST_ID", "DISPLAY"]
 
 
-def test_what_belongs_to_a_host_stays(launcher: Launcher, on_a: Run) -> None:
+def test_what_belongs_to_a_host_stays(launcher: Launcher, on_hosts: OnHosts) -> None:
     given = launcher.environment(**dict.fromkeys(OF_A_HOST, "here"), ARGUMENTS="CUDA_VISIBLE_DEVICES=1")
-    result = on_a("-H", "b:1", "env", env=given)
+    result = on_hosts.run("-H", "b:1", "env", env=given)
     assert result.returncode == 0, result.stderr
     assert "=here\n" not in result.stdout
     assert "ARGUMENTS=CUDA_VISIBLE_DEVICES=1\n" in result.stdout
 
 
-def test_a_very_long_environment(launcher: Launcher, on_a: Run) -> None:
+def test_a_very_long_environment(launcher: Launcher, on_hosts: OnHosts) -> None:
     many = {f"VARIABLE_{i}": str(i) for i in range(40_000)}
     count = ["grep", "-zc", "^VARIABLE_[0-9]*=[0-9]*$", "/proc/self/environ"]
-    result = on_a("-H", "b:2", *count, env=launcher.environment(**many))
+    result = on_hosts.run("-H", "b:2", *count, env=launcher.environment(**many))
     assert result.stdout.count(">: 40000\n") == 2, result.stderr
 
 
-def test_host_setup(launcher: Launcher, on_a: Run) -> None:
+def test_host_setup(launcher: Launcher, on_hosts: OnHosts) -> None:
     setup = "export OWN=$(hostname) BOTH=setup; PATH=/bin/$OWN:$PATH"
     given = launcher.environment(BOTH="launcher")
-    result = on_a(
+    result = on_hosts.run(
         "-H", "a:1,b:1", "--host-setup", setup, "bash", "-c", "echo $OWN $BOTH ${PATH%%:*}", env=given
     )
     assert sorted(result.stdout.splitlines()) == [
         "[0]<stdout>: a setup /bin/a",
         "[1]<stdout>: b setup /bin/b",
     ], result.stderr
-    result = on_a("-H", "b:1", "--host-setup", "echo oh no >&2; false", "true")
+    result = on_hosts.run("-H", "b:1", "--host-setup", "echo oh no >&2; false", "true")
     assert (result.returncode, result.stderr) == (
         1,
         "horovodrun: host b: its --host-setup has failed: oh no\n",
     )
-    result = on_a("-H", "b:1", "--host-setup", "exit 3", "true")
+    result = on_hosts.run("-H", "b:1", "--host-setup", "exit 3", "true")
     cause = "its --host-setup, or what should start horovodrun there, ended with exit code 3"
     assert result.stderr == f"horovodrun: host b: {cause}\n"
-    result = on_a("-H", "b:1", "--start-timeout", "1", "--host-setup", "sleep 60", "true")
+    result = on_hosts.run("-H", "b:1", "--start-timeout", "1", "--host-setup", "sleep 60", "true")
     assert "without a question? Does --host-setup end?\n" in result.stderr
 
 
-def test_stdin_output_and_exit_code(launcher: Launcher, on_a: Run) -> None:
+def test_stdin_output_and_exit_code(launcher: Launcher, on_hosts: OnHosts) -> None:
     script = (
         "cat; echo err >&2; printf unfinished; [ $HOROVOD_RANK = 1 ] || { touch done; exit 0; }; "
         "until [ -e done ]; do sleep 0.1; done; exit 3"
     )
     text = "".join(f"line {i}\n" for i in range(50_000))
-    result = on_a("-H", "b:1,c:1", "--output-filename", "out", "bash", "-c", script, give=text)
+    result = on_hosts.run("-H", "b:1,c:1", "--output-filename", "out", "bash", "-c", script, give=text)
     assert result.returncode == 3
     lines = [line for line in result.stdout.splitlines() if line.startswith("[0]")]
     assert lines == [f"[0]<stdout>: {line}" for line in [*text.splitlines(), "unfinished"]]
@@ -669,10 +618,10 @@ def test_stdin_output_and_exit_code(launcher: Launcher, on_a: Run) -> None:
     assert (launcher.folder / "out/rank.1/stderr").read_text() == "err\n"
 
 
-def test_a_slow_reader(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_a_slow_reader(launcher: Launcher, on_hosts: OnHosts) -> None:
     """The ranks wait; nothing is lost, and what the others do is not held up."""
     script = "if [ $HOROVOD_RANK = 0 ]; then seq 400000; else touch $(hostname).done; fi"
-    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", script)
+    process = on_hosts.start("-H", "b:1,c:1", "bash", "-c", script)
     assert wait_until(lambda: (launcher.folder / "c.done").exists())
     out, err = process.communicate(timeout=100)
     assert out.count("\n") == 400_000, err
@@ -685,7 +634,7 @@ SLOW = "import os, time\nwhile piece := os.read(0, 2000):\n    os.write(1, piece
 def test_a_slow_connection(launcher: Launcher) -> None:
     """What is on the way when the last rank has ended comes, however long that takes."""
     slow = " ".join(launcher.python(SLOW))
-    agents = with_agent(launcher, f'export HOROVOD_HOST_ID=$1; shift; eval "$@" | {slow}')
+    agents = launcher.agents(f'export HOROVOD_HOST_ID=$1; shift; eval "$@" | {slow}')
     script = "head -c 125000 /dev/zero | tr '\\0' x; echo; echo THE END"
     result = launcher.run(*agents, "-H", "x:1", "bash", "-c", script)
     lines = "".join(line.removeprefix("[0]<stdout>: ") for line in result.stdout.splitlines())
@@ -700,37 +649,22 @@ def count_of(launcher: Launcher) -> Callable[[], bool]:
 SLEEP = "trap 'exit 9' INT; touch $HOROVOD_RANK.ready; sleep 300 & wait; wait"
 
 
-def test_interrupt(launcher: Launcher, hosts: VirtualHosts) -> None:
-    process = start_on_a(launcher, hosts, "-H", "b:1,c:1", "bash", "-c", SLEEP)
+def test_interrupt(launcher: Launcher, on_hosts: OnHosts) -> None:
+    process = on_hosts.start("-H", "b:1,c:1", "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
-    launcher_process = next(pid for pid in launcher.alive() if name_of(pid) == "horovodrun")
-    os.kill(launcher_process, signal.SIGINT)
+    os.kill(launcher.named("horovodrun")[0], signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert "horovodrun: got SIGINT; ending the job" in err
-    assert launcher.none_alive(LEFT_SECONDS)
-
-
-def name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 @pytest.mark.parametrize("victim", ["launcher", "hvd-job", "ssh", "agent", "rank"])
-def test_what_is_killed_takes_the_job_along(launcher: Launcher, hosts: VirtualHosts, victim: str) -> None:
-    process = start_on_a(launcher, hosts, "--grace-seconds", "1", "-H", "b:1,c:1", "bash", "-c", SLEEP)
+def test_what_is_killed_takes_the_job_along(
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts, victim: str
+) -> None:
+    process = on_hosts.start("--grace-seconds", "1", "-H", "b:1,c:1", "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
-    alive = launcher.alive()
-    agents = agents_of(hosts)
-    assert agents
-    found = {
-        "launcher": [pid for pid in alive if name_of(pid) == "horovodrun"],
-        "hvd-job": [pid for pid in alive if name_of(pid) == "hvd-job"],
-        "ssh": [pid for pid in alive if name_of(pid) == "ssh"],
-        "agent": agents,
-        "rank": [pid for pid in alive if name_of(pid) == "bash"],
-    }[victim]
+    names = {"launcher": "horovodrun", "rank": "bash"}
+    found = agents_of(hosts) if victim == "agent" else launcher.named(names.get(victim, victim))
     assert found
     os.kill(found[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
@@ -756,10 +690,8 @@ def agents_of(hosts: VirtualHosts) -> list[int]:
     return [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_agent(path)]
 
 
-def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHosts) -> None:
-    process = start_on_a(
-        launcher,
-        hosts,
+def test_the_secret_is_on_no_command_line(launcher: Launcher, on_hosts: OnHosts) -> None:
+    process = on_hosts.start(
         "-H",
         "b:1,c:1",
         "bash",
@@ -775,18 +707,16 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher, hosts: VirtualHost
             assert secret not in (folder / "cmdline").read_bytes()
         except OSError:
             continue
-    for pid in launcher.alive():
-        if name_of(pid) == "horovodrun":
-            os.kill(pid, signal.SIGKILL)
+    for pid in launcher.named("horovodrun"):
+        os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 @pytest.mark.parametrize("cut", ["c", "a"])
-def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, cut: str) -> None:
+def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts, cut: str) -> None:
     """Both ends notice the silence; a launcher that has lost all hosts blames its own network."""
     words = ["--timeout-seconds", "1", "--grace-seconds", "1", "-H", "b:1,c:1"]
-    process = start_on_a(launcher, hosts, *words, "bash", "-c", SLEEP)
+    process = on_hosts.start(*words, "bash", "-c", SLEEP)
     assert wait_until(count_of(launcher))
     assert hosts.inside(cut, "ip", "link", "set", "eth0", "down") == 0
     try:
@@ -800,31 +730,13 @@ def test_a_cable_that_is_cut(launcher: Launcher, hosts: VirtualHosts, cut: str) 
         assert hosts.inside(cut, "ip", "link", "set", "eth0", "up") == 0
 
 
-REDUCE = """
-import os, traceback
-import numpy as np
-import horovod as hvd
-
-hvd.init()
-value = np.ones(4 << 20, np.float32)
-try:
-    for step in range(1_000_000):
-        hvd.allreduce(value, name="x")
-        if step == 1:
-            open(f"{hvd.rank()}.reduced", "w").close()
-except hvd.HorovodInternalError as error:
-    with open(f"{hvd.rank()}.error", "w") as file:
-        file.write(str(error))
-    traceback.print_exc()
-    os._exit(3)
-"""
-
-
-def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_a_cable_that_is_cut_in_a_transfer(
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts
+) -> None:
     """Those on the other hosts name the host that is cut off, and so do its own ranks; the launcher once."""
     words = ["--timeout-seconds", "4", "--grace-seconds", "1", "-H", "a:2,b:2,c:2"]
-    process = start_on_a(launcher, hosts, *words, *launcher.python(REDUCE))
-    files = [launcher.folder / f"{rank}.reduced" for rank in range(6)]
+    process = on_hosts.start(*words, sys.executable, ENDLESS)
+    files = [launcher.folder / f"{rank}.step" for rank in range(6)]
     assert wait_until(lambda: all(path.exists() for path in files))
     assert hosts.inside("c", "ip", "link", "set", "eth0", "down") == 0
     try:
@@ -846,14 +758,13 @@ def test_a_cable_that_is_cut_in_a_transfer(launcher: Launcher, hosts: VirtualHos
         assert hosts.inside("c", "ip", "link", "set", "eth0", "up") == 0
 
 
-def test_an_interrupt_while_hosts_are_called(launcher: Launcher, hosts: VirtualHosts) -> None:
-    words = with_agent(launcher, f"touch {launcher.folder}/0.ready {launcher.folder}/1.ready; sleep 300")
-    process = start_on_a(launcher, hosts, *words, "-H", "b:1,c:1", "true")
+def test_an_interrupt_while_hosts_are_called(launcher: Launcher, on_hosts: OnHosts) -> None:
+    words = launcher.agents(f"touch {launcher.folder}/0.ready {launcher.folder}/1.ready; sleep 300")
+    process = on_hosts.start(*words, "-H", "b:1,c:1", "true")
     assert wait_until(count_of(launcher))
-    os.kill(next(pid for pid in launcher.alive() if name_of(pid) == "horovodrun"), signal.SIGINT)
+    os.kill(launcher.named("horovodrun")[0], signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert "horovodrun: got SIGINT; ending the job" in err
-    assert launcher.none_alive(LEFT_SECONDS)
 
 
 WATCH = """
@@ -887,14 +798,13 @@ hvd.shutdown()
 
 
 @pytest.mark.parametrize("encryption", [False, True])
-def test_what_the_wire_shows(launcher: Launcher, hosts: VirtualHosts, on_a: Run, encryption: bool) -> None:
+def test_what_the_wire_shows(launcher: Launcher, on_hosts: OnHosts, encryption: bool) -> None:
     over, secret = launcher.folder / "over", launcher.folder / "secret"
-    first, *rest = hosts.enter("b")
-    watcher = launcher.start(*rest, sys.executable, "-c", WATCH, str(over), str(secret), program=first)
+    watcher = on_hosts.start("-c", WATCH, str(over), str(secret), program=sys.executable, host="b")
     assert watcher.stdout
     assert watcher.stdout.readline() == "ready\n"
     flags = ["--encryption"] if encryption else []
-    result = on_a(*flags, "-H", "a:1,b:1", *launcher.python(SHOWN))
+    result = on_hosts.run(*flags, "-H", "a:1,b:1", *launcher.python(SHOWN))
     over.touch()
     assert result.returncode == 0, result.stderr
     out, err = watcher.communicate(timeout=60)
@@ -931,7 +841,7 @@ def packets(hosts: VirtualHosts, name: str) -> tuple[int, int]:
     return int(tcp.split()[10]), int(numbers[1]) + int(numbers[9])
 
 
-def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts) -> None:
+def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     """Started by variables: no launcher or agent is there, whose hosts ask each other whether they live."""
     places = ["a", "a", "b", "c"]
     variables = {
@@ -939,12 +849,11 @@ def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts) -> N
         "HOROVOD_RENDEZVOUS": "10.83.0.1:23456",
         "HOROVOD_SECRET": uuid.uuid4().hex,
     }
-    command = launcher.python(IDLE)
+    script = launcher.script(IDLE)
     ranks = []
     for rank, name in enumerate(places):
-        first, *rest = hosts.enter(name, launcher.folder)
         environment = launcher.environment(**variables, HOROVOD_RANK=str(rank))
-        ranks.append(launcher.start(*rest, *command, program=first, env=environment))
+        ranks.append(on_hosts.start(script, program=sys.executable, host=name, env=environment))
     marks = [launcher.folder / f"{rank}.idle" for rank in range(len(places))]
     assert wait_until(lambda: all(mark.exists() for mark in marks)), [rank.poll() for rank in ranks]
     time.sleep(1)  # for what is still acknowledged
@@ -964,29 +873,10 @@ def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts) -> N
         assert rank.returncode == 0, err
 
 
-OUTAGE = """
-import os, pathlib, time
-import numpy as np
-import horovod as hvd
-hvd.init()
-mine = np.full(1 << 20, hvd.rank() + 1, np.int32)
-step, done = 0, False
-while not done:
-    total = hvd.allreduce(mine + step, op=hvd.Sum, name="x")
-    assert (total == sum(range(1, hvd.size() + 1)) + hvd.size() * step).all(), step
-    step += 1
-    over = np.array([os.path.exists("over")], np.int32)
-    done = hvd.allreduce(over, op=hvd.Min, name="over")[0] == 1
-    with open(f"{hvd.rank()}.step", "w") as file:
-        file.write(str(step))
-hvd.shutdown()
-"""
-
-
 @pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
 @pytest.mark.parametrize("seconds", [[28.0], [29.0, 28.0]])
 def test_outages_below_the_limit_are_no_fault(
-    launcher: Launcher, hosts: VirtualHosts, seconds: list[float]
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts, seconds: list[float]
 ) -> None:
     """With the default of --timeout-seconds. A kernel that waits longer than 1 s between two
     retransmissions may take up to 56 s for it, and where a second outage hides that one, ssh's connection
@@ -996,7 +886,7 @@ def test_outages_below_the_limit_are_no_fault(
             probe.setsockopt(socket.IPPROTO_TCP, 44, 1000)
         except OSError:
             pytest.skip("Linux 6.15 or later: TCP_RTO_MAX_MS")
-    process = start_on_a(launcher, hosts, "-H", "a:2,b:1,c:1", *launcher.python(OUTAGE))
+    process = on_hosts.start("-H", "a:2,b:1,c:1", sys.executable, ENDLESS)
     steps = [launcher.folder / f"{rank}.step" for rank in range(4)]
     assert wait_until(lambda: all(path.exists() and path.read_text() > "" for path in steps))
     for i, outage in enumerate(seconds):

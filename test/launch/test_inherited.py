@@ -6,9 +6,8 @@ import os
 import re
 
 import pytest
-from conftest import DEADLINE, Launcher
-from test_inputs import free_port
-from test_starters import OPEN_MPI, Starter
+from conftest import DEADLINE, Launcher, free_port
+from starter import OPEN_MPI, Starter
 
 long = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
 WAYS = 5  # to start a process, below
@@ -58,11 +57,6 @@ if __name__ == "__main__":
             subprocess.run([sys.executable, __file__, "next"], check=True)
         print("LAST", total("last"), flush=True)
 """
-
-
-@pytest.fixture
-def starter(launcher: Launcher) -> Starter:
-    return Starter(launcher)
 
 
 @pytest.mark.parametrize(

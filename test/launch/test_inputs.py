@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
-from conftest import DEADLINE, Launcher
+from conftest import DEADLINE, Launcher, free_port
 
 ECHO = ["bash", "-c", "echo $HOROVOD_SIZE"]
 
@@ -16,14 +15,6 @@ ECHO = ["bash", "-c", "echo $HOROVOD_SIZE"]
 def sizes(result: subprocess.CompletedProcess[str]) -> set[str]:
     assert result.returncode == 0, result.stderr
     return {line.partition(": ")[2] for line in result.stdout.splitlines()}
-
-
-def agents(launcher: Launcher, before: str = "") -> list[str]:
-    """Each host is an agent on this one."""
-    path = launcher.folder / "rsh"
-    path.write_text(f'#!/bin/bash\nexport HOROVOD_HOST_ID=$1; shift\n{before}\neval "$@"\n')
-    path.chmod(0o755)
-    return ["--rsh-agent", str(path)]
 
 
 @pytest.mark.parametrize(
@@ -135,14 +126,16 @@ def test_words_and_folders_reach_other_hosts_unchanged(launcher: Launcher) -> No
     folder = launcher.folder / "a b'c $d\n"
     folder.mkdir()
     show = launcher.python("import os, sys; print([os.getcwd(), *sys.argv[1:]])")
-    result = launcher.run(*agents(launcher), "-H", "x_1:1", *show, *WORDS, cwd=folder)
+    result = launcher.run(*launcher.agents(), "-H", "x_1:1", *show, *WORDS, cwd=folder)
     assert result.stdout == f"[0]<stdout>: {[str(folder), *WORDS]}\n", result.stderr
 
 
 START_FILES = """
+export HOROVOD_HOST_ID=$1; shift
 export HOME=$PWD BASH_ENV=$PWD/bash_env SSH_CLIENT='::1 1 2' SHLVL=0
 echo 'export PATH=/from/bashrc:$PATH RC=$((RC + 1))' >.bashrc
 echo 'export PATH=/from/bash_env:$PATH' >bash_env
+eval "$@"
 """
 
 
@@ -150,7 +143,7 @@ def test_host_setup_changes_what_it_sets(launcher: Launcher) -> None:
     """Start files of the shell that starts the setup change variables, too; these stay the launcher's."""
     given = launcher.environment(MINE="launcher", BOTH="launcher", RC="7")
     words = [
-        *agents(launcher, START_FILES),
+        *launcher.agents(START_FILES),
         "-H",
         "x:1,y:1",
         "--host-setup",
@@ -167,7 +160,7 @@ def test_host_setup_changes_what_it_sets(launcher: Launcher) -> None:
 
 
 def test_host_setup_adds_to_the_path(launcher: Launcher) -> None:
-    words = [*agents(launcher), "-H", "x:1", "--host-setup", "PATH=/new:$PATH", "printenv", "PATH"]
+    words = [*launcher.agents(), "-H", "x:1", "--host-setup", "PATH=/new:$PATH", "printenv", "PATH"]
     assert launcher.run(*words).stdout == f"[0]<stdout>: /new:{os.environ['PATH']}\n"
 
 
@@ -181,15 +174,17 @@ def test_host_setup_adds_to_the_path(launcher: Launcher) -> None:
     ],
 )
 def test_host_setups(launcher: Launcher, setup: str, own: str) -> None:
-    words = [*agents(launcher), "-H", "x:1", "--host-setup", setup, "bash", "-c", "echo $OWN"]
+    words = [*launcher.agents(), "-H", "x:1", "--host-setup", setup, "bash", "-c", "echo $OWN"]
     result = launcher.run(*words, env=launcher.environment(OWN="launcher"))
     assert (result.stdout, result.stderr) == (f"[0]<stdout>: {own}\n", "")
 
 
 WITHOUT_PROC = """
+export HOROVOD_HOST_ID=$1; shift
 if [ -e /proc/self ]; then
     exec unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' x "$0" "$HOROVOD_HOST_ID" "$@"
 fi
+eval "$@"
 """
 RUN = """
 import horovod
@@ -205,7 +200,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root")
 def test_hosts_without_proc(launcher: Launcher) -> None:
     """What a shell offers as `<(command)`, and the opening of /proc/self/fd/N, are not there."""
-    option, agent = agents(launcher, WITHOUT_PROC)
+    option, agent = launcher.agents(WITHOUT_PROC)
     result = launcher.run(
         option, agent, "-H", "x:1", "--host-setup", "export A=1", "bash", "-c", "echo $A $(ls /proc)"
     )
@@ -221,7 +216,7 @@ MANY = "import sys; sys.stdout.buffer.write({start!r} + '{character}'.encode() *
 @pytest.mark.parametrize("where", ["here", "agent"])
 @pytest.mark.parametrize("character", ["ß", "€", "🙂"])
 def test_long_lines_are_cut_between_characters(launcher: Launcher, character: str, where: str) -> None:
-    words = ["-np", "1"] if where == "here" else [*agents(launcher), "-H", "x:1"]
+    words = ["-np", "1"] if where == "here" else [*launcher.agents(), "-H", "x:1"]
     for start in (b"", b"a", b"ab", b"\xff"):
         source = MANY.format(start=start, character=character)
         result = launcher.run(*words, "--output-filename", "out", sys.executable, "-c", source, text=False)
@@ -277,9 +272,3 @@ def test_misspelt_variables_without_a_launcher(launcher: Launcher) -> None:
     assert [rank.returncode for rank in ranks] == [0, 0], texts
     assert sorted(line.partition("[0]: ")[2] for line in texts[0].splitlines()) == NAMED
     assert texts[1] == ""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

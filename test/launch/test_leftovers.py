@@ -21,26 +21,11 @@ eval "$@"
 
 def agents(launcher: Launcher) -> list[str]:
     """Each host is an agent on this one; the one named by WAITS is called once there is a file `go`."""
-    path = launcher.folder / "rsh"
-    path.write_text("#!/bin/bash\n" + AGENT)
-    path.chmod(0o755)
-    return ["--rsh-agent", str(path), "-H", "x:1,y:1"]
-
-
-def named(launcher: Launcher, *names: str) -> list[int]:
-    """Those of the launcher's processes which have one of these names."""
-    found = []
-    for pid in launcher.alive():
-        try:
-            if (Path("/proc") / str(pid) / "comm").read_text().strip() in names:
-                found.append(pid)
-        except OSError:
-            continue
-    return found
+    return [*launcher.agents(AGENT), "-H", "x:1,y:1"]
 
 
 def wait_for_ranks(launcher: Launcher, command: str, count: int) -> None:
-    assert wait_until(lambda: len(named(launcher, command)) == count), launcher.alive()
+    assert wait_until(lambda: len(launcher.named(command)) == count), launcher.alive()
 
 
 NO_PROC = (
@@ -54,10 +39,10 @@ def test_where_there_is_no_proc(launcher: Launcher, victim: str) -> None:
     script = NO_PROC.replace("horovodrun", launcher.program)
     process = launcher.start("--mount", "bash", "-c", script, program="unshare")
     wait_for_ranks(launcher, "sleep", 4)
-    for pid in named(launcher, victim):
+    for pid in launcher.named(victim):
         os.kill(pid, signal.SIGKILL)
     if victim == "none":
-        os.kill(named(launcher, "bash")[0], signal.SIGKILL)
+        os.kill(launcher.named("bash")[0], signal.SIGKILL)
     process.wait(DEADLINE)
     assert launcher.none_alive(5.0)
 
@@ -74,7 +59,7 @@ def start_job(launcher: Launcher, where: str, command: str = "exec sleep 100") -
 def test_both_processes_are_killed_at_once(launcher: Launcher, where: str, command: str) -> None:
     """Stopped processes can't do anything about it, but the keeper can."""
     start_job(launcher, where, command)
-    both = named(launcher, "horovodrun", "hvd-job")
+    both = launcher.named("horovodrun", "hvd-job")
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in both:
             os.kill(pid, number)
@@ -85,7 +70,7 @@ def test_all_processes_are_killed_at_once(launcher: Launcher) -> None:
     """The system itself sends the ranks a signal."""
     start_job(launcher, "here")
     for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in named(launcher, "horovodrun", "hvd-job", "hvd-keeper"):
+        for pid in launcher.named("horovodrun", "hvd-job", "hvd-keeper"):
             os.kill(pid, number)
     assert launcher.none_alive(5.0)
 
@@ -94,7 +79,7 @@ def test_all_processes_are_killed_at_once(launcher: Launcher) -> None:
 def test_one_is_killed_while_the_other_one_is_stopped(launcher: Launcher, where: str) -> None:
     start_job(launcher, where)
     for name, number in (("hvd-job", signal.SIGSTOP), ("horovodrun", signal.SIGKILL)):
-        for pid in named(launcher, name):
+        for pid in launcher.named(name):
             os.kill(pid, number)
     assert launcher.none_alive(5.0)
 
@@ -118,7 +103,7 @@ def test_mpirun_ends_with_the_parent(launcher: Launcher) -> None:
 
 def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
     process = start_job(launcher, "here")
-    os.kill(named(launcher, "hvd-job")[0], signal.SIGSTOP)
+    os.kill(launcher.named("hvd-job")[0], signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE) == 143
     assert launcher.none_alive(5.0)
@@ -127,7 +112,7 @@ def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
 def test_resuming_is_not_the_end(launcher: Launcher) -> None:
     process = launcher.start("-np", "1", "bash", "-c", "until [ -e go ]; do sleep 0.01; done")
     wait_for_ranks(launcher, "bash", 1)
-    os.kill(named(launcher, "hvd-job")[0], signal.SIGCONT)
+    os.kill(launcher.named("hvd-job")[0], signal.SIGCONT)
     (launcher.folder / "go").touch()
     assert process.wait(DEADLINE) == 0
 
@@ -137,7 +122,7 @@ def agent_of(launcher: Launcher, name: str) -> int:
     mark = f"HOROVOD_HOST_ID={name}".encode()
     found = [
         pid
-        for pid in named(launcher, "horovodrun")
+        for pid in launcher.named("horovodrun")
         if mark in (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
     ]
     return found[0] if found else 0
@@ -175,12 +160,12 @@ def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
     """It doesn't wait for a launcher that answers nothing, as for a heartbeat, which may take minutes."""
     start_job(launcher, "agents")
     main = launcher.started[0].pid
-    both = [main, *(pid for pid in named(launcher, "hvd-job") if parent_of(pid) == main)]
+    both = [main, *(pid for pid in launcher.named("hvd-job") if parent_of(pid) == main)]
     for pid in both:
         os.kill(pid, signal.SIGSTOP)
     for name, number in (("x", signal.SIGTERM), ("y", signal.SIGHUP)):
         os.kill(agent_of(launcher, name), number)
-    assert wait_until(lambda: not named(launcher, "sleep"), 10)
+    assert wait_until(lambda: not launcher.named("sleep"), 10)
     for pid in both:
         os.kill(pid, signal.SIGCONT)
     assert launcher.started[0].wait(DEADLINE) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from conftest import Launcher
-from test_leftovers import agents as two_agents
 
 ROOT = Path(__file__).parents[2]
 USER = 61_357  # nobody has it, so its processes are those of the test
@@ -28,11 +27,6 @@ def public(launcher: Launcher) -> Iterator[Launcher]:
     yield launcher
     launcher.end()
     shutil.rmtree(folder)
-
-
-def agents(launcher: Launcher) -> list[str]:
-    """The option by which each host is an agent on this one."""
-    return two_agents(launcher)[:2]
 
 
 def lower(limit: int, value: int) -> Callable[[], None]:
@@ -86,7 +80,7 @@ def test_no_more_files(launcher: Launcher, most: int) -> None:
 def test_no_room_for_so_many_files(launcher: Launcher, words: list[str], expected: str) -> None:
     """It is said before the first rank is started, and once."""
     limit = lower(resource.RLIMIT_NOFILE, 64)
-    result = launcher.run(*agents(launcher), *words, "touch", "started", preexec_fn=limit)
+    result = launcher.run(*launcher.agents(), *words, "touch", "started", preexec_fn=limit)
     assert result.returncode == 1
     assert result.stderr == (
         f"horovodrun: too many open files: {expected}, and the limit is 64; raise `ulimit -n`, or spread the "

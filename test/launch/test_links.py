@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
+import sys
+from pathlib import Path
 
 import pytest
 import virtual_hosts
-from conftest import Launcher, wait_until
+from conftest import Launcher, OnHosts, wait_until
 from virtual_hosts import VirtualHosts
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+HOSTS = ("a", "b")
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    try:
-        made = virtual_hosts.make(("a", "b"))
-    except virtual_hosts.UnavailableError as reason:
-        pytest.skip(str(reason))
-    made.add_link(virtual_hosts.SECOND)
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
+
+def prepare_hosts(hosts: VirtualHosts) -> None:
+    hosts.add_link(virtual_hosts.SECOND)
 
 
 SUM = """
@@ -45,30 +39,27 @@ print(socket.gethostname(), *(b - a >> 20 for a, b in zip(before, after)))
 """
 
 
-def sent(launcher: Launcher, hosts: VirtualHosts, *words: str) -> list[tuple[int, int]]:
+def sent(on_hosts: OnHosts, *words: str) -> list[tuple[int, int]]:
     """MiB that each host has sent by its first and its second interface."""
-    first, *rest = hosts.enter("a", launcher.folder)
-    command = [launcher.program, *words, "-H", "a:1,b:1", *launcher.python(SUM)]
-    result = launcher.run(*rest, *command, program=first)
+    result = on_hosts.run(*words, "-H", "a:1,b:1", *on_hosts.launcher.python(SUM))
     assert result.returncode == 0, result.stderr
-    assert launcher.none_alive()
     lines = sorted(line.split()[-3:] for line in result.stdout.splitlines())
     assert [line[0].split(">")[-1] for line in lines] == ["a", "b"], result.stdout
     return [(int(one), int(two)) for _, one, two in lines]
 
 
 @pytest.mark.parametrize("flags", [[], ["--encryption"]])
-def test_both_carry_a_message(launcher: Launcher, hosts: VirtualHosts, flags: list[str]) -> None:
+def test_both_carry_a_message(on_hosts: OnHosts, flags: list[str]) -> None:
     """Of 192 MiB each a good part; which network is faster nobody knows here."""
-    for one, two in sent(launcher, hosts, *flags):
+    for one, two in sent(on_hosts, *flags):
         assert 190 <= one + two <= 230
         assert one >= 40
         assert two >= 40
 
 
 @pytest.mark.parametrize("flags", [["--sockets-per-peer", "1"], ["--network-interface", "eth0"]])
-def test_one_may_be_left_out(launcher: Launcher, hosts: VirtualHosts, flags: list[str]) -> None:
-    for one, two in sent(launcher, hosts, *flags):
+def test_one_may_be_left_out(on_hosts: OnHosts, flags: list[str]) -> None:
+    for one, two in sent(on_hosts, *flags):
         assert (one >= 190, two) == (True, 0)
 
 
@@ -82,31 +73,17 @@ BACK = ["ip", "neighbour", "del", "10.84.0.2", "dev", "eth1"]
     ("host", "fault", "repair"), [("b", DOWN, [*DOWN[:-1], "up"]), ("a", DEAF, BACK)], ids=["down", "deaf"]
 )
 def test_one_is_down(
-    launcher: Launcher, hosts: VirtualHosts, host: str, fault: list[str], repair: list[str]
+    hosts: VirtualHosts, on_hosts: OnHosts, host: str, fault: list[str], repair: list[str]
 ) -> None:
     assert hosts.inside(host, *fault) == 0
     try:
-        for one, two in sent(launcher, hosts):
+        for one, two in sent(on_hosts):
             assert (one >= 190, two) == (True, 0)
     finally:
         assert hosts.inside(host, *repair) == 0
 
 
-ENDLESS = """
-import numpy as np, pathlib, sys
-import horovod as hvd
-hvd.init()
-mine = np.ones(1 << 22)
-try:
-    for i in range(100_000):
-        hvd.allreduce(mine, op=hvd.Sum, name="x")
-        if i == 5:
-            pathlib.Path(f"{hvd.rank()}.reduced").touch()
-except hvd.HorovodInternalError as error:
-    pathlib.Path(f"{hvd.rank()}.error").write_text(str(error))
-"""
-
-
+ENDLESS = str(Path(__file__).with_name("endless_worker.py"))
 BROKEN = (
     r"the network path from rank (\d) \(host ([ab])\) to rank (\d) \(pid \d+, host ([ab])\), "
     r"10\.84\.0\.(\d) to 10\.84\.0\.(\d):\d+, is broken: nothing was acknowledged for 4 s "
@@ -120,14 +97,12 @@ LOSS = "tc qdisc replace dev p1-b root pfifo limit 0"  # what host b would recei
     [("ip link set br1 down", "ip link set br1 up"), (LOSS, "tc qdisc del dev p1-b root")],
     ids=["down", "loss"],
 )
-def test_one_breaks(launcher: Launcher, hosts: VirtualHosts, fault: str, repair: str) -> None:
+def test_one_breaks(launcher: Launcher, on_hosts: OnHosts, fault: str, repair: str) -> None:
     """In the midst of a transfer. The other one is alive, and so are both ranks: by it both get one cause."""
-    first, *rest = hosts.enter("a", launcher.folder)
-    command = [launcher.program, "--timeout-seconds", "4", "-H", "a:1,b:1", *launcher.python(ENDLESS)]
-    process: subprocess.Popen[str] = launcher.start(*rest, *command, program=first)
-    files = [launcher.folder / f"{rank}.reduced" for rank in range(2)]
+    process = on_hosts.start("--timeout-seconds", "4", "-H", "a:1,b:1", sys.executable, ENDLESS)
+    files = [launcher.folder / f"{rank}.step" for rank in range(2)]
     assert wait_until(lambda: all(path.exists() for path in files))
-    hosts.run("switch", fault)
+    on_hosts.hosts.run("switch", fault)
     try:
         _, err = process.communicate(timeout=60)
         cause, other = ((launcher.folder / f"{rank}.error").read_text() for rank in range(2))
@@ -135,6 +110,5 @@ def test_one_breaks(launcher: Launcher, hosts: VirtualHosts, fault: str, repair:
         ends = re.fullmatch(BROKEN, cause)
         assert ends, cause
         assert {*ends.groups()} == {"0", "1", "2", "a", "b"}
-        assert launcher.none_alive()
     finally:
-        hosts.run("switch", repair)
+        on_hosts.hosts.run("switch", repair)

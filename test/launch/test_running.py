@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import virtual_hosts
-from conftest import Launcher
+from conftest import Launcher, virtual_hosts_or_skip
 from slurm import Slurm
 from virtual_hosts import VirtualHosts
 
@@ -172,7 +171,7 @@ def trained(out: str, size: int | None = None, jobs: int = 1) -> list[str]:
     return [" ".join(words[4:]) for words in found]
 
 
-def give_home(hosts: VirtualHosts) -> None:
+def prepare_hosts(hosts: VirtualHosts) -> None:
     """A home folder of the test's own, and a second user `me`."""
     home = hosts.folder / "home"
     (home / "env" / "bin").mkdir(parents=True)
@@ -182,30 +181,6 @@ def give_home(hosts: VirtualHosts) -> None:
     hosts.write("passwd", "\n".join([*users, *lines, ""]))
     for name in hosts.names:
         assert hosts.inside(name, "mount", "--bind", str(hosts.folder / "passwd"), "/etc/passwd") == 0
-
-
-def make_hosts() -> VirtualHosts:
-    try:
-        hosts = virtual_hosts.make()
-    except virtual_hosts.UnavailableError as reason:
-        pytest.skip(str(reason))
-    give_home(hosts)
-    return hosts
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    made = make_hosts()
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
-
-
-@pytest.fixture(scope="module")
-def slurm(hosts: VirtualHosts) -> Iterator[Slurm]:
-    made = Slurm(hosts)
-    yield made
-    made.end()
 
 
 @pytest.fixture
@@ -336,14 +311,11 @@ def podman(launcher: Launcher) -> Iterator[Podman]:
         pytest.skip("there is no podman")
     if not Path("/lib").is_symlink():
         pytest.skip("the system's folders are not below /usr")
-    hosts = make_hosts()
     folder = Path(tempfile.mkdtemp(prefix="horovod-podman-"))
-    try:
+    with virtual_hosts_or_skip() as hosts:
+        prepare_hosts(hosts)
         yield Podman(Reader(hosts, launcher), folder)
-    finally:
-        hosts.end()
-        shutil.rmtree(hosts.folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_containers_with_published_ports(podman: Podman) -> None:

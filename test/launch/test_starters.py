@@ -8,88 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import virtual_hosts
-from conftest import DEADLINE, Launcher, wait_until
+from conftest import DEADLINE, wait_until
 from slurm import Slurm
+from starter import MEET, OPEN_MPI, Starter
 from virtual_hosts import SUBNET, VirtualHosts
-
-# Two lives of a job: rank, size, local and cross rank and size, and the sum of 1 ... size.
-MEET = """
-import numpy as np, sys
-import horovod as hvd
-for life in range(2):
-    hvd.init()
-    total = hvd.allreduce(np.full(4, hvd.rank() + 1.0), op=hvd.Sum, name="x")
-    place = [hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
-    rank = hvd.rank(), hvd.size()
-    hvd.shutdown()
-sys.stdout.write(" ".join(map(str, [*rank, *place, int(total[0])])) + "\\n")
-"""
-
-
-class Starter:
-    """Runs starters with a home folder of the test's own."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self.launcher = launcher
-        self.folder = launcher.folder
-        self.home = launcher.folder / "home"
-        self.home.mkdir()
-        self.program = launcher.python(MEET)
-
-    def environment(self, **more: str) -> dict[str, str]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return self.launcher.environment(**({"HOME": str(self.home), "PATH": path} | more))
-
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        if not shutil.which(words[0]):
-            pytest.skip(f"there is no {words[0]}")
-        first, *rest = words
-        return self.launcher.run(*rest, program=first, env=self.environment(**more))
-
-    def start(self, words: list[str], *program: str, **more: str) -> subprocess.Popen[str]:
-        """One rank, inside of what `words` enter."""
-        first, *rest = [*words, *(program or self.program)]
-        return self.launcher.start(*rest, program=first, env=self.environment(**more))
-
-    def secret_file(self) -> dict[str, str]:
-        path = self.folder / "secret"
-        path.write_text("0123456789abcdef0123456789abcdef\n")
-        path.chmod(0o600)
-        return {"HOROVOD_SECRET_FILE": str(path)}
-
-
-@pytest.fixture
-def starter(launcher: Launcher) -> Starter:
-    return Starter(launcher)
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    made = virtual_hosts.make()
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
-
-
-@pytest.fixture(scope="module")
-def slurm(hosts: VirtualHosts) -> Iterator[Slurm]:
-    made = Slurm(hosts)
-    yield made
-    made.end()
 
 
 def on_one_host(size: int) -> list[str]:
     total = size * (size + 1) // 2
     return [f"{rank} {size} {rank} {size} 0 1 {total}" for rank in range(size)]
-
-
-OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"]
 
 
 @pytest.mark.parametrize("words", [OPEN_MPI, ["mpirun.mpich"], ["torchrun", "--no-python", "--standalone"]])

@@ -6,15 +6,13 @@ The indexed Job is a stand-in: its variables.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import virtual_hosts
-from conftest import Launcher
+from conftest import Launcher, virtual_hosts_or_skip
 from slurm import Slurm
 from virtual_hosts import VirtualHosts
 
@@ -25,22 +23,16 @@ MNIST = [sys.executable, str(ROOT / "examples" / "torch" / "mnist.py"), "--epoch
 SECONDS = 280.0  # of one training; pytest's own limit is 300
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[VirtualHosts]:
-    made = virtual_hosts.make(("a", "b", "c", "d"))
-    yield made
-    made.end()
-    shutil.rmtree(made.folder)
+HOSTS = ("a", "b", "c", "d")
 
 
 @pytest.fixture
 def slurm() -> Iterator[Slurm]:
-    hosts = virtual_hosts.make()
-    made = Slurm(hosts)
-    yield made
-    made.end()
-    hosts.end()
-    shutil.rmtree(hosts.folder)
+    """On three hosts of its own."""
+    with virtual_hosts_or_skip() as hosts:
+        made = Slurm(hosts)
+        yield made
+        made.end()
 
 
 class Training:
