@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -264,6 +266,8 @@ def test_a_published_port(hosts: VirtualHosts, on_hosts: OnHosts) -> None:
         inner.communicate(timeout=60)
     finally:
         assert hosts.inside("c", *(word.replace("%s", "del") for word in unreachable)) == 0
+    for pid in on_hosts.launcher.alive():  # the forwarder
+        os.kill(pid, signal.SIGKILL)
     assert f"rank 1 (host c) tried: {SUBNET}.2 port 22000: No route to host" in error
 
 

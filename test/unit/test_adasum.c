@@ -5,6 +5,8 @@
 #include "adasum.h"
 #include "device/reduce.h"
 
+#include <stdlib.h>
+
 #define TENSORS  5
 #define ELEMENTS 40000
 
