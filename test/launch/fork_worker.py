@@ -1,5 +1,6 @@
 """A rank that forks in every way that Python programs do, between and during collectives; ends with OK."""
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -72,6 +73,7 @@ def pool() -> None:
 
 def main() -> None:
     hvd.init()
+    gc.freeze()  # otherwise every child that ends traverses all objects of the imported modules
     ways = (data_loader, pool, fork_while_data_move, drop_a_handle_in_the_child)
     for way in ways:
         way()
