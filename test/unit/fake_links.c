@@ -1,10 +1,11 @@
-/* fake_links.c - see fake_links.h. */
+/* fake_links.c - pipes in memory in place of sockets: each call moves as many bytes as a seeded generator
+ * draws. One thread calls everything, so that there are no locks. */
 #include "fake_links.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t random_state = 1;
+uint64_t random_state = 1;
 
 uint64_t random_next(void)
 {

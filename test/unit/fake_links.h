@@ -17,7 +17,8 @@
 #define WORLD_SIZES   11 /* most tests try all up to this */
 #define WORLD_CHANNEL 3
 
-/* One generator for all tests of a program, which starts alike in each run. */
+/* One generator for all tests of a program, which starts alike in each run; a test may set its state. */
+extern uint64_t random_state;
 
 uint64_t random_next(void);
 

@@ -1,4 +1,5 @@
-/* mesh_group.c - see mesh_group.h. */
+/* mesh_group.c - starts the ranks of a mesh as threads or processes; each runs the function of the test and
+ * ends within a deadline. */
 #include "mesh_group.h"
 
 #include "random.h"

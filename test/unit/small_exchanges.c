@@ -1,4 +1,4 @@
-/* small_exchanges.c - see small_exchanges.h. */
+/* small_exchanges.c - the data of reducescatter and alltoall: uneven blocks, some of them empty. */
 #include "small_exchanges.h"
 
 static void scatter_init(struct work *work, const struct reduce_case *c, int rank, int size)

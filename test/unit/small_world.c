@@ -1,4 +1,5 @@
-/* small_world.c - see small_world.h. */
+/* small_world.c - runs the executors of all ranks in one thread, turn by turn, and checks results against a
+ * plain reference. */
 #include "small_world.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* strangers.c - see strangers.h. */
+/* strangers.c - connections that do not belong to a job. The thread of a test calls all of it; a target
+ * without a thread of its own is served while a stranger waits. */
 #include "strangers.h"
 
 #include <errno.h>

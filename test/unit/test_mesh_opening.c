@@ -187,7 +187,8 @@ static void disturb_then_join(struct member *member)
     int silent[SILENT], links[CHANNELS];
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
     CHECK(address_record_publish(&config, &mine, &status) == HVD_OK, "%s", status.text);
-    CHECK(address_record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s", status.text);
+    CHECK(address_record_fetch(&config, 0, clock_after(DEADLINE), &victim, &status) == HVD_OK, "%s",
+          status.text);
     rendezvous_close(config.rendezvous);
     int count = disturb(&victim, silent);
     knock_wrongly(&victim);
@@ -304,7 +305,8 @@ static void meet_wrong_addresses(struct member *member)
     struct address_record records[2] = {{.process = 7, .host = "b", .addresses[ROW_tcp] = addresses}};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
     CHECK(meet(&config, &status) == HVD_OK, "%s", status.text);
-    CHECK(address_record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s", status.text);
+    CHECK(address_record_fetch(&config, 1, clock_after(DEADLINE), &records[1], &status) == HVD_OK, "%s",
+          status.text);
     CHECK(address_record_publish_table(&config, 0, records, &status) == HVD_OK, "%s", status.text);
     pthread_barrier_wait(&barrier);
     rendezvous_close(config.rendezvous);
