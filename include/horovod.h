@@ -53,12 +53,34 @@ typedef enum hvd_code {
     HVD_INTERRUPTED = 13  /* the caller asked to give up, see hvd_config_set_interrupt */
 } hvd_code;
 
-#define HVD_STATUS_TEXT 1020
+/* What made an operation or the job fail, for programs: what people read is the text. */
+typedef enum hvd_cause {
+    HVD_CAUSE_NONE = 0,       /* no rank and no network is at fault: code and text say what is */
+    HVD_CAUSE_CONNECTION = 1, /* the connection to lost_rank ended without a shutdown; its process has
+                                 probably ended */
+    HVD_CAUSE_SILENCE = 2,    /* lost_rank does not answer: its process is stopped, or its host is down */
+    HVD_CAUSE_HOST = 3,       /* no rank of `host` answers; lost_rank is the first of them */
+    HVD_CAUSE_NETWORK =
+        4,               /* a network between ranks that are alive is cut; `host`: cut off from all others */
+    HVD_CAUSE_STALL = 5, /* lost_rank has not submitted an operation that others wait for */
+    HVD_CAUSE_LEFT = 6,  /* lost_rank has left the job */
+    HVD_CAUSE_EXCEPTION = 7 /* the program of a rank has raised an exception; see hvd_fault */
+} hvd_cause;
 
-/* A code and a sentence for the person who reads it; the text is empty when the code is HVD_OK. */
+/* "none", "connection", "silence", ... ; never NULL. */
+HVD_API const char *hvd_cause_name(hvd_cause cause);
+
+#define HVD_STATUS_TEXT 936
+#define HVD_STATUS_HOST 76
+
+/* A code, a sentence for the person who reads it, and the same as data: all ranks get the same. The text is
+ * empty when the code is HVD_OK. Size and place of the first two members never change. */
 typedef struct hvd_status {
     hvd_code code;
     char text[HVD_STATUS_TEXT];
+    char host[HVD_STATUS_HOST]; /* of the lost rank, or the one that is cut off; "": unknown */
+    int32_t lost_rank;          /* the first one, of the job; -1: none */
+    hvd_cause cause;            /* HVD_CAUSE_NONE: neither host nor lost_rank is set */
 } hvd_status;
 
 /* "HVD_OK", "HVD_MISMATCH", ... ; never NULL. */
@@ -248,6 +270,34 @@ HVD_API hvd_placement hvd_get_placement(const hvd_context *context);
 /* HVD_OK while operations can be submitted; else the first cause why not (a lost peer, a rank that left). */
 HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
 
+/* ---- faults -------------------------------------------------------------------------------------- */
+
+#define HVD_FAULT_EXCEPTION 512
+#define HVD_FAULT_FILE      256
+#define HVD_FAULT_FUNCTION  128
+
+/* Why a rank failed. The engine publishes one for its rank when it stops for a fault, under the key
+ * "fault/<rank>" of its epoch at the rendezvous, where a starter finds it: see hvd_watch_open. */
+typedef struct hvd_fault {
+    size_t struct_size;                  /* sizeof(hvd_fault) of the caller */
+    int32_t rank;                        /* which has published it */
+    int32_t line;                        /* where the exception was raised; 0: unknown */
+    hvd_status status;                   /* why the engine had stopped before; HVD_OK: it had not */
+    char exception[HVD_FAULT_EXCEPTION]; /* type and text, "KeyError: 'x'"; "": there was none */
+    char file[HVD_FAULT_FILE];           /* the last part of a path that is too long */
+    char function[HVD_FAULT_FUNCTION];
+} hvd_fault;
+
+/* Publishes an exception, or any other fault of the program itself, that is about to end this rank: rank and
+ * status are filled in. Waits at most `seconds` for the rendezvous, HVD_TIMED_OUT; without one, as in a job
+ * of one rank without a launcher, it does nothing. What is too long is cut. */
+HVD_API hvd_code hvd_publish_fault(hvd_context *context, const hvd_fault *fault, double seconds,
+                                   hvd_status *status);
+
+/* Reads the value of such a key. Set fault->struct_size first. HVD_REFUSED: it is malformed, or of another
+ * version. */
+HVD_API hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_status *status);
+
 /* ---- operations ---------------------------------------------------------------------------------- */
 
 /* Starts an operation and returns its handle at once; it is in *handle before `done` can be called. `handle`
@@ -402,6 +452,34 @@ typedef struct hvd_assignment {
  * epoch. HVD_REFUSED: a newer one has begun. */
 HVD_API hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
                                        const hvd_assignment *assignments, int32_t count, hvd_status *status);
+
+/* Puts a key of the starter's own into an epoch, in place of one that is there. It stays until a newer epoch
+ * begins. Keys are shorter than 256 bytes, values at most 65536. HVD_REFUSED: a newer one has begun. */
+HVD_API hvd_code hvd_rendezvous_put(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                                    const char *key, const void *value, size_t length, hvd_status *status);
+
+/* The keys of an epoch that begin with `prefix`, those of faults and of the starter, as they are put. Belongs
+ * to one thread at a time; close it before hvd_rendezvous_stop. */
+typedef struct hvd_watch hvd_watch;
+HVD_API hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                                const char *prefix, hvd_watch **watch, hvd_status *status);
+HVD_API void hvd_watch_close(hvd_watch *watch); /* NULL is fine */
+
+/* The next key that was put, each in its order: key and value stay valid until the next call. Of a key that
+ * was put twice since only the newer value is there. Waits at most `seconds`: HVD_TIMED_OUT. HVD_REFUSED: a
+ * newer epoch has begun. */
+typedef struct hvd_entry {
+    size_t struct_size; /* sizeof(hvd_entry) of the caller */
+    const char *key;
+    const void *value;
+    size_t length;
+    uint64_t number; /* counts all puts at this rendezvous */
+} hvd_entry;
+HVD_API hvd_code hvd_watch_next(hvd_watch *watch, double seconds, hvd_entry *entry, hvd_status *status);
+
+/* For a loop that waits for more: readable when hvd_watch_next without a wait, after one that has returned
+ * HVD_TIMED_OUT, may have something. */
+HVD_API int hvd_watch_descriptor(const hvd_watch *watch);
 
 /* "1.0.0" */
 HVD_API const char *hvd_version(void);

@@ -70,6 +70,9 @@ static void write_text(hvd_status *status, hvd_code code, const char *format, va
     if (!status)
         return;
     status->code = code;
+    status->host[0] = '\0';
+    status->lost_rank = -1;
+    status->cause = HVD_CAUSE_NONE;
     format_text(status->text, sizeof status->text, format, arguments);
 }
 
@@ -129,6 +132,16 @@ hvd_code status_no_memory(hvd_status *status)
     return HVD_OUT_OF_MEMORY;
 }
 
+void status_blame(hvd_status *status, hvd_cause cause, int lost_rank, const char *host)
+{
+    if (!status)
+        return;
+    status->cause = cause;
+    status->lost_rank = lost_rank;
+    status->host[0] = '\0';
+    append_text(status->host, sizeof status->host, "%s", host ? host : "");
+}
+
 hvd_code status_ok(hvd_status *status)
 {
     if (status) {
@@ -144,6 +157,12 @@ hvd_code status_copy(hvd_status *status, const hvd_status *from)
         status->code = from->code;
         /* Texts are mostly short, the room for them is not. */
         memcpy(status->text, from->text, strlen(from->text) + 1);
+        if (from->cause)
+            memcpy(status->host, from->host, strlen(from->host) + 1);
+        else
+            status->host[0] = '\0';
+        status->lost_rank = from->cause ? from->lost_rank : -1;
+        status->cause = from->cause;
     }
     return from->code;
 }
@@ -160,6 +179,16 @@ const char *hvd_code_name(hvd_code code)
 #undef NAME
     bool known = (size_t)code < sizeof names / sizeof *names && names[code];
     return known ? names[code] : "unknown";
+}
+
+const char *hvd_cause_name(hvd_cause cause)
+{
+    static const char *const names[] = {
+        [HVD_CAUSE_NONE] = "none", [HVD_CAUSE_CONNECTION] = "connection", [HVD_CAUSE_SILENCE] = "silence",
+        [HVD_CAUSE_HOST] = "host", [HVD_CAUSE_NETWORK] = "network",       [HVD_CAUSE_STALL] = "stall",
+        [HVD_CAUSE_LEFT] = "left", [HVD_CAUSE_EXCEPTION] = "exception",
+    };
+    return (size_t)cause < sizeof names / sizeof *names ? names[cause] : "unknown";
 }
 
 /* ---- log -------------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...
  */
 hvd_code status_no_memory(hvd_status *status);
 
+/* Adds to a status that was set who is at fault. `host` may be NULL; `lost_rank`, of the job, -1. */
+void status_blame(hvd_status *status, hvd_cause cause, int lost_rank, const char *host);
+
 hvd_code status_ok(hvd_status *status);
 
 /* Evaluates `call` once; unless it returned HVD_OK, the calling function returns its code. */

@@ -439,7 +439,7 @@ static bool make_lists(struct lists *lists, const struct held_tensors *held)
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held, hvd_handle **handle)
 {
     hvd_tensor few[8];
-    hvd_status status = {HVD_OUT_OF_MEMORY, "out of memory for the list of tensors"};
+    hvd_status status = {.code = HVD_OUT_OF_MEMORY, .text = "out of memory for the list of tensors"};
     hvd_code code = HVD_OUT_OF_MEMORY;
     if (check_splits(context, request, held)) {
         held_tensors_release(held);

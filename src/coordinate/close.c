@@ -1,6 +1,7 @@
 /* close.c - see close.h. */
 #include "coordinate/close.h"
 
+#include "base/fault.h"
 #include "base/status.h"
 
 static void end_requests(struct coordinator *c)
@@ -39,6 +40,7 @@ void close_begin(struct coordinator *c, int leaver)
             "rank %d has left the job (shutdown or exit); operations that had not started on all ranks "
             "by then can't run any more",
             rank);
+    status_blame(&c->cause, HVD_CAUSE_LEFT, rank, NULL);
     end_requests(c);
 }
 
@@ -97,8 +99,7 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         c->cause.code = HVD_PEER_LOST;
     struct wire_writer message = {0}; /* `out` may be in use further up */
     wire_put_u8(&message, MESSAGE_ABORT);
-    wire_put_u8(&message, (uint8_t)cause->code);
-    wire_put_string(&message, cause->text);
+    cause_put(&message, cause);
     if (!message.failed)
         output->flood(output->owner, except < 0 ? -1 : rank_at(&c->config, except), message.bytes,
                       message.length, !leaves);

@@ -2,6 +2,7 @@
  */
 #include "coordinate/coordinator.h"
 
+#include "base/fault.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "coordinate/apply.h"
@@ -472,9 +473,8 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
 
 static hvd_code receive_abort(struct coordinator *c, int from, struct wire_reader *reader, hvd_status *status)
 {
-    hvd_status cause = {.code = (hvd_code)wire_get_u8(reader)};
-    bool known = cause.code > HVD_IN_PROGRESS && strcmp(hvd_code_name(cause.code), "unknown") != 0;
-    if (!known || !wire_get_string(reader, cause.text, sizeof cause.text) || !wire_done(reader))
+    hvd_status cause;
+    if (!cause_get(reader, &cause) || !wire_done(reader))
         return status_set(status, HVD_REFUSED, "a malformed abort");
     fail(c, from, &cause);
     return HVD_OK;

@@ -25,7 +25,7 @@ enum message_kind {
                               missing ranks */
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
     MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
-    MESSAGE_ABORT,         /* any way: code (u8), text */
+    MESSAGE_ABORT,         /* any way: a cause (base/fault.h) */
     MESSAGE_SILENT,        /* any way: a place (u32), and that of the rank (u32) that does not hear it */
     MESSAGE_BROKEN,        /* any way: text about a network path that is broken */
     MESSAGE_PRESENT        /* any way: a place (u32), whose rank or host was reported as silent */

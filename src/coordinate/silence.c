@@ -76,6 +76,7 @@ void silence_add_broken(struct coordinator *c, const char *text, int except)
     if (c->broken.code || has_ended(c))
         return;
     status_set(&c->broken, HVD_TIMED_OUT, "%s", text);
+    status_blame(&c->broken, HVD_CAUSE_NETWORK, -1, NULL);
     c->silent_since = 0;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_BROKEN);

@@ -108,6 +108,7 @@ static void give_up(struct coordinator *c, const struct entry *entry, int64_t wa
                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS says",
                entry_title(entry, title, sizeof title), (long long)(waited / 1000000000),
                rank_set_text(missing, ranks, sizeof ranks));
+    status_blame(&cause, HVD_CAUSE_STALL, missing->count ? missing->ranges[0].first : -1, NULL);
     fail(c, -1, &cause);
 }
 

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -16,6 +17,7 @@
 #include "engine/comm.h"
 #include "engine/context.h"
 #include "engine/drive.h"
+#include "engine/fault.h"
 #include "engine/handle.h"
 #include "engine/identity.h"
 #include "engine/membership.h"
@@ -169,7 +171,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     overlaps_init(&opened->overlaps);
     pthread_mutex_init(&opened->handles_lock, NULL);
     pthread_mutex_init(&opened->rendezvous_lock, NULL);
-    atomic_init(&opened->drive.deadline, CLOCK_NEVER);
+    atomic_init(&opened->deadline, CLOCK_NEVER);
     atomic_init(&opened->claim, -1);
     opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
     atfork_add(&opened->watch);
@@ -192,7 +194,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         close_context(opened);
         return code;
     }
-    opened->drive.caller_spin = spin_time(opened);
+    opened->caller_spin = spin_time(opened);
     /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
     mesh_arm(opened->world->mesh);
     code = drive_start_thread(opened, status);
@@ -213,6 +215,7 @@ static void refuse_queued(struct hvd_context *context)
 {
     hvd_status status;
     status_set(&status, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    status_blame(&status, HVD_CAUSE_LEFT, context->placement.rank, NULL);
     struct hvd_handle *handle = atomic_exchange(&context->queue, NULL);
     while (handle) {
         struct hvd_handle *next = handle->next;
@@ -241,6 +244,7 @@ void hvd_shutdown(hvd_context *context)
      * with the others. */
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
+    status_blame(&cause, HVD_CAUSE_LEFT, context->placement.rank, NULL);
     membership_adopt(context);
     progress_end(context, &cause);
     refuse_queued(context);
@@ -261,6 +265,47 @@ hvd_code hvd_health(const hvd_context *context, hvd_status *status)
     if (!code && atomic_load_explicit(&context->failed, memory_order_acquire))
         code = status_copy(status, &context->failure);
     return code ? code : status_ok(status);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------------------
+ */
+
+static void copy_text(char *to, size_t capacity, const char *from, bool keep_end)
+{
+    size_t length = strlen(from);
+    const char *start = keep_end && length >= capacity ? from + length - capacity + 1 : from;
+    to[0] = '\0';
+    append_text(to, capacity, "%s", start);
+}
+
+hvd_code hvd_publish_fault(hvd_context *context, const hvd_fault *fault, double seconds, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    hvd_fault whole = {.struct_size = sizeof whole, .line = fault->line};
+    if (fault->struct_size < sizeof whole)
+        return status_set(status, HVD_INVALID_ARGUMENT, "struct_size of the fault is %zu, not %zu",
+                          fault->struct_size, sizeof whole);
+    copy_text(whole.exception, sizeof whole.exception, fault->exception, false);
+    copy_text(whole.file, sizeof whole.file, fault->file, true);
+    copy_text(whole.function, sizeof whole.function, fault->function, false);
+    if (hvd_health(context, &whole.status) == HVD_OK && !*whole.exception)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "a fault needs an exception, or a context that failed");
+    TRY(fault_publish(context, &whole, clock_after(seconds), status));
+    return status_ok(status);
+}
+
+hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_status *status)
+{
+    hvd_fault found;
+    struct wire_reader reader = wire_reader_of(value, length);
+    size_t size = fault->struct_size;
+    if (!fault_get(&reader, &found))
+        return status_set(status, HVD_REFUSED,
+                          "a fault record of %zu bytes is malformed, or of another version", length);
+    found.struct_size = size;
+    memcpy(fault, &found, size < sizeof found ? size : sizeof found);
+    return status_ok(status);
 }
 
 /* ---- submitting ------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@
 #include "engine/observe.h"
 #include "engine/tuning.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -736,7 +735,6 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
 
 void batch_start(struct comm *comm, const struct batch *batch)
 {
-    assert(context_is_held(comm->context));
     hvd_status status;
     int found = 0;
     if (batch->result) {

@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 void context_retain(struct hvd_context *context)
@@ -37,9 +36,17 @@ hvd_code context_check_process(const struct hvd_context *context, hvd_status *st
     return HVD_OK;
 }
 
+void context_fail(struct hvd_context *context, const hvd_status *cause)
+{
+    if (atomic_load(&context->failed))
+        return;
+    log_debug(context->placement.rank, "no further operations: %s", cause->text);
+    status_copy(&context->failure, cause);
+    atomic_store(&context->failed, true);
+}
+
 void context_fault(struct hvd_context *context, const hvd_status *cause)
 {
-    assert(context_is_held(context));
     if (!context->fault.code)
         status_copy(&context->fault, cause);
 }

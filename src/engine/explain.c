@@ -32,6 +32,15 @@ static const char *explain_state(char state)
     }
 }
 
+/* The name of a rank's host. */
+static const char *host_name(const struct comm *comm, int rank, char *own, size_t capacity)
+{
+    const char *known = mesh_peer_host(comm->mesh, rank);
+    if (!known)
+        gethostname(own, capacity - 1);
+    return known ? known : own;
+}
+
 /* "host b (ranks 2-3)" */
 static void append_host(const struct comm *comm, int host, char *text, size_t capacity)
 {
@@ -40,10 +49,8 @@ static void append_host(const struct comm *comm, int host, char *text, size_t ca
     struct rank_set set = {0};
     for (int place = topology->first[host]; place < topology->first[host + 1]; place++)
         rank_set_add(&set, topology->rank_at[place], topology->rank_at[place]);
-    const char *known = mesh_peer_host(comm->mesh, topology_leader(topology, host));
-    if (!known)
-        gethostname(name, sizeof name - 1);
-    append_text(text, capacity, "host %s (%s)", known ? known : name,
+    append_text(text, capacity, "host %s (%s)",
+                host_name(comm, topology_leader(topology, host), name, sizeof name),
                 rank_set_text(&set, ranks, sizeof ranks));
 }
 
@@ -86,6 +93,10 @@ void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_st
     status_set(cause, HVD_TIMED_OUT, "%s %s not answered for %g s (%s): %s", text,
                entries > 1 ? "have" : "has", settings_silence_limit(settings), limiting_setting(settings),
                explain_lost(entries, hosts, state));
+    char name[MESH_PEER_TEXT] = "";
+    int first = topology->rank_at[lost->ranges[0].first];
+    status_blame(cause, hosts ? HVD_CAUSE_HOST : HVD_CAUSE_SILENCE, comm->ranks[first],
+                 host_name(comm, first, name, sizeof name));
 }
 
 /* "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3)" */
@@ -104,6 +115,7 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
                "direction or both; look for a firewall, a route or a cable",
                text, settings_silence_limit(settings), limiting_setting(settings),
                comm->topology.hosts > 2 ? ", though both answer through other hosts" : "");
+    status_blame(cause, HVD_CAUSE_NETWORK, -1, NULL);
 }
 
 /* Hosts are connected to a few others only, and another one may be there all the same: so these are named. */
@@ -124,6 +136,8 @@ static void explain_cut_off(const struct comm *comm, const struct rank_set *lost
         "%s is cut off: no other host has answered for %g s (%s) of those that it is connected to, %s; "
         "is its network up?",
         text, settings_silence_limit(settings), limiting_setting(settings), peers);
+    char name[MESH_PEER_TEXT] = "";
+    status_blame(cause, HVD_CAUSE_NETWORK, -1, host_name(comm, comm->rank, name, sizeof name));
 }
 
 void explain_silence(const struct comm *comm, const struct silence *silence, hvd_status *cause)
@@ -159,4 +173,5 @@ void explain_broken(const struct comm *comm, int peer, const char *path, hvd_sta
         "(%s); is that network up?",
         comm->context->placement.rank, host, who, path, settings_silence_limit(settings),
         limiting_setting(settings));
+    status_blame(cause, HVD_CAUSE_NETWORK, -1, NULL);
 }

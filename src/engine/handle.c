@@ -8,7 +8,6 @@
 #include "engine/context.h"
 #include "engine/observe.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -645,8 +644,8 @@ static void free_results(struct hvd_handle *handle)
 }
 
 /* For the outcome of an operation when there is no memory left for its text. */
-static hvd_status no_memory = {HVD_OUT_OF_MEMORY,
-                               "the operation failed, and there is no memory to keep the reason"};
+static hvd_status no_memory = {.code = HVD_OUT_OF_MEMORY,
+                               .text = "the operation failed, and there is no memory to keep the reason"};
 
 void handle_release(struct hvd_handle *handle)
 {
@@ -666,7 +665,6 @@ void handle_release(struct hvd_handle *handle)
 
 void handle_let_go(struct hvd_handle *handle)
 {
-    assert(context_is_held(handle->context));
     struct hvd_context *context = handle->context;
     struct hvd_handle *oldest = handle_reverse(handle->held_back);
     handle->held_back = NULL;
@@ -696,7 +694,6 @@ void handle_fail(struct hvd_handle *handle, const hvd_status *failure)
 
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
-    assert(context_is_held(handle->context));
     if (status->code)
         handle_fail(handle, status);
     observe_finished(handle, handle->failure ? handle->failure : status);

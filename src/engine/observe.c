@@ -9,7 +9,6 @@
 #include "engine/handle.h"
 #include "watch/timeline.h"
 
-#include <assert.h>
 #include <string.h>
 
 hvd_code observe_open(struct hvd_context *context, hvd_status *status)
@@ -48,7 +47,6 @@ static void emit(const struct hvd_context *context, struct event event)
 
 void observe_submitted(struct hvd_handle *handle)
 {
-    assert(context_is_held(handle->context));
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
@@ -60,7 +58,6 @@ void observe_submitted(struct hvd_handle *handle)
 
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
 {
-    assert(context_is_held(handle->context));
     if (!handle->observed)
         return;
     struct event event = event_of(EVENT_FINISHED, handle);
@@ -70,7 +67,6 @@ void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
 
 void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank)
 {
-    assert(context_is_held(comm->context));
     emit(comm->context, (struct event){.kind = EVENT_READY,
                                        .process_set = comm->id,
                                        .name = name,
@@ -81,7 +77,6 @@ void observe_ready(const struct comm *comm, const char *name, const struct signa
 
 void observe_deciding(const struct comm *comm)
 {
-    assert(context_is_held(comm->context));
     emit(comm->context, (struct event){.kind = EVENT_DECIDING,
                                        .process_set = comm->id,
                                        .rank = comm->context->placement.rank});
@@ -102,7 +97,6 @@ static const char *transport_of(const struct comm *comm)
 
 static void emit_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
 {
-    assert(context_is_held(running->comm->context));
     const struct hvd_context *context = running->comm->context;
     const struct event_batch batch = {
         .number = running->sequence,
@@ -122,7 +116,6 @@ static void emit_of_batch(const struct running_batch *running, enum event_kind k
 
 void observe_dispatched(const struct running_batch *running)
 {
-    assert(context_is_held(running->comm->context));
     if (observed(running->comm->context) && !running->follows)
         emit_of_batch(running, EVENT_DISPATCHED, 0);
 }
@@ -130,7 +123,6 @@ void observe_dispatched(const struct running_batch *running)
 void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uint64_t sequence,
                    uint64_t bytes)
 {
-    assert(context_is_held(comm->context));
     if (!observed(comm->context))
         return;
     const struct event_batch batch = {.number = sequence,

@@ -11,8 +11,6 @@
 #include "engine/heartbeat.h"
 #include "engine/membership.h"
 
-#include <assert.h>
-
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
 
@@ -78,7 +76,6 @@ static void hand_over_all(struct hvd_context *context, struct hvd_handle *newest
 
 void progress_resume(struct hvd_context *context)
 {
-    assert(context_is_held(context));
     while (context->released) {
         struct hvd_handle *released = context->released;
         context->released = NULL;
@@ -129,15 +126,6 @@ static void end_if_closed(struct hvd_context *context)
     set_closed(context);
 }
 
-static void record_failure(struct hvd_context *context, const hvd_status *cause)
-{
-    if (atomic_load(&context->failed))
-        return;
-    log_debug(context->placement.rank, "no further operations: %s", cause->text);
-    status_copy(&context->failure, cause);
-    atomic_store(&context->failed, true);
-}
-
 static void leave_all(struct hvd_context *context)
 {
     for (struct comm *comm = context->world; comm; comm = comm->next)
@@ -146,8 +134,7 @@ static void leave_all(struct hvd_context *context)
 
 void progress_end(struct hvd_context *context, const hvd_status *cause)
 {
-    assert(context_is_held(context));
-    record_failure(context, cause);
+    context_fail(context, cause);
     for (struct comm *comm = context->world; comm; comm = comm->next)
         comm_end(comm, cause);
     /* No peer is left for the shutdown handshake. */
@@ -169,7 +156,7 @@ static void check_health(struct comm *comm)
     if (code != HVD_SHUT_DOWN) {
         progress_end(comm->context, &cause);
     } else if (comm->id == 0) {
-        record_failure(comm->context, &cause);
+        context_fail(comm->context, &cause);
         leave_all(comm->context);
     }
 }
@@ -245,7 +232,6 @@ static void shrink_idle(struct hvd_context *context)
 
 void progress_suspend(struct hvd_context *context, unsigned turns)
 {
-    assert(context_is_held(context));
     for (struct comm **place = &context->world->next_running; *place;) {
         struct comm *comm = *place;
         if (comm->idle_turns < turns || !comm_suspend(comm)) {
@@ -271,7 +257,7 @@ static bool turn(struct hvd_context *context, int64_t now)
     bool moved = take_submissions(context);
     if (atomic_load_explicit(&context->returned, memory_order_relaxed))
         moved |= atomic_exchange(&context->returned, false); /* before the back ends' turn, which finds it */
-    bool poll = context->drive.turns++ % TURNS_PER_POLL == 0;
+    bool poll = context->turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
     if (poll) {
         mesh_poll(context->world->mesh);
@@ -296,7 +282,6 @@ static bool turn(struct hvd_context *context, int64_t now)
 
 bool progress(struct hvd_context *context, int64_t now)
 {
-    assert(context_is_held(context));
     uint64_t mode = floats_begin();
     bool moved = turn(context, now);
     floats_end(mode);
@@ -305,7 +290,6 @@ bool progress(struct hvd_context *context, int64_t now)
 
 int64_t progress_deadline(const struct hvd_context *context)
 {
-    assert(context_is_held(context));
     int64_t deadline = mesh_deadline(context->world->mesh);
     if (context->shrinking)
         deadline = clock_earlier(deadline, context->shrinking->shrink_at);

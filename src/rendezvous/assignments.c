@@ -1,14 +1,29 @@
-/* assignments.c - one key for each slot of an epoch. Blocks, with deadlines; one thread at a time for a
- * client. */
+/* assignments.c - what a starter does with the rendezvous that it serves: one key for each slot of an epoch,
+ * keys of its own, and watches for what is put. Calls block, with deadlines. One thread at a time uses a
+ * client or a watch. */
 #include "rendezvous/assignments.h"
 
 #include "base/status.h"
 #include "rendezvous/server.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PUBLISH_TIME 30.0 /* seconds; the server is a thread of this process */
+
+/* Connects as the starter, which is no rank. */
+static hvd_code enter(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                      struct rendezvous_client **client, hvd_status *status)
+{
+    if (epoch < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "epoch %d is negative", (int)epoch);
+    TRY(rendezvous_connect_to(rendezvous, clock_after(PUBLISH_TIME), client, status));
+    hvd_code code = rendezvous_enter(*client, job, (uint32_t)epoch, -1, 0, NULL, status);
+    if (code)
+        rendezvous_close(*client);
+    return code;
+}
 
 /* One that is too long stays too long. */
 static const char *slot_key(const char *slot, char key[RENDEZVOUS_KEY_LIMIT + 1])
@@ -43,12 +58,8 @@ hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int3
 {
     struct rendezvous_client *client;
     int size = 0;
-    if (epoch < 0)
-        return status_set(status, HVD_INVALID_ARGUMENT, "epoch %d is negative", (int)epoch);
-    hvd_code code = rendezvous_connect_to(rendezvous, clock_after(PUBLISH_TIME), &client, status);
-    if (code)
-        return code;
-    code = rendezvous_enter(client, job, (uint32_t)epoch, -1, 0, NULL, status);
+    hvd_code code = HVD_OK;
+    TRY(enter(rendezvous, job, epoch, &client, status));
     for (int32_t i = 0; i < count; i++)
         size += assignments[i].rank >= 0;
     for (int32_t i = 0; !code && i < count; i++)
@@ -88,4 +99,68 @@ hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot,
             assignment->size);
     wire_writer_free(&value);
     return code;
+}
+
+/* ---- keys of the starter, and watches
+ * ---------------------------------------------------------------------- */
+
+struct hvd_watch {
+    struct rendezvous_client *client;
+    struct watched watched;
+    char prefix[RENDEZVOUS_KEY_LIMIT + 1]; /* one that is too long stays longer than the limit */
+    char key[RENDEZVOUS_KEY_LIMIT];        /* of the last entry */
+};
+
+hvd_code hvd_rendezvous_put(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *key,
+                            const void *value, size_t length, hvd_status *status)
+{
+    struct rendezvous_client *client;
+    TRY(enter(rendezvous, job, epoch, &client, status));
+    hvd_code code = rendezvous_put(client, key, value, length, status);
+    rendezvous_close(client);
+    return code ? code : status_ok(status);
+}
+
+hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
+                        hvd_watch **watch, hvd_status *status)
+{
+    struct hvd_watch *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_no_memory(status);
+    snprintf(opened->prefix, sizeof opened->prefix, "%s", prefix);
+    hvd_code code = enter(rendezvous, job, epoch, &opened->client, status);
+    if (code) {
+        free(opened);
+        return code;
+    }
+    *watch = opened;
+    return status_ok(status);
+}
+
+void hvd_watch_close(hvd_watch *watch)
+{
+    if (!watch)
+        return;
+    rendezvous_close(watch->client);
+    free(watch);
+}
+
+hvd_code hvd_watch_next(hvd_watch *watch, double seconds, hvd_entry *entry, hvd_status *status)
+{
+    const uint8_t *value;
+    size_t length;
+    TRY(rendezvous_watch(watch->client, watch->prefix, clock_after(seconds), &watch->watched, watch->key,
+                         &value, &length, status));
+    hvd_entry found = {.struct_size = entry->struct_size,
+                       .key = watch->key,
+                       .value = value,
+                       .length = length,
+                       .number = watch->watched.after};
+    memcpy(entry, &found, entry->struct_size < sizeof found ? entry->struct_size : sizeof found);
+    return status_ok(status);
+}
+
+int hvd_watch_descriptor(const hvd_watch *watch)
+{
+    return rendezvous_descriptor(watch->client);
 }

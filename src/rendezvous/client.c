@@ -149,14 +149,11 @@ static hvd_code over(const struct rendezvous_client *client, const struct answer
         who, client->epoch, newest, client->who);
 }
 
-/* The answer lies in client->stream until the next question. */
-static hvd_code ask(struct rendezvous_client *client, struct question *question, int64_t deadline,
-                    struct answer *answer, hvd_status *status)
+/* Waits for the answer to a question that was sent. It lies in client->stream until the next question. */
+static hvd_code await_answer(struct rendezvous_client *client, uint32_t id, int64_t deadline,
+                             struct answer *answer, hvd_status *status)
 {
-    if (client->stream.fd < 0)
-        return broken(client, "has lost its connection", status);
-    /* The question itself goes out within the time to start, however long its answer may take. */
-    hvd_code code = send_question(client, question, clock_earlier(deadline, client->deadline), status);
+    hvd_code code = client->stream.fd < 0 ? broken(client, "has lost its connection", status) : HVD_OK;
     bool fresh = false;
     while (!code && !fresh) {
         const uint8_t *body;
@@ -167,13 +164,23 @@ static hvd_code ask(struct rendezvous_client *client, struct question *question,
         if (outcome)
             code = wait_for_stream(client, outcome, deadline, status);
         else
-            fresh = answer->id == question->id; /* else: of a get that was given up */
+            fresh = answer->id == id; /* else: of a get that was given up */
     }
     if (!code && answer->outcome == OUTCOME_FULL)
         code = status_set(status, HVD_OUT_OF_MEMORY, "%s is full", client->who);
     if (!code && answer->outcome == OUTCOME_OVER)
         code = over(client, answer, status);
     return code;
+}
+
+static hvd_code ask(struct rendezvous_client *client, struct question *question, int64_t deadline,
+                    struct answer *answer, hvd_status *status)
+{
+    if (client->stream.fd < 0)
+        return broken(client, "has lost its connection", status);
+    /* The question itself goes out within the time to start, however long its answer may take. */
+    TRY(send_question(client, question, clock_earlier(deadline, client->deadline), status));
+    return await_answer(client, question->id, deadline, answer, status);
 }
 
 /* The one place that makes keys. */
@@ -227,6 +234,57 @@ hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const
     if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
     return ask(client, &question, client->deadline, &answer, status);
+}
+
+hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
+                            size_t length, int64_t deadline, hvd_status *status)
+{
+    struct answer answer;
+    struct question question = {
+        .kind = QUESTION_PUT, .lasting = true, .value = value, .length = (uint32_t)length};
+    if (length > RENDEZVOUS_VALUE_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%.64s' is longer than %d bytes", key,
+                          RENDEZVOUS_VALUE_LIMIT);
+    if (!copy_key(&question, "", key))
+        return key_too_long(key, status);
+    const struct interrupt *interrupt = client->interrupt;
+    client->deadline = deadline; /* that of the start has passed */
+    client->interrupt = NULL;    /* it belongs to the thread that joined */
+    hvd_code code = ask(client, &question, deadline, &answer, status);
+    client->interrupt = interrupt;
+    return code;
+}
+
+hvd_code rendezvous_watch(struct rendezvous_client *client, const char *prefix, int64_t deadline,
+                          struct watched *watched, char key[RENDEZVOUS_KEY_LIMIT], const uint8_t **value,
+                          size_t *length, hvd_status *status)
+{
+    struct answer answer;
+    struct question question = {.kind = QUESTION_WATCH, .after = watched->after};
+    if (!copy_key(&question, "", prefix))
+        return key_too_long(prefix, status);
+    if (!watched->asked) {
+        client->deadline = clock_now() + LOOK_TIME;
+        TRY(send_question(client, &question, client->deadline, status));
+        watched->asked = question.id;
+    }
+    hvd_code code = await_answer(client, watched->asked, deadline, &answer, status);
+    if (code != HVD_TIMED_OUT && code != HVD_INTERRUPTED)
+        watched->asked = 0;
+    if (code)
+        return code;
+    struct wire_reader reader = wire_reader_of(answer.value, answer.length);
+    uint32_t bytes = 0;
+    watched->after = wire_get_u64(&reader);
+    wire_get_string(&reader, key, RENDEZVOUS_KEY_LIMIT);
+    *value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &bytes);
+    *length = bytes;
+    return wire_done(&reader) ? HVD_OK : broken(client, "sent a malformed answer", status);
+}
+
+int rendezvous_descriptor(const struct rendezvous_client *client)
+{
+    return client->stream.fd;
 }
 
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,

@@ -48,6 +48,26 @@ hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,
                         struct wire_writer *value, hvd_status *status);
 
+/* Puts a key for the starter, which is not this process set's, and lasts until a newer epoch begins. Waits
+ * for the answer until `deadline` at most. */
+hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
+                            size_t length, int64_t deadline, hvd_status *status);
+
+/* Where a watch for lasting keys of an epoch has got to. */
+struct watched {
+    uint64_t after; /* the number of the last put that was returned; 0: from the first one on */
+    uint32_t asked; /* the question that is open at the server; 0: none */
+};
+
+/* Waits for the next put of a lasting key with this prefix, of other ranks or the starter, until `deadline`;
+ * HVD_TIMED_OUT leaves the question open at the server, and the next call goes on with it: then the socket is
+ * readable once an answer has arrived. So a client that watches is used for nothing else. Key and value lie
+ * in the client until the next call. */
+hvd_code rendezvous_watch(struct rendezvous_client *client, const char *prefix, int64_t deadline,
+                          struct watched *watched, char key[RENDEZVOUS_KEY_LIMIT], const uint8_t **value,
+                          size_t *length, hvd_status *status);
+int rendezvous_descriptor(const struct rendezvous_client *client);
+
 /* The address by which this rank reaches the rendezvous, e.g. "10.0.0.7": what it can publish to its peers.
  */
 const char *rendezvous_local_address(const struct rendezvous_client *client);

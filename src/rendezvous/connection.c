@@ -48,6 +48,10 @@ void connection_unlink(struct connection **first, struct connection *connection)
 static bool start_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
+    if (connection->question.kind == QUESTION_WATCH) {
+        connection_link(&connection->epoch->watching, connection);
+        return connection->waiting = true;
+    }
     void **place = map_place(&connection->epoch->waiting, key, strlen(key), connection);
     struct connection *first = place && *place != connection ? *place : NULL;
     if (place)
@@ -61,11 +65,15 @@ static void stop_waiting(struct connection *connection)
     const char *key = connection->question.key;
     if (!connection->waiting)
         return;
+    connection->waiting = false;
+    if (connection->question.kind == QUESTION_WATCH) {
+        connection_unlink(&connection->epoch->watching, connection);
+        return;
+    }
     struct connection *first = map_remove(&connection->epoch->waiting, key, strlen(key));
     connection_unlink(&first, connection);
     if (first)
         map_put(&connection->epoch->waiting, first->question.key, strlen(key), first);
-    connection->waiting = false;
 }
 
 static void leave(struct connection *connection, struct store *store)
@@ -120,6 +128,56 @@ static void answer_get(struct connection *connection, struct store *store)
         put_answer(connection, OUTCOME_FULL, NULL, 0);
 }
 
+static void put_entry(struct connection *connection, const struct store_value *value)
+{
+    struct wire_writer body = {0};
+    wire_put_u64(&body, value->number);
+    wire_put_blob(&body, value->key, value->key_length);
+    wire_put_blob(&body, value->bytes, value->length);
+    if (body.failed)
+        put_answer(connection, OUTCOME_FULL, NULL, 0);
+    else
+        put_answer(connection, OUTCOME_DONE, body.bytes, (uint32_t)body.length);
+    wire_writer_free(&body);
+}
+
+static void answer_watch(struct connection *connection, struct store *store)
+{
+    const struct question *question = &connection->question;
+    struct store_value value;
+    store->visits++;
+    connection->waiting = false;
+    if (is_over(connection))
+        put_over(connection);
+    else if (connection->number == connection->epoch->number &&
+             store_next(connection->epoch, question->key, question->after, &value))
+        put_entry(connection, &value);
+    else
+        start_waiting(connection);
+}
+
+/* Answers those that watch for a key which was just put: each has seen all before it. */
+static void answer_watching(struct epoch *epoch, const char *key, struct store *store)
+{
+    struct connection *next = epoch->watching, *last = next ? next->previous : NULL, *each = NULL;
+    struct store_value value = {0};
+    store_get_lasting(epoch, key, &value);
+    epoch->watching = NULL;
+    while (each != last) {
+        each = next;
+        next = each->next;
+        if (each->number != epoch->number ||
+            strncmp(key, each->question.key, strlen(each->question.key)) != 0) {
+            connection_link(&epoch->watching, each);
+            continue;
+        }
+        store->visits++;
+        each->waiting = false;
+        put_entry(each, &value);
+        stream_write(&each->stream);
+    }
+}
+
 /* The ring is in no map any more. A write that fails is an event of the socket, too, where it is noticed. */
 static void answer_ring(struct connection *first, struct store *store)
 {
@@ -127,7 +185,10 @@ static void answer_ring(struct connection *first, struct store *store)
     do {
         each = next;
         next = each->next;
-        answer_get(each, store);
+        if (each->question.kind == QUESTION_WATCH)
+            answer_watch(each, store);
+        else
+            answer_get(each, store);
         stream_write(&each->stream);
     } while (each != last);
 }
@@ -140,6 +201,10 @@ static void begin(struct store *store, struct epoch *epoch, uint32_t number)
     if (!store_begin(store, epoch, number))
         return;
     epoch->waiting = (struct map){0}; /* some wait on, for an epoch that is newer still */
+    first = epoch->watching;
+    epoch->watching = NULL;
+    if (first)
+        answer_ring(first, store);
     while ((first = map_next(&waiting, &cursor)))
         answer_ring(first, store);
     map_free(&waiting);
@@ -176,12 +241,15 @@ static void answer_put(struct connection *connection, struct store *store)
         return;
     }
     begin(store, epoch, connection->number);
-    bool done = store_put(store, connection->ranked ? &epoch->values : &epoch->table, question->key,
-                          question->value, question->length);
+    bool lasting = !connection->ranked || question->lasting;
+    bool done = store_put(store, lasting ? &epoch->table : &epoch->values, question->key, question->value,
+                          question->length);
     struct connection *first =
         done ? map_remove(&epoch->waiting, question->key, strlen(question->key)) : NULL;
     if (first)
         answer_ring(first, store);
+    if (done && lasting)
+        answer_watching(epoch, question->key, store);
     put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
 }
 
@@ -196,6 +264,9 @@ static void answer(struct connection *connection, struct store *store)
         break;
     case QUESTION_GET:
         answer_get(connection, store);
+        break;
+    case QUESTION_WATCH:
+        answer_watch(connection, store);
         break;
     }
 }

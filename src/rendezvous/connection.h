@@ -12,7 +12,7 @@ struct connection {
     struct stream stream;
     int64_t since; /* accepted at */
     bool proven;
-    bool waiting;                       /* for a key that is not there yet */
+    bool waiting;                       /* for a key that is not there yet, or a put that it watches for */
     int index;                          /* the server's: in its list */
     struct connection *next, *previous; /* one ring: of those without proof, or that wait for the same key */
     struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */

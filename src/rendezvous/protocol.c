@@ -32,7 +32,10 @@ void question_encode(struct wire_writer *frame, const struct question *question)
         wire_put_u32(frame, question->rank);
         wire_put_u32(frame, question->size);
     } else if (question->kind == QUESTION_PUT) {
+        wire_put_u8(frame, question->lasting);
         wire_put_blob(frame, question->value, question->length);
+    } else if (question->kind == QUESTION_WATCH) {
+        wire_put_u64(frame, question->after);
     } else {
         wire_put_u8(frame, question->wait);
     }
@@ -52,10 +55,14 @@ bool question_decode(struct question *question, const uint8_t *body, size_t leng
         question->size = wire_get_u32(&reader);
         break;
     case QUESTION_PUT:
+        question->lasting = wire_get_u8(&reader) != 0;
         question->value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &question->length);
         break;
     case QUESTION_GET:
         question->wait = wire_get_u8(&reader) != 0;
+        break;
+    case QUESTION_WATCH:
+        question->after = wire_get_u64(&reader);
         break;
     default:
         return false;
@@ -78,6 +85,6 @@ bool answer_decode(struct answer *answer, const uint8_t *body, size_t length)
     *answer = (struct answer){.id = wire_get_u32(&reader)};
     unsigned outcome = wire_get_u8(&reader);
     answer->outcome = (enum outcome)outcome;
-    answer->value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &answer->length);
+    answer->value = wire_get_blob(&reader, PROTOCOL_FRAME_LIMIT, &answer->length);
     return wire_done(&reader) && outcome <= OUTCOME_OVER;
 }

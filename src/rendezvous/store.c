@@ -9,6 +9,7 @@ struct entry {
     size_t key_length;
     uint32_t length; /* of the value */
     uint32_t joins;  /* in the map of joins: how many there were */
+    uint64_t number; /* of the put */
     uint8_t bytes[]; /* key, value */
 };
 
@@ -107,19 +108,46 @@ bool store_begin(struct store *store, struct epoch *epoch, uint32_t number)
 bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length)
 {
     struct entry *entry = replace(store, map, key, strlen(key), length);
-    if (entry && length)
+    if (!entry)
+        return false;
+    entry->number = ++store->puts;
+    if (length)
         memcpy(entry->bytes + entry->key_length, value, length);
+    return true;
+}
+
+static bool read_entry(const struct entry *entry, struct store_value *value)
+{
+    if (entry)
+        *value = (struct store_value){.bytes = entry->bytes + entry->key_length,
+                                      .length = entry->length,
+                                      .key = entry->bytes,
+                                      .key_length = (uint32_t)entry->key_length,
+                                      .number = entry->number};
     return entry;
+}
+
+bool store_get_lasting(const struct epoch *epoch, const char *key, struct store_value *value)
+{
+    return read_entry(map_get(&epoch->table, key, strlen(key)), value);
+}
+
+bool store_next(const struct epoch *epoch, const char *prefix, uint64_t after, struct store_value *value)
+{
+    size_t cursor = 0, length = strlen(prefix);
+    const struct entry *entry, *next = NULL;
+    while ((entry = map_next(&epoch->table, &cursor))) {
+        bool matches = entry->key_length >= length && memcmp(entry->bytes, prefix, length) == 0;
+        if (matches && entry->number > after && (!next || entry->number < next->number))
+            next = entry;
+    }
+    return read_entry(next, value);
 }
 
 bool store_get(const struct epoch *epoch, const char *key, struct store_value *value)
 {
     const struct entry *entry = map_get(&epoch->values, key, strlen(key));
-    if (!entry)
-        entry = map_get(&epoch->table, key, strlen(key));
-    if (entry)
-        *value = (struct store_value){entry->bytes + entry->key_length, entry->length};
-    return entry;
+    return read_entry(entry, value) || store_get_lasting(epoch, key, value);
 }
 
 bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation)

@@ -14,24 +14,29 @@
  * newer one begins, the table, too. */
 struct epoch {
     uint32_t number;
-    uint32_t size, members; /* ranks; connections of ranks that have joined */
-    uint32_t first, next;   /* generations: of who comes first; after the highest yet, of all epochs */
-    struct map table;       /* the starter's keys */
-    struct map values;      /* those of the ranks */
-    struct map joins;       /* by rank: how often it has come */
-    struct map waiting;     /* by key: the first connection of those that wait for it */
+    uint32_t size, members;      /* ranks; connections of ranks that have joined */
+    uint32_t first, next;        /* generations: of who comes first; after the highest yet, of all epochs */
+    struct map table;            /* the starter's keys, and the lasting ones of ranks: what can be watched */
+    struct map values;           /* those of the ranks */
+    struct map joins;            /* by rank: how often it has come */
+    struct map waiting;          /* by key: the first connection of those that wait for it */
+    struct connection *watching; /* the first of those that wait for any key with a prefix */
     char job[RENDEZVOUS_KEY_LIMIT];
 };
 
 struct store { /* zeroed memory is a valid empty store */
     struct map jobs;
     size_t bytes, entries;
+    uint64_t puts; /* how many there were, which numbers them */
     size_t visits; /* of connections, to advance or to answer them: what the server's work grows with */
 };
 
 struct store_value {
     const uint8_t *bytes;
     uint32_t length;
+    const uint8_t *key; /* not terminated */
+    uint32_t key_length;
+    uint64_t number; /* of its put */
 };
 
 void store_free(struct store *store);
@@ -43,6 +48,11 @@ bool store_begin(struct store *store, struct epoch *epoch, uint32_t number);
 bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length);
 /* False when the key is not there. */
 bool store_get(const struct epoch *epoch, const char *key, struct store_value *value);
+/* The lasting key that was put next after the put of this number, among those with the prefix; false when
+ * there is none yet. The time grows with the table. */
+bool store_next(const struct epoch *epoch, const char *prefix, uint64_t after, struct store_value *value);
+/* The starter's key, or the lasting one of a rank; false when it is not there. */
+bool store_get_lasting(const struct epoch *epoch, const char *key, struct store_value *value);
 /* As rendezvous_enter says; false when the store is full or memory is out. */
 bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation);
 void store_leave(struct store *store, struct epoch *epoch);

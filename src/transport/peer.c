@@ -173,6 +173,7 @@ static void lose(struct peer *peer, const hvd_status *cause)
     peer->mesh->unreported += !peer->expected;
     peer->report_at = peer->mesh->hub->next_report = clock_now() + CAUSE_TIME;
     status_copy(&peer->cause, cause);
+    status_blame(&peer->cause, HVD_CAUSE_CONNECTION, peer->rank, peer->host);
     peer_report(peer);  /* a process that is killed sets no mark */
     peer_unwatch(peer); /* its end would keep the sleeper awake */
     mesh_resume_for_news(peer->mesh);

@@ -154,7 +154,7 @@ static void submit(struct subject *subject, int index)
 static void command(struct subject *subject, uint8_t verb, struct wire_reader *reader)
 {
     static const int neighbours[] = {0, 2, 3};
-    hvd_status cause = {HVD_PEER_LOST, "lost"};
+    hvd_status cause = {.code = HVD_PEER_LOST, .text = "lost"};
     if (verb < 3) {
         size_t length = wire_get_u16(reader);
         size_t left = reader->length - reader->position;
@@ -187,7 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     open_subject(&subject, ranks[wire_get_u8(&reader) % 4]);
     while (!reader.failed && reader.position < reader.length)
         command(&subject, wire_get_u8(&reader) % 11, &reader);
-    hvd_status cause = {HVD_SYSTEM, "the end"};
+    hvd_status cause = {.code = HVD_SYSTEM, .text = "the end"};
     coordinator_abort(subject.coordinator, -1, &cause);
     int left = 0;
     for (int i = 0; i < REQUESTS; i++)

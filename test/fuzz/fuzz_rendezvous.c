@@ -1,6 +1,7 @@
 /* fuzz_rendezvous.c - any bytes as what members of the job send to each other before there are links:
- * questions to the store (over a connection that has been authenticated), answers, records, offers of memory.
- * First byte: which of them. */
+ * questions to the store (over a connection that has been authenticated), answers, address records, offers of
+ * memory, fault records. The first byte says which of them. */
+#include "base/fault.h"
 #include "base/platform.h"
 #include "rendezvous/connection.h"
 #include "transport/address_record.h"
@@ -13,7 +14,7 @@
 
 #define CHANNELS 2
 
-enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, MODES };
+enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, AS_FAULT, MODES };
 
 /* Frames are made around what the input gives, so that lengths are right often enough. */
 static void ask_server(const uint8_t *bytes, size_t length)
@@ -77,6 +78,21 @@ static void read_record(const uint8_t *bytes, size_t length)
     address_record_free(&record);
 }
 
+/* A record that is accepted is written as the same bytes. */
+static void read_fault(const uint8_t *bytes, size_t length)
+{
+    hvd_fault fault;
+    struct wire_writer again = {0};
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    if (!fault_get(&reader, &fault))
+        return;
+    fault_put(&again, &fault);
+    /* Without a cause there is no host. */
+    if (fault.status.cause && (again.length != length || memcmp(again.bytes, bytes, length) != 0))
+        abort();
+    wire_writer_free(&again);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     struct question question;
@@ -98,6 +114,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         break;
     case AS_OFFER:
         offer_memory(bytes + 1, length - 1);
+        break;
+    case AS_FAULT:
+        read_fault(bytes + 1, length - 1);
         break;
     }
     return 0;

@@ -249,7 +249,7 @@ TEST(test_survivors_and_a_newcomer)
     kill(processes[B].pid, SIGKILL);
     wait_for(&processes[A], "shutdown after a lost peer");
     wait_for(&processes[C], "shutdown after a lost peer");
-    wait_for_entries(rendezvous, SLOTS); /* the table */
+    wait_for_entries(rendezvous, SLOTS + 2); /* the table, and the fault records of A and C */
 
     given.epoch = 1;
     given.layout = (struct layout){{2, -1, 0, 1}};

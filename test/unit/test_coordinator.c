@@ -842,7 +842,7 @@ TEST(all_may_leave_at_once)
 
 TEST(after_shutdown_done_a_lost_parent_is_no_fault)
 {
-    hvd_status lost = {HVD_PEER_LOST, "rank 0 is gone"};
+    hvd_status lost = {.code = HVD_PEER_LOST, .text = "rank 0 is gone"};
     open_ranks("1,1,1,1", 4); /* 0 <- 1, 2; 2 <- 3 */
     coordinator_leave(ranks[1].coordinator);
     flush(1);
@@ -866,7 +866,8 @@ TEST(after_shutdown_done_a_lost_parent_is_no_fault)
 
 TEST(a_lost_peer_ends_everything_everywhere)
 {
-    hvd_status lost = {HVD_PEER_LOST, "rank 3 was killed"}, later = {HVD_PEER_LOST, "something else"}, status;
+    hvd_status lost = {.code = HVD_PEER_LOST, .text = "rank 3 was killed"},
+               later = {.code = HVD_PEER_LOST, .text = "something else"}, status;
     open_ranks("2,2", 4); /* 0 <- 1, 2; 2 <- 3 */
     for (int r = 0; r < 3; r++)
         submit(r, "a", 1);
@@ -1047,7 +1048,7 @@ TEST(a_host_that_nobody_answers_is_cut_off)
 
 TEST(a_fault_after_a_leave_is_told)
 {
-    hvd_status lost = {HVD_PEER_LOST, "rank 1 was killed"}, status;
+    hvd_status lost = {.code = HVD_PEER_LOST, .text = "rank 1 was killed"}, status;
     open_ranks("3", 3);
     submit_everywhere("a", 1);
     settle();
@@ -1062,7 +1063,7 @@ TEST(a_fault_after_a_leave_is_told)
 
 TEST(who_shuts_down_without_farewell_ends_it_in_order)
 {
-    hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"};
+    hvd_status down = {.code = HVD_SHUT_DOWN, .text = "rank 0 has shut down"};
     open_ranks("3", 3);
     submit(1, "a", 1);
     coordinator_leave(ranks[2].coordinator);
@@ -1077,7 +1078,7 @@ TEST(who_shuts_down_without_farewell_ends_it_in_order)
 
 TEST(who_shuts_down_while_a_batch_runs_is_a_fault)
 {
-    hvd_status down = {HVD_SHUT_DOWN, "rank 0 has shut down"}, status;
+    hvd_status down = {.code = HVD_SHUT_DOWN, .text = "rank 0 has shut down"}, status;
     open_ranks("2", 2);
     submit_everywhere("a", 1);
     settle();

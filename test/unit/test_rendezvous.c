@@ -803,3 +803,72 @@ TEST(test_stop_ends_waiting_clients)
     hvd_rendezvous_stop(NULL);
     rendezvous_close(NULL);
 }
+
+/* ---- watches ------------------------------------------------------------------------------------------ */
+
+static void check_next(hvd_watch *watch, const char *key, const char *value)
+{
+    hvd_entry entry = {.struct_size = sizeof entry};
+    ASSERT_OK(hvd_watch_next(watch, DEADLINE, &entry, &check_status));
+    assert_string_equal(entry.key, key);
+    assert_int_equal(entry.length, strlen(value));
+    assert_memory_equal(entry.value, value, entry.length);
+}
+
+TEST(test_a_watch_returns_each_put_in_its_order)
+{
+    struct place place;
+    open_own(&place);
+    hvd_watch *watch, *all;
+    hvd_entry entry = {.struct_size = sizeof entry};
+    struct rendezvous_client *rank = connect_to(&place);
+    enter(rank, "job", 3, 0, 1);
+    rendezvous_scope(rank, 0, 0);
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 3, "fault/7", "x", 1, &check_status));
+    ASSERT_OK(hvd_watch_open(place.server, "job", 3, "fault/", &watch, &check_status));
+    check_next(watch, "fault/7", "x"); /* put before */
+    ASSERT_FAILS(hvd_watch_next(watch, 0, &entry, &check_status), HVD_TIMED_OUT, "did not answer in time");
+    put(rank, "fault/8", "a rank's own key"); /* in its scope, and gone with it */
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 3, "other", "x", 1, &check_status));
+    ASSERT_OK(rendezvous_publish(rank, "fault/9", "y", 1, clock_after(DEADLINE), &check_status));
+    assert_true(socket_wait(hvd_watch_descriptor(watch), POLLIN, clock_after(DEADLINE)));
+    check_next(watch, "fault/9", "y");
+    ASSERT_OK(rendezvous_publish(rank, "fault/9", "z", 1, clock_after(DEADLINE), &check_status));
+    ASSERT_OK(rendezvous_publish(rank, "fault/10", "", 0, clock_after(DEADLINE), &check_status));
+    rendezvous_close(rank); /* the last one: what it has published stays */
+    check_next(watch, "fault/9", "z");
+    check_next(watch, "fault/10", "");
+    ASSERT_OK(hvd_watch_open(place.server, "job", 3, "", &all, &check_status));
+    check_next(all, "fault/7", "x");
+    check_next(all, "other", "x");
+    check_next(all, "fault/9", "z"); /* of two the newer one */
+    hvd_watch_close(all);
+    hvd_watch_close(watch);
+    hvd_watch_close(NULL);
+    hvd_rendezvous_stop(place.server);
+}
+
+TEST(test_a_newer_epoch_ends_a_watch)
+{
+    struct place place;
+    open_own(&place);
+    hvd_watch *old, *newer;
+    hvd_entry entry = {.struct_size = sizeof entry};
+    ASSERT_OK(hvd_watch_open(place.server, "job", 1, "", &old, &check_status));
+    ASSERT_OK(hvd_watch_open(place.server, "job", 2, "", &newer, &check_status));
+    hvd_status status;
+    assert_int_equal(hvd_watch_next(old, 0, &entry, &status), HVD_TIMED_OUT);
+    assert_int_equal(hvd_watch_next(newer, 0, &entry, &status), HVD_TIMED_OUT);
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 1, "first", "x", 1, &check_status));
+    check_next(old, "first", "x");
+    assert_int_equal(hvd_watch_next(old, 0, &entry, &status), HVD_TIMED_OUT);
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 2, "second", "y", 1, &check_status));
+    ASSERT_FAILS(hvd_watch_next(old, DEADLINE, &entry, &check_status), HVD_REFUSED,
+                 "is in epoch 1 of the job, but epoch 2 has begun");
+    check_next(newer, "second", "y"); /* it had waited for its epoch to begin */
+    ASSERT_FAILS(hvd_rendezvous_put(place.server, "job", 1, "late", "x", 1, &check_status), HVD_REFUSED,
+                 "epoch 2");
+    hvd_watch_close(old);
+    hvd_watch_close(newer);
+    hvd_rendezvous_stop(place.server);
+}

@@ -1,6 +1,6 @@
 /* test_stall.c - the text of the stall report: whole sentences, and bounded. */
-#include "test.h"
 #include "coordinate/stall.h"
+#include "test.h"
 
 #include <stdio.h>
 #include <string.h>
