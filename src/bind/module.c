@@ -1,12 +1,14 @@
 /* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. Its
  * functions, of which no other file knows. */
 #include "bind/module.h"
+#include "bind/rendezvous.h"
 
 #include "native/entry.h"
 #include "native/mxnet.h"
 #include "native/xla_ffi.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
@@ -74,6 +76,47 @@ static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UN
     if (!context)
         return NULL;
     return hvd_timeline_stop(context, &status) ? raise_status(&status) : Py_BuildValue("");
+}
+
+static PyObject *core_publish_fault(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    hvd_fault fault = {.struct_size = sizeof fault};
+    const char *exception, *file, *function;
+    double seconds;
+    int line;
+    hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "ssisd:publish_fault", &exception, &file, &line, &function, &seconds))
+        return NULL;
+    hvd_context *context = module_context();
+    if (!context)
+        return NULL;
+    size_t length = strlen(file), from = length < sizeof fault.file ? 0 : length - sizeof fault.file + 1;
+    fault.line = line;
+    PyOS_snprintf(fault.exception, sizeof fault.exception, "%s", exception);
+    PyOS_snprintf(fault.file, sizeof fault.file, "%s", file + from);
+    PyOS_snprintf(fault.function, sizeof fault.function, "%s", function);
+    /* Keeps the GIL, so that no other thread shuts the context down meanwhile. */
+    return hvd_publish_fault(context, &fault, seconds, &status) ? raise_status(&status) : Py_BuildValue("");
+}
+
+static PyObject *core_read_fault(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    hvd_fault fault = {.struct_size = sizeof fault};
+    hvd_status status;
+    const char *value;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(arguments, "y#:read_fault", &value, &length))
+        return NULL;
+    if (hvd_read_fault(value, (size_t)length, &fault, &status))
+        return raise_status(&status);
+    bool stopped = fault.status.code != HVD_OK, blamed = stopped && fault.status.cause != HVD_CAUSE_NONE;
+    return Py_BuildValue("{si,ss,si,ss,ss,ss,ss,ss,si,ss}", "rank", (int)fault.rank, "code",
+                         stopped ? hvd_code_name(fault.status.code) + 4 : "", "lost_rank",
+                         blamed ? (int)fault.status.lost_rank : -1, "lost_host",
+                         blamed ? fault.status.host : "", "cause",
+                         hvd_cause_name(stopped ? fault.status.cause : HVD_CAUSE_EXCEPTION), "text",
+                         fault.status.text, "exception", fault.exception, "file", fault.file, "line",
+                         (int)fault.line, "function", fault.function);
 }
 
 /* ---- process sets: adding and removing block until all ranks do the same ------------------------------- */
@@ -303,6 +346,16 @@ static PyMethodDef methods[] = {
     {"health", core_health, METH_NOARGS,
      "health($module, /)\n--\n\n"
      "Raise why nothing can be submitted any more; return None while all is well."},
+    {"publish_fault", core_publish_fault, METH_VARARGS,
+     "publish_fault($module, exception, file, line, function, seconds, /)\n--\n\n"
+     "Publish at the rendezvous the exception that is about to end this rank (hvd_publish_fault in "
+     "horovod.h)."},
+    {"read_fault", core_read_fault, METH_VARARGS,
+     "read_fault($module, value, /)\n--\n\n"
+     "The value of a key \"fault/<rank>\" as a dict: rank, code, lost_rank, lost_host, cause, text, "
+     "exception, "
+     "file, "
+     "line, function."},
     {"counters", core_counters, METH_NOARGS,
      "counters($module, /)\n--\n\n"
      "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
@@ -386,7 +439,8 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module && !context_init_module() && !tensor_init_module() && !result_init_module(module) &&
-        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module))
+        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module) &&
+        !rendezvous_init_module(module))
         return module;
     Py_XDECREF(module);
     return NULL;

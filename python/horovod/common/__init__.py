@@ -1,1 +1,1 @@
-"""The job, this process's place in it and process sets, by the module paths of Horovod; no framework."""
+"""What is common to all frameworks."""

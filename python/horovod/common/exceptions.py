@@ -1,8 +1,51 @@
 """Exceptions that user code catches."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from horovod.common.faults import Fault
+
 
 class HorovodInternalError(RuntimeError):
-    """A collective operation failed between the ranks: a mismatch, a lost rank, a rank that left."""
+    """A collective operation failed between the ranks: a mismatch, a lost rank, a rank that left.
+
+    Attributes:
+        code: of the engine, such as ``"MISMATCH"`` (the job can go on), ``"PEER_LOST"``, ``"TIMED_OUT"`` or
+            ``"SHUT_DOWN"`` (it can't); "": raised by Python code.
+        lost_rank: the first rank that is lost, silent, late or gone; None: none is.
+        host: its host, or the one that is cut off from all others; "": unknown.
+        cause: ``"connection"``, ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or
+            ``"none"``, as of ``hvd_cause`` in horovod.h.
+    """
+
+    code: str = ""
+    lost_rank: int | None = None
+    host: str = ""
+    cause: str = "none"
+
+
+class JobFailedError(RuntimeError):
+    """Ranks that ``horovod.run`` has started failed.
+
+    Attributes:
+        fault: the first cause; None: unknown, as when horovodrun itself was killed.
+        faults: for each rank that failed, why it did.
+        exit_code: of horovodrun.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        fault: Fault | None = None,
+        faults: dict[int, Fault] | None = None,
+        exit_code: int = 0,
+    ) -> None:
+        super().__init__(text)
+        self.fault = fault
+        self.faults = faults or {}
+        self.exit_code = exit_code
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818

@@ -1,4 +1,4 @@
-"""Support for ranks that a launcher has started with the variables of Horovod's RendezvousServer."""
+"""Ranks that a launcher has started with the variables of Horovod's RendezvousServer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def adopt_variables() -> None:
             "or set HOROVOD_SECRET_FILE for the launcher and all ranks"
         )
     os.environ["HOROVOD_RENDEZVOUS"] = addresses.join(address, port)
-    os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # rank 0 would serve an unnamed job
+    os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # whoever names the job serves the rendezvous
     if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("HOROVOD_NETWORK_INTERFACE", interface)

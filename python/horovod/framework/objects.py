@@ -1,6 +1,5 @@
-"""Exchange of picklable Python objects among the ranks.
-
-Only bytes of this job are unpickled: its connections are authenticated."""
+"""Any picklable Python object among the ranks. Only bytes of this very job are unpickled: its connections are
+authenticated."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from horovod.framework.requests import ALLGATHER, BROADCAST
 
 try:
     import cloudpickle as pickler
-except ImportError:  # then functions and classes of __main__ can't be sent
+except ImportError:  # functions and classes of __main__ then can't be sent
     pickler = pickle
 
 _LENGTH_BYTES = 8
@@ -30,9 +29,9 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Returns the root's object on every rank of the process set. The ``obj`` of other ranks is ignored.
+    """The root's object, on every rank of the process set. The others' ``obj`` is ignored.
 
-    The names of its two broadcasts are ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
+    Two broadcasts, ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
     """
     name = "broadcast_object" if name is None else name
     number = check_member(process_set)
@@ -48,7 +47,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Returns every rank's object, in rank order."""
+    """Every rank's object, in rank order."""
     name = "allgather_object" if name is None else name
     number = check_member(process_set)
     data = bytearray(pickler.dumps(obj))

@@ -16,7 +16,7 @@ from horovod.framework.compression import Compression, Compressor
 from horovod.framework.grouping import split_factor
 from horovod.jax.operations import allreduce, broadcast
 
-_initializing = ContextVar("a DistributedOptimizer makes its state", default=False)
+_initializing = ContextVar("an optimizer of ours makes its state", default=False)
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -27,23 +27,19 @@ def DistributedOptimizer(  # noqa: N802
     process_set: ProcessSet = global_process_set,
     name: str | None = None,
 ) -> Any:
-    """Makes an optax optimizer that reduces the gradients over all ranks, as one operation, before using
-    them.
+    """An optax optimizer that reduces the gradients over all ranks, as one operation, before it uses them.
 
-    State and parameters that are equal on all ranks at the start (``broadcast_parameters``) remain equal. For
-    several backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step.
+    State and parameters that are equal on all ranks at first (``broadcast_parameters``) stay so. For several
+    backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step, too.
 
     Args:
-        optimizer: an optimizer of optax; wrap the whole chain, so that clipping uses the average.
+        optimizer: of optax; wrap the whole chain, so that clipping sees the average.
         op: Average, Sum or Adasum.
-        compression: as for ``allreduce``.
-        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
-        process_set: as for ``allreduce``.
-        name: as for ``allreduce``.
+        compression: as for ``allreduce``, like ``process_set`` and ``name``.
+        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
 
     Raises:
-        ValueError: the object is not an optimizer of optax; or from ``init``: it or a part of it was wrapped
-            before.
+        ValueError: it is no optimizer of optax; from ``init``: it was wrapped before, or a part of it was.
     """
     import optax
 
@@ -87,10 +83,9 @@ def value_and_grad(
     name: str | None = None,
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """Does ``jax.value_and_grad`` and reduces the gradients over all ranks as one operation, but not the
-    value.
+    """``jax.value_and_grad`` with gradients reduced over all ranks as one operation; the value is the rank's.
 
-    Other arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
+    Further arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
     """
     differentiate = jax.value_and_grad(fun, *args, **kwargs)
     before, after = _factors(gradient_predivide_factor, op)
@@ -104,9 +99,9 @@ def value_and_grad(
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, name: str | None = None) -> Any:
-    """Returns the root's pytree of parameters, or state of an optimizer, on all ranks; one operation.
+    """The root's pytree of parameters, or state of an optimizer, on all ranks; one operation.
 
-    The arrays are new, since JAX's can't be changed; keys of ``jax.random`` stay keys.
+    Returns new arrays, since JAX's can't be changed; keys of ``jax.random`` stay keys.
     """
 
     def is_key(leaf: Any) -> bool:

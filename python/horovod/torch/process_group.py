@@ -1,7 +1,7 @@
-"""A ProcessGroup of torch.distributed: collectives run on the engine; Gloo runs operations that it lacks.
+"""A ProcessGroup of torch.distributed: its collectives run on the engine, what that lacks on Gloo.
 
-The program's thread, autograd's threads and C++ on any thread call it with the GIL held. Ranks are those of
-the group unless the text says otherwise.
+Called from the program's thread, from autograd's, and by C++ on any thread, with the GIL held. Ranks are
+those of the group unless said otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from horovod.torch import memory
 from horovod.torch.memory import Copies, Tensors
 from horovod.torch.work import GlooHandle, Received, Work, leave_methods_untraced, leave_untraced, naming
 
-dist: Any = torch.distributed  # its type annotations lack newer members
-# The engine has no bit operations.
+dist: Any = torch.distributed  # whose types lag behind
+# Bit operations are missing, since the engine has none.
 _REDUCTIONS = [
     (dist.ReduceOp.SUM, Sum),
     (dist.ReduceOp.AVG, Average),
@@ -38,12 +38,12 @@ _REDUCTIONS = [
     (dist.ReduceOp.MIN, Min),
     (dist.ReduceOp.PRODUCT, Product),
 ]
-_MOST_HELD = 64  # operations kept without a caller that has waited for them
-_HOOK_CALLS = 1024  # calls of hooks with names of their own; then the names repeat
+_MOST_HELD = 64  # operations that nobody waits for
+_HOOK_CALLS = 1024  # that have names of their own
 
 
 def _reduction_of(opts: Any) -> dict[str, Any]:
-    """Returns the reduction as fields of a request; empty if the engine does not have it."""
+    """The reduction as fields of a request; empty if the engine has none such."""
     op = opts.reduceOp if opts else dist.ReduceOp.SUM
     for kind, reduction in _REDUCTIONS:  # a comparison takes 0.1 us, looking one up in a dict 0.7 us
         if op == kind:
@@ -62,10 +62,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     """A process set.
 
     Args:
-        options: the group's options in torch.distributed: name, store, this rank, timeout.
-        ranks: the members' ranks in the job, ordered by their rank in the group.
-        process_set: the id of the process set.
-        leave: a function that is called when the group is shut down.
+        options: what torch.distributed says of it: name, store, this rank, timeout.
+        ranks: of the job, by their rank in the group.
+        process_set: its id.
+        leave: called at the end.
     """
 
     def __init__(self, options: Any, ranks: list[int], process_set: int, leave: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._options, self._store, self._leave = options, options.store, leave
         self._rank, self._size = options.group_rank, len(ranks)  # rank() and size() take 0.6 us each
         self._ranks, self._process_set = ranks, process_set
-        # The engine orders the members by their rank in the job. None: the group has the same order.
+        # The engine numbers the members as the job does. None: so does the group.
         self._order = None if ranks == sorted(ranks) else [ranks.index(rank) for rank in sorted(ranks)]
         self._limit: float = options.timeout.total_seconds()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -81,7 +81,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._barriers = 0
         self._hook_calls = itertools.cycle(range(_HOOK_CALLS))
         self.unwaited: OrderedDict[Work, None] = OrderedDict()
-        if len(ranks) > 2:  # Gloo's ranks wait for each other, even for ranks that send and receive nothing
+        if len(ranks) > 2:  # its ranks wait for each other, also for those that send and receive nothing
             _ = self._gloo
 
     # -- the group ---------------------------------------------------------------------------------
@@ -106,10 +106,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     abort = shutdown
 
     def complete_later(self, complete: Callable[[], None]) -> None:
-        """Calls functions one after the other on a thread of its own, in the same order on all ranks.
+        """On a thread of its own, one after the other, on all ranks in the same order.
 
-        Functions chained to a future may wait for operations that they start, so a call on that thread runs
-        at once.
+        Functions chained to a future may wait for operations that they start: these run at once, there.
         """
         if threading.current_thread() is self._completer:
             complete()
@@ -120,11 +119,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._calls.put(complete)
 
     def naming(self, hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Wraps a communication hook: operations of the hook and of functions chained to its futures get
-        names.
+        """The communication hook, with names for what it and the functions chained to its futures start.
 
-        These functions run on this thread or on the completing one when a future is done, so their order
-        among the operations of other buckets is random. Within one call of the hook they run in order.
+        These run on this thread or on the other, whenever a future is done, so their order among the
+        operations of other buckets is chance. Within one call of the hook each follows on the one before.
         """
 
         @functools.wraps(hook)
@@ -138,10 +136,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     @functools.cached_property
     def _gloo(self) -> Any:
-        """A group of Gloo; if PyTorch supports it, pairs of ranks connect when they first communicate."""
+        """A group of Gloo; pairs of ranks connect when they first need each other, if PyTorch can do that."""
         store, kind = dist.PrefixStore("gloo", self._store), dist.ProcessGroupGloo
         place = {}
-        if not os.environ.get("GLOO_SOCKET_IFNAME"):  # by default Gloo resolves the host's name
+        if not os.environ.get("GLOO_SOCKET_IFNAME"):  # otherwise what the host's own name means
             one_host = basics.local_size() == basics.size()
             place["hostname"] = addresses.LOOPBACK if one_host else addresses.of_this_host()[0]
         try:
@@ -168,9 +166,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         counts: list[int] | None = None,
         **fields: Any,
     ) -> Work:
-        """Submits one request on dense memory, in place if `rooms` is None; then `copies` are carried out.
+        """One request on dense memory, in place if rooms is None. Its results are copied as `copies` say.
 
-        `splits` and `counts` are the elements that an alltoall sends to and expects from each rank.
+        `splits` are of an alltoall, in elements, `counts` what its output expects of each rank.
         """
 
         def finish(received: list[_core.Result]) -> None:
@@ -195,7 +193,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return limit if limit > 0 else self._limit
 
     def _hold(self, work: Work) -> Work:
-        """Keeps an operation alive for older versions of PyTorch, whose C++ does not and waits forever."""
+        """For earlier versions of PyTorch, whose C++ keeps no Python half and then waits for ever."""
         self.unwaited[work] = None
         if len(self.unwaited) > _MOST_HELD:
             self.unwaited.popitem(last=False)
@@ -210,7 +208,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any,
         **fields: Any,
     ) -> Work:
-        """Submits a request from inputs to outputs; each is a list of tensors that are joined in order."""
+        """From inputs into outputs, each of which is a list of tensors, one after the other."""
         sent = [memory.vector(operation.name, each) for each in inputs]
         rooms = [memory.room(operation.name, each) for each in outputs]
         pairs = zip(outputs, rooms, strict=True)
@@ -219,7 +217,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._submit(operation, sent, rooms, copies, results, opts, **fields)
 
     def _in_place(self, what: str, tensors: Tensors, reads: bool = False) -> tuple[Tensors, Copies]:
-        """Returns memory for an operation in place, and the copies after it: none if this rank only reads."""
+        """Memory for an operation in place, and what to copy back: nothing if this rank only reads."""
         if memory.is_dense(tensors):
             return [tensors[0].detach()], []
         for tensor in tensors:
@@ -235,7 +233,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return dense, [([own], each) for own, each in pairs if own.data_ptr() != each.data_ptr()]
 
     def _order_of(self, by_rank: Tensors) -> Tensors:
-        """Returns the tensors of all ranks, or one tensor of equal parts, in the engine's order of ranks."""
+        """The tensors of all ranks, or one of equal parts, as the engine numbers the ranks."""
         if self._order is None:
             return by_rank
         if len(by_rank) == 1:
@@ -248,7 +246,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._reduce(*self._in_place("all_reduce", tensors), tensors, opts)
 
     def _reduce(self, dense: Tensors, copies: Copies, results: Any, opts: Any) -> Work:
-        """Reduces dense memory in place, with the options of any reducing operation."""
+        """In place of dense memory, whatever the options are those of."""
         if reduction := _reduction_of(opts):
             return self._submit(ALLREDUCE, dense, None, copies, results, opts, **reduction)
         options = dist.AllreduceOptions() if len(dense) == 1 else dist.AllreduceCoalescedOptions()
@@ -296,7 +294,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._gather_lists(outputs, inputs, outputs, opts)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        """Gathers several tensors; `outputs` has a list for each rank with an item for each tensor."""
+        """The outer list of the outputs has the ranks, the inner ones the tensors."""
         by_tensor = [list(each) for each in zip(*outputs, strict=True)]
         return self._gather_lists(by_tensor, inputs, outputs, opts)
 
@@ -325,7 +323,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _reduce_parts(
         self, outputs: Tensors, inputs: list[Tensors], lengths: list[list[int]], opts: Any
     ) -> Work:
-        """Reduces inputs with a part of the given length for each rank; uneven inputs are reduced whole."""
+        """Each input has a part of the given length for each rank. Uneven ones are reduced whole."""
         reduction, even = _reduction_of(opts), all(len(set(each)) == 1 for each in lengths)
         if reduction.get("reduction") in REDUCESCATTER.reductions and even:
             ordered = [self._order_of(each) for each in inputs]
@@ -383,7 +381,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         received = [outputs[0] if rank == opts.rootRank else nothing for rank in range(self._size)]
         return self.alltoall(received, inputs[0] if inputs else [nothing] * self._size, opts)
 
-    # -- between two ranks, and through the store --------------------------------------------------
+    # -- between two, and by the store -------------------------------------------------------------
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Any:
         dense, _ = self._in_place("send", tensors, reads=True)
@@ -401,7 +399,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return Received(work, lambda: memory.fill(copies)) if copies else work
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Waits for all ranks; the error names the first missing rank, or with the option all of them."""
+        """A barrier whose error names the first rank that is missing; ``wait_all_ranks``: every one."""
         self._barriers += 1
         store = dist.PrefixStore(f"monitored_barrier/{self._barriers}", self._store)
         limit = timeout.total_seconds() if timeout else self._limit
@@ -425,7 +423,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
                 f"monitored_barrier: rank {ranks} of the group did not call it within {limit:g} s"
             )
 
-    # -- names in earlier versions of PyTorch ------------------------------------------------------
+    # -- the same by other names, of earlier versions of PyTorch -----------------------------------
 
     allreduce_coalesced = allreduce
     _allgather_base = all_gather_single

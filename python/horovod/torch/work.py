@@ -1,4 +1,4 @@
-"""Operations of a process group in progress, and the names of those that communication hooks start."""
+"""Operations of a process group under way, and the names of those that communication hooks start."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch.distributed
 
 from horovod.common.exceptions import HorovodInternalError
 
-dist: Any = torch.distributed  # its type annotations lack newer members
+dist: Any = torch.distributed  # whose types lag behind
 
 
 class Naming(threading.local):
-    """The names of the operations that this thread starts for a communication hook."""
+    """The names of what this thread starts for a communication hook."""
 
     names: Iterator[str] | None = None
 
@@ -35,7 +35,7 @@ naming = Naming()
 
 
 class GlooHandle:
-    """An operation of Gloo with the methods of an engine's handle."""
+    """An operation of Gloo as a handle of the engine."""
 
     def __init__(self, work: Any) -> None:
         self._over = threading.Event()
@@ -55,9 +55,9 @@ class GlooHandle:
 
 
 class Owner(Protocol):
-    """The members of a group that its operations use."""
+    """What an operation needs of its group."""
 
-    unwaited: OrderedDict[Work, None]  # operations kept without a caller that has waited for them
+    unwaited: OrderedDict[Work, None]  # operations that are kept because nobody has waited for them
 
     def rank(self) -> int:
         """This rank in the group."""
@@ -67,14 +67,13 @@ class Owner(Protocol):
 
 
 class Work(dist.Work):  # type: ignore[misc]
-    """A collective in progress.
+    """A collective under way.
 
     Args:
-        group: the group that has started it.
-        handle: a handle of the engine, or a GlooHandle.
-        finish: a function of the handle's outcome that completes it, e.g. copies into the caller's tensors.
+        handle: of the engine, or a GlooHandle.
+        finish: what is left to do with the outcome of the handle, such as copying into the caller's tensors.
         results: the caller's tensors.
-        limit: the timeout in seconds.
+        limit: its timeout in seconds.
     """
 
     def __init__(
@@ -84,14 +83,14 @@ class Work(dist.Work):  # type: ignore[misc]
         self._group, self._handle, self._results, self._limit = group, handle, results, limit
         self._names = naming.names
         self._future: torch.futures.Future[Any] | None = None
-        self._finish = finish  # None once it has run
+        self._finish = finish  # None: nothing is left to do
         self._error: Exception | None = None
         if finish:
-            self._finishing = threading.RLock()  # reentrant, as handlers of signals may wait
+            self._finishing = threading.RLock()  # handlers of signals may wait, too
             handle.add_done_callback(self._settle)
 
     def _settle(self, handle: Any) -> None:
-        """Runs `finish` once, on the thread that completes the operation or one that finds it completed."""
+        """Finishes, once: on the thread that completes the operation, or one that finds it completed."""
         with self._finishing:
             if self._finish:
                 try:
@@ -112,7 +111,7 @@ class Work(dist.Work):  # type: ignore[misc]
     synchronize = wait
 
     def _failure(self, limit: float) -> Any:
-        """Waits up to `limit` seconds for the operation, not for the future; returns its error or None."""
+        """Waits that many seconds, but not for the future."""
         try:
             self._handle.wait(limit)
             if self._finish:
@@ -142,7 +141,7 @@ class Work(dist.Work):  # type: ignore[misc]
         return self._future
 
     def _outcome(self, over: torch.futures.Future[Exception | None]) -> Any:
-        """Raises the error: C++ sees an exception raised in `then`, but not one set in a Future."""
+        """An exception raised in `then` reaches C++, too; one set in a Future is a value there."""
         if error := over.value():
             raise error
         return self._results
@@ -165,9 +164,9 @@ class Work(dist.Work):  # type: ignore[misc]
 
 
 class Received(dist.Work):  # type: ignore[misc]
-    """A receive of Gloo into other memory than that of the caller's tensor.
+    """What Gloo receives into other memory than that of the caller's tensor.
 
-    Like Gloo's own operation, it is completed once a caller has waited for it.
+    As Gloo's own it is completed once somebody has waited for it.
     """
 
     def __init__(self, work: Any, finish: Callable[[], None]) -> None:
@@ -176,7 +175,7 @@ class Received(dist.Work):  # type: ignore[misc]
         self._finished = False
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._finished:  # Gloo's own wait does not return a second time
+        if not self._finished:  # Gloo's does not return a second time
             self._work.wait(*filter(None, [timeout]))
             self._finish()
             self._finished = True
@@ -194,7 +193,7 @@ class Received(dist.Work):  # type: ignore[misc]
 
 
 def leave_untraced(function: Any) -> None:
-    """Does the same as torch.compiler.disable, which takes a second to import and costs time in each call."""
+    """As torch.compiler.disable, which takes a second to import, and time in each call."""
     frames: Any = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True
     if hasattr(frames, "set_code_exec_strategy"):
@@ -205,7 +204,7 @@ def leave_untraced(function: Any) -> None:
 
 
 def leave_methods_untraced(*kinds: type) -> None:
-    """Does this for every method of these classes."""
+    """The same for every method of these classes."""
     for kind in kinds:
         for method in vars(kind).values():
             if hasattr(method, "__code__"):

@@ -5,7 +5,6 @@ It is the engine's own store, whose connections are authenticated, not a server 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import secrets
@@ -14,17 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from horovod import _core
-from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.absent import names_of
 from horovod.runner.common.util.hosts import SlotInfo
 
 __getattr__ = names_of(__name__)
-
-
-class _Status(ctypes.Structure):
-    """``hvd_status`` of horovod.h."""
-
-    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1020)]
 
 
 def shared_secret() -> str:
@@ -46,8 +38,8 @@ class RendezvousServer:
     """
 
     def __init__(self, verbose: int = 0) -> None:
-        self._verbose, self._server = verbose, ctypes.c_void_p()
-        self._library = ctypes.CDLL(_core.__file__)
+        self._verbose = verbose
+        self._rendezvous: _core.Rendezvous | None = None
 
     def start(self, handler_cls: Any = None) -> int:
         """Listens on all interfaces, and returns the port.
@@ -58,13 +50,11 @@ class RendezvousServer:
         """
         if handler_cls is not None:
             raise ValueError("RendezvousServer.start: there is no HTTP here, so it takes no handler_cls")
-        if self._server:
+        if self._rendezvous:
             raise ValueError("RendezvousServer.start: it has been started already")
-        status = _Status()
-        start = self._library.hvd_rendezvous_start
-        if start(None, shared_secret().encode(), ctypes.byref(self._server), ctypes.byref(status)):
-            raise HorovodInternalError(status.text.decode())
-        port: int = self._library.hvd_rendezvous_port(self._server)
+        self._rendezvous = _core.Rendezvous(None, shared_secret())
+        port = self._rendezvous.port
+        assert port
         if self._verbose:
             print(f"horovod: the rendezvous is at port {port}")
         return port
@@ -81,5 +71,6 @@ class RendezvousServer:
 
     def stop(self) -> None:
         """Closes all connections: ranks that have not met yet fail."""
-        self._library.hvd_rendezvous_stop(self._server)
-        self._server = ctypes.c_void_p()
+        if self._rendezvous:
+            self._rendezvous.close()
+        self._rendezvous = None

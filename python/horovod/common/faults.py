@@ -1,0 +1,90 @@
+"""Why a rank failed, as data: the record that it publishes for its starter before it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from horovod import _core
+
+PREFIX = "fault/"  # of the keys under which ranks publish their records at the rendezvous
+PUBLISH_SECONDS = 1.0  # a rank ends within this time though the rendezvous does not answer
+PACKAGE = str(Path(__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a rank, or the whole job, failed.
+
+    Attributes:
+        rank: the rank that failed; None: no rank did by itself, as when a host is lost.
+        host: its host; "": unknown.
+        cause: ``"exception"``: of its program. Or why its engine had stopped before: ``"connection"``,
+            ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or ``"none"`` (``hvd_cause`` in
+            horovod.h). Or how its process ended, if it published nothing: ``"signal"``, ``"exit"``.
+        code: the engine's, such as ``"PEER_LOST"``; "": the engine had not stopped.
+        lost_rank: the first rank that the engine has lost; -1: none.
+        lost_host: its host, or the one that is cut off from all others; "": unknown.
+        text: why the engine stopped, as a sentence.
+        exception: type and text of what ended the program, such as ``"KeyError: 'x'"``; "": nothing did.
+        file, line, function: where it was raised, outside of this package if it passed any other code.
+        pid, exit_code, signal: of the process; 0: unknown.
+    """
+
+    rank: int | None = None
+    host: str = ""
+    cause: str = "none"
+    code: str = ""
+    lost_rank: int = -1
+    lost_host: str = ""
+    text: str = ""
+    exception: str = ""
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    pid: int = 0
+    exit_code: int = 0
+    signal: int = 0
+
+
+def read_fault(value: bytes) -> Fault:
+    """Returns the record that is the value of a key ``fault/<rank>``.
+
+    Raises:
+        HorovodInternalError: the value is malformed, or of another version.
+    """
+    return Fault(**_core.read_fault(value))
+
+
+Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+_previous: Hook | None = None  # None: this module's hook is not installed
+
+
+def _publish(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not _core.is_initialized() or issubclass(kind, KeyboardInterrupt):
+        return
+    frames = traceback.extract_tb(trace)
+    own = [frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames
+    file, line, function = (own[-1].filename, own[-1].lineno or 0, own[-1].name) if own else ("", 0, "")
+    text = "".join(traceback.format_exception_only(kind, error)).strip()
+    _core.publish_fault(text, file, line, function, PUBLISH_SECONDS)
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Publishes first: printing may block while nobody reads stderr."""
+    with contextlib.suppress(Exception):
+        _publish(kind, error, trace)
+    (_previous or sys.__excepthook__)(kind, error, trace)
+
+
+def publish_exceptions() -> None:
+    """From now on publishes the exception that ends this process, then calls the hook of before."""
+    global _previous
+    if _previous is None:
+        _previous, sys.excepthook = sys.excepthook, _hook
