@@ -1,7 +1,7 @@
-# make        lists what there is to make
+# make        lists the targets
 # make demo   sets everything up and lets two processes train one network
 # make test   sets everything up and runs all tests
-# Nothing is done twice: packages, environment and wheel are renewed only when what they are made of has changed.
+# Packages, environment and wheel are renewed only when their sources have changed.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
@@ -53,7 +53,7 @@ demo: install ## set everything up and let two processes train one network toget
 	@horovodrun -np 2 python examples/torch/function_approximation.py
 
 test: deps ## run all tests; ends in a table of kinds
-	@$(MAKE) --no-print-directory --jobs=2 build install # compiling beside downloading
+	@$(MAKE) --no-print-directory --jobs=2 build install # compile while downloading
 	@python test/run.py
 
 test-unit test-group test-simulate: build
@@ -65,7 +65,7 @@ test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
-test-frameworks: install ## the same wheel file beside every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
+test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
@@ -79,12 +79,12 @@ simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=10
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak
 
-bench: build install ## measure beside the peers (BENCH_SECONDS=2700, or QUICK=1) and renew the pages on performance
-	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
+bench: build install ## compare with the peers (BENCH_SECONDS=2700, or QUICK=1) and renew the pages on performance
+	@tools/deps.sh peers || echo "bench: continuing without the missing peers"
 	@python bench/run.py --seconds $(BENCH_SECONDS) $(if $(QUICK),--quick)
 
 bench-original: install ## build the original Horovod, minutes long, as a peer for `make bench`
-	@tools/deps.sh peers || echo "bench: going on without the peers that are missing"
+	@tools/deps.sh peers || echo "bench: continuing without the missing peers"
 	@bench/original.sh $(BUILD)/original
 
 clean: ## remove everything that was made, but not .venv

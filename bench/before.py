@@ -3,9 +3,9 @@
     python bench/before.py ../horovod-before    needs `make install` in both checkouts
 
 All rows of collectives.py and gradients.py that are ours, the builds in turns. How fast a core is may change
-from start to start, by its neighbours, so there are many short starts, and what counts is the time that a
-quarter of them stay below. The build from before takes part twice: how far a row is from itself says what the
-machine's noise does to it. Prints a table; 1 if a ratio is below 0.9.
+from start to start, by its neighbours, so there are many short starts, and the figure is the time that a
+quarter of them stay below. The build from before is measured twice: the ratio of a row to itself shows the
+machine's noise. Prints a table; 1 if a ratio is below 0.9.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Comparison:
     def nearest(
         self, ranks: int, rivals: Iterable[tuple[str, str]], beside: str, ours: str
     ) -> tuple[float, str, str] | None:
-        """Of peers and cases the one that comes nearest to ours: its ratio, its name and its case."""
+        """The peer and case nearest to ours: its ratio, its name and its case."""
         ratios = [(self.ratio(ranks, peer, case, beside, ours), peer, case) for peer, case in rivals]
         return min(((ratio, peer, case) for ratio, peer, case in ratios if ratio), default=None)
 

@@ -37,7 +37,7 @@ def main() -> int:
     comparison.run([(peer, count, list(texts)) for count in ranks for peer in (plain, ordered)])
     parts = []
     for count in ranks:
-        head = [f"{count} ranks, µs", "as it comes", ordered.name]
+        head = [f"{count} ranks, µs", "default", ordered.name]
         rows = [
             [text, *(publish.cell(comparison, count, peer, case) for peer in (plain, ordered))]
             for case, text in texts.items()

@@ -69,7 +69,7 @@ def write_counts(folder: Path, network: str, tiny: bool) -> tuple[Path, int, int
 
 
 def best_peers(comparison: compare.Comparison, peers: list[compare.Peer], ranks: int, file: str) -> list[str]:
-    """Whose way comes nearest to ours from C, and whose to ours from PyTorch."""
+    """The peers and ways that are nearest to ours, from C and from PyTorch."""
     texts = []
     for ours in (compare.C_PEER.name, compare.TORCH_PEER.name):
         rivals = [(peer.name, f"{way}:{file}") for peer in peers if peer.beside == ours for way in WAYS]

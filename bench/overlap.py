@@ -85,7 +85,7 @@ def is_name(record: dict[str, Any]) -> bool:
 
 
 def steps(found: Iterable[Round]) -> Iterator[Step]:
-    """A new step begins when a gradient comes again. Gradients are the names of the most frequent count."""
+    """A new step starts when a gradient is repeated. Gradients are the names of the most frequent count."""
     ordered = sorted(found, key=lambda each: each.ready)
     counts = Counter(each.name for each in ordered)
     usual, _ = Counter(counts.values()).most_common(1)[0]

@@ -82,7 +82,7 @@ def mend_keras(model: Any, strategy: Any) -> None:
 
 
 def batches(rows: int) -> Any:
-    """The same random one for ever; a strategy gives each rank its part of it."""
+    """The same random one forever; a strategy gives each rank its part of it."""
     x = tf.random.stateless_normal((rows, INPUTS), (1, RANK))
     y = tf.random.stateless_uniform((rows,), (2, RANK), 0, OUTPUTS, tf.int32)
     options = tf.data.Options()

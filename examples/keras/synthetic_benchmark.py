@@ -7,7 +7,7 @@ of n ranks with n times that of one rank (run it without horovodrun): the differ
 communication, and sharing the machine, cost.
 
 You see: images a second of every iteration, then the mean of a rank and the total, each with 1.96 standard
-deviations. 16-bit gradients (--fp16-allreduce) halve what is sent.
+deviations. 16-bit gradients (--fp16-allreduce) halve the bytes sent.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
     labels = numpy.random.randint(1000, size=args.batch_size)
 
     def steps(count: int) -> float:
-        """Images a second of this rank in so many steps."""
+        """Images per second of this rank in that many steps."""
         start = time.perf_counter()
         for _ in range(count):
             model.train_on_batch(images, labels)

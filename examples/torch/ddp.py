@@ -3,8 +3,8 @@
     horovodrun -np 2 python examples/torch/ddp.py
     torchrun --nproc-per-node 2 examples/torch/ddp.py
 
-Every rank has its own piece of [-1, 1]; together they learn y = sin(2πx) + sin(4πx). Put "gloo" where
-"horovod" stands in init_process_group, start it by torchrun, and the errors are the same.
+Every rank has its own piece of [-1, 1]; together they learn y = sin(2πx) + sin(4πx). Replace "horovod"
+in init_process_group by "gloo", start it by torchrun, and the errors are the same.
 
 You see: the mean loss while it falls, whether the weights are equal on all ranks, and the error on the whole
 interval.

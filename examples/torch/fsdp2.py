@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 examples/torch/fsdp2.py
 
 Every rank holds its share of the weights, of the gradients and of the optimizer's state, and has its own
-piece of [-1, 1]; together they learn y = sin(2πx) + sin(4πx). Put "gloo" where "horovod" stands in
-init_process_group, start it by torchrun, and the errors are the same.
+piece of [-1, 1]; together they learn y = sin(2πx) + sin(4πx). Replace "horovod" in init_process_group
+by "gloo", start it by torchrun, and the errors are the same.
 
 You see: how many of the weights a rank holds, the mean loss while it falls, and the error on the whole
 interval.

@@ -1,4 +1,4 @@
-"""Each rank trains a network of its own on its own data; Horovod only gathers what came of it.
+"""Each rank trains a network of its own on its own data; Horovod only gathers the results.
 
     horovodrun -np 2 python examples/torch/function_approximation_ensemble.py
 

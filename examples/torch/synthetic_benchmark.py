@@ -7,7 +7,7 @@ of n ranks with n times that of one rank (run it without horovodrun): the differ
 communication, and sharing the machine, cost.
 
 You see: images a second of every iteration, then the mean of a rank and the total, each with 1.96 standard
-deviations. 16-bit gradients (--fp16-allreduce) halve what is sent; --use-adasum combines gradients by
+deviations. 16-bit gradients (--fp16-allreduce) halve the bytes sent; --use-adasum combines gradients by
 Adasum instead of averaging them.
 """
 
