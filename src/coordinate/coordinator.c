@@ -10,6 +10,7 @@
 #include "coordinate/decide.h"
 #include "coordinate/eager.h"
 #include "coordinate/join.h"
+#include "coordinate/name.h"
 #include "coordinate/silence.h"
 #include "coordinate/stall.h"
 #include "coordinate/state.h"
@@ -565,8 +566,7 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
     fail(c, -1, &cause);
 }
 
-/* ---- faults, and the end ----------------------------------------------------------------------------------
- */
+/* ---- faults, and the end ----------------------------------------------------------------------------- */
 
 /* After SHUTDOWN_DONE only the parent's link matters, which delivers SHUTDOWN_ACK; losing it ends the wait.
  */

@@ -160,24 +160,6 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
     return code ? code : check_reduction(request, status);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------ */
-
-const char *name_plain(hvd_operation operation, const char *name)
-{
-    size_t prefix = strlen(operation_name(operation));
-    if (*name == '.')
-        return name + 1;
-    return strncmp(name, operation_name(operation), prefix) == 0 && name[prefix] == '.' ? name + prefix + 1
-                                                                                        : name;
-}
-
-char *name_text(hvd_operation operation, bool grouped, const char *name, char *text, size_t capacity)
-{
-    snprintf(text, capacity, "%s%s.%s", grouped ? "grouped_" : "", operation_name(operation),
-             name_plain(operation, name));
-    return text;
-}
-
 /* ---- to bytes --------------------------------------------------------------------------------------- */
 
 /* Of a removal it is the id of the set. */

@@ -53,12 +53,6 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
 struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
                                   uint32_t length);
 
-/* "grouped_allreduce.grad", as users know a request, from its name on the wire (docs/coordination.md,
- * "Names"). Returns `text`. */
-char *name_text(hvd_operation operation, bool grouped, const char *name, char *text, size_t capacity);
-/* The same without the operation: "grad". */
-const char *name_plain(hvd_operation operation, const char *name);
-
 /* False when the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);
 

@@ -54,8 +54,7 @@ void ready_clear(struct coordinator *c)
     root->oldest = INT64_MAX;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------
- */
+/* ---- rounds ------------------------------------------------------------------------------------------ */
 
 bool child_is_absent(const struct coordinator *c, int child)
 {

@@ -147,8 +147,7 @@ static inline void entry_list_clear(struct entry_list *list)
     *list = (struct entry_list){0};
 }
 
-/* ---- what several files do with it -----------------------------------------------------------------------
- */
+/* ---- what several files do with it ------------------------------------------------------------------- */
 
 /* Takes this rank's request out of its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);

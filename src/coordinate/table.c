@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "coordinate/name.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -40,8 +40,7 @@
 #define HANDLES      ((size_t)1 << 20)
 #define HANDLES_KEPT ((size_t)128 << 10)
 
-/* ---- config ----------------------------------------------------------------------------------------------
- */
+/* ---- config ------------------------------------------------------------------------------------------ */
 
 hvd_config *hvd_config_create(void)
 {
@@ -86,8 +85,7 @@ void hvd_config_set_mpi_comm(hvd_config *config, const void *comm)
     config->mpi_comm = comm;
 }
 
-/* ---- joining ---------------------------------------------------------------------------------------------
- */
+/* ---- joining ----------------------------------------------------------------------------------------- */
 
 static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
 {
@@ -207,8 +205,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     return status_ok(status);
 }
 
-/* ---- leaving ---------------------------------------------------------------------------------------------
- */
+/* ---- leaving ----------------------------------------------------------------------------------------- */
 
 /* What is still queued was never seen by the coordinator. */
 static void refuse_queued(struct hvd_context *context)
@@ -267,8 +264,7 @@ hvd_code hvd_health(const hvd_context *context, hvd_status *status)
     return code ? code : status_ok(status);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------------
- */
+/* ---- faults ----------------------------------------------------------------------------------------- */
 
 static void copy_text(char *to, size_t capacity, const char *from, bool keep_end)
 {
@@ -308,8 +304,7 @@ hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_
     return status_ok(status);
 }
 
-/* ---- submitting ------------------------------------------------------------------------------------------
- */
+/* ---- submitting ------------------------------------------------------------------------------------- */
 
 /* The caller's struct may be an older, shorter one. */
 static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_status *status)
@@ -439,8 +434,7 @@ hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *o
     return code;
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------------------
- */
+/* ---- waiting ----------------------------------------------------------------------------------------- */
 
 static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
 {
@@ -515,8 +509,7 @@ hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
     return handle_outcome(handle, status);
 }
 
-/* ---- results ---------------------------------------------------------------------------------------------
- */
+/* ---- results ----------------------------------------------------------------------------------------- */
 
 static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
 {
@@ -578,8 +571,7 @@ void hvd_release(hvd_handle *handle)
         handle_release(handle);
 }
 
-/* ---- process sets ----------------------------------------------------------------------------------------
- */
+/* ---- process sets ------------------------------------------------------------------------------------ */
 
 static hvd_code check_ranks(const struct hvd_context *context, const int *ranks, int count,
                             hvd_status *status)
@@ -814,8 +806,7 @@ int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, 
     return context->placement.size;
 }
 
-/* ---- counters --------------------------------------------------------------------------------------------
- */
+/* ---- counters ---------------------------------------------------------------------------------------- */
 
 static uint64_t get(const atomic_uint_fast64_t *counter)
 {
@@ -856,8 +847,7 @@ int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capac
     return count;
 }
 
-/* ---- timeline --------------------------------------------------------------------------------------------
- */
+/* ---- timeline ---------------------------------------------------------------------------------------- */
 
 static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
 {
@@ -887,8 +877,7 @@ hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
     return code ? code : status_ok(status);
 }
 
-/* ---- version ---------------------------------------------------------------------------------------------
- */
+/* ---- version ----------------------------------------------------------------------------------------- */
 
 const char *hvd_version(void)
 {

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"
+#include "coordinate/name.h"
 #include "coordinate/request.h"
 #include "device/memory.h"
 #include "device/reduce.h"
@@ -374,8 +375,7 @@ static hvd_code layout_fill(struct running_batch *running, hvd_status *status)
     return HVD_OK;
 }
 
-/* ---- eager data ------------------------------------------------------------------------------------------
- */
+/* ---- eager data -------------------------------------------------------------------------------------- */
 
 /* Only between hosts, where a round trip costs more than the additions of rank 0; and only what no setting
  * wants moved otherwise. */

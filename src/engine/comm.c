@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "coll/pattern.h"
+#include "coordinate/name.h"
 #include "engine/batch.h"
 #include "engine/context.h"
 #include "engine/explain.h"
@@ -532,10 +533,10 @@ static void name_request(struct comm *comm, struct hvd_handle *handle)
     handle->pending.unnamed = !request->name;
     /* handle_create has left room for a name. */
     if (handle->pending.unnamed)
-        snprintf(handle->name, REQUEST_NAME_LIMIT, "%s%s.noname.%llu", request->grouped ? "grouped_" : "",
-                 hvd_operation_name(request->operation),
-                 (unsigned long long)(coordinator_unnamed(comm->coordinator, request->operation) +
-                                      comm->held_unnamed[unnamed_kind(request->operation)]));
+        name_write_counted(request->operation, request->grouped,
+                           coordinator_unnamed(comm->coordinator, request->operation) +
+                               comm->held_unnamed[unnamed_kind(request->operation)],
+                           handle->name);
 }
 
 void comm_hold(struct comm *comm, struct hvd_handle *handle)

@@ -51,8 +51,7 @@ void context_fault(struct hvd_context *context, const hvd_status *cause)
         status_copy(&context->fault, cause);
 }
 
-/* ---- counters --------------------------------------------------------------------------------------------
- */
+/* ---- counters ---------------------------------------------------------------------------------------- */
 
 void counters_init(struct counters *counters)
 {

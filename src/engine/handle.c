@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/types.h"
+#include "coordinate/name.h"
 #include "engine/context.h"
 #include "engine/observe.h"
 
@@ -13,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory of results -----------------------------------------------------------------------------------
- */
+/* ---- memory of results ------------------------------------------------------------------------------- */
 
 /* Most of a large host result's time would go into page faults, as malloc gives large blocks back to the
  * system at once; so a few are kept for the next results of about their size. The slots are exchanged without
@@ -178,8 +178,7 @@ void result_free(void *data)
     free(record);
 }
 
-/* ---- parts -----------------------------------------------------------------------------------------------
- */
+/* ---- parts ------------------------------------------------------------------------------------------- */
 
 /* Memory of one tensor of the group. */
 struct member_range {
@@ -288,31 +287,16 @@ void parts_free(struct parts *parts)
     parts->of = NULL;
 }
 
-/* ---- the block and its name ------------------------------------------------------------------------------
- */
-
-#define GROUPED "grouped_"
+/* ---- the block and its name -------------------------------------------------------------------------- */
 
 /* Handle, name, ranges, tensors, events, shapes, splits and signature are in one block, in this order. */
 struct handle_block {
     size_t ranges, tensors, events, shapes, splits, signature, total;
 };
 
-/* Of a name: "grouped_allreduce". */
-static size_t prefix_length(const hvd_request *request)
-{
-    return strlen(operation_name(request->operation)) + (request->grouped ? sizeof GROUPED - 1 : 0);
-}
-
-static bool is_counted(const char *name)
-{
-    size_t prefix = sizeof "noname." - 1;
-    return strncmp(name, "noname.", prefix) == 0 && !name[prefix + strspn(name + prefix, "0123456789")];
-}
-
 static hvd_code check_generated(const hvd_request *request, hvd_status *status)
 {
-    if (!request->generated || (request->name && !is_counted(request->name)))
+    if (!request->generated || (request->name && !name_is_counted(request->name)))
         return HVD_OK;
     return status_set(status, HVD_INVALID_ARGUMENT,
                       "%s: a generated name is missing, or is one that the engine counts, as noname.1",
@@ -323,7 +307,7 @@ static hvd_code check_generated(const hvd_request *request, hvd_status *status)
 static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
     const char *operation = operation_name(request->operation);
-    size_t prefix = prefix_length(request) + 1;
+    size_t prefix = name_prefix_length(request->operation, request->grouped);
     size_t limit = REQUEST_NAME_LIMIT - 1 - prefix;
     size_t own = request->name ? strnlen(request->name, limit + 1) : 0;
     *length = prefix + own;
@@ -431,31 +415,15 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-/* "grouped_allreduce.<name>", without printf, which took a third of a submission. Without a name comm_take
- * numbers it. */
+/* Without a name comm_take numbers it. */
 static void write_name(struct hvd_handle *handle, size_t length)
 {
     const hvd_request *request = &handle->request;
-    char *text = handle->name;
-    if (request->name) {
-        text = stpcpy(text, request->grouped ? GROUPED : "");
-        text = stpcpy(stpcpy(text, operation_name(request->operation)), ".");
-        memcpy(text, request->name, (size_t)(handle->name + length - text));
-        text = handle->name + length;
-    }
-    *text = '\0';
+    size_t own = length - name_prefix_length(request->operation, request->grouped);
+    handle->name[0] = '\0';
+    if (request->name)
+        name_write(request->operation, request->grouped, request->name, own, handle->name);
     handle->name_length = (uint32_t)length;
-}
-
-/* The end of the name: what the ranks compare, without the operation, in which they may differ. With the dot
- * it was given by a user; without it it was generated or counted. What has a count of its own keeps its
- * operation. */
-static const char *wire_name(const struct hvd_handle *handle)
-{
-    const hvd_request *request = &handle->request;
-    if (!request->name && operation_table[request->operation].shape == SHAPE_no_tensors)
-        return handle->name;
-    return handle->name + prefix_length(request) + (!request->name || request->generated);
 }
 
 /* ---- blocks and names ------------------------------------------------------------------------------- */
@@ -623,7 +591,11 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     atomic_init(&created->references, 2);
     atomic_init(&created->calls, request->done != NULL);
     created->pending = (struct pending){
-        .name = wire_name(created),
+        .name = name_on_wire(request->operation, request->grouped,
+                             !request->name       ? NAME_COUNTED
+                             : request->generated ? NAME_GENERATED
+                                                  : NAME_GIVEN,
+                             created->name),
         .signature = signature_encode(request, parts.of, (uint8_t *)base + block.signature, signature_length),
         .owner = created};
     created->parts = parts;

@@ -18,8 +18,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* ---- a list of ranks -------------------------------------------------------------------------------------
- */
+/* ---- a list of ranks --------------------------------------------------------------------------------- */
 
 struct subset {
     const struct settings *settings;
@@ -106,8 +105,7 @@ hvd_code subset_apply(struct settings *settings, hvd_status *status)
     return code;
 }
 
-/* ---- settings that need more than a range ----------------------------------------------------------------
- */
+/* ---- settings that need more than a range ------------------------------------------------------------ */
 
 static hvd_code check_placement(const struct settings *settings, hvd_status *status)
 {
@@ -191,8 +189,7 @@ static hvd_code check_cpu_operations(const struct settings *settings, hvd_status
         settings->cpu_operations);
 }
 
-/* ---- which rank this is ----------------------------------------------------------------------------------
- */
+/* ---- which rank this is ------------------------------------------------------------------------------ */
 
 /* What has started this process says which rank it is, unless the program does. */
 static hvd_code ask_starter(struct hvd_context *context, const struct starter *starter, int64_t deadline,
