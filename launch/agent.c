@@ -5,12 +5,10 @@
 #include "environment.h"
 #include "frames.h"
 #include "guard.h"
-#include "job.h"
-#include "local.h"
 #include "options.h"
+#include "processes.h"
 #include "rlimits.h"
-#include "say.h"
-#include "stop.h"
+#include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -30,18 +28,19 @@
 #define ANSWER_MILLISECONDS 1000 /* for the launcher, after a signal was announced to it */
 
 struct agent {
-    struct job job; /* the first member: what points to one points to the other */
+    struct table table; /* the first member: a pointer to one is a pointer to the other */
     struct options options;
     struct settings settings;
     struct host host; /* this one */
     struct hosts hosts;
     struct preparation preparation;
-    struct start start;
     struct frames frames;
     struct sink input; /* of rank 0 */
     size_t input_taken;
     bool input_ended;
-    bool started, lost;
+    int expected;     /* processes that the launcher has announced */
+    hvd_status fault; /* why no process is started any longer */
+    bool lost;
     uv_timer_t answer; /* until then the launcher must have answered */
     int64_t signalled; /* when a signal was announced to it, clock_now's */
 };
@@ -189,12 +188,12 @@ static void prepare(struct agent *agent, struct wire_reader *body)
 
 static void take_function(struct agent *agent, const struct wire_reader *body)
 {
-    struct job *job = &agent->job;
+    struct table *table = &agent->table;
     size_t left = body->length - body->position;
-    if (job->function < 0)
-        job->function = memfd_create("function", MFD_CLOEXEC);
-    agent->lost = agent->lost || job->function < 0 ||
-                  write(job->function, body->bytes + body->position, left) != (ssize_t)left;
+    if (table->function < 0)
+        table->function = memfd_create("function", MFD_CLOEXEC);
+    agent->lost = agent->lost || table->function < 0 ||
+                  write(table->function, body->bytes + body->position, left) != (ssize_t)left;
 }
 
 /* The hint: where other hosts reach this one, if that is an address of its own: behind a translation of
@@ -203,125 +202,160 @@ static hvd_code start_rendezvous(struct agent *agent, const char *hint, hvd_stat
 {
     struct addresses found;
     if (strcmp(hint, addresses_of_loopback.list[0]) == 0)
-        return job_serve(&agent->job, &addresses_of_loopback, status);
+        return table_serve(&agent->table, &addresses_of_loopback, status);
     hvd_code code = addresses_find(agent->settings.network_interface, hint, &found, status);
-    return code ? code : job_serve(&agent->job, &found, status);
+    return code ? code : table_serve(&agent->table, &found, status);
 }
 
 static void serve(struct agent *agent, struct wire_reader *body)
 {
     char hint[SOCKET_TEXT];
     hvd_status status = {.code = HVD_OK};
-    struct job *job = &agent->job;
-    if (!wire_get_string(body, job->secret, sizeof job->secret) ||
+    struct table *table = &agent->table;
+    if (!wire_get_string(body, table->secret, sizeof table->secret) ||
         !wire_get_string(body, hint, sizeof hint) || !wire_done(body))
         status_set(&status, HVD_REFUSED, "what the launcher has sent is malformed");
     else
         start_rendezvous(agent, hint, &status);
     size_t begin = frame_begin(&agent->frames, FRAME_SERVING);
-    wire_put_string(&agent->frames.stream.out, job->rendezvous_address);
-    wire_put_string(&agent->frames.stream.out, *job->rendezvous_address ? "" : status.text);
+    wire_put_string(&agent->frames.stream.out, table->rendezvous_address);
+    wire_put_string(&agent->frames.stream.out, *table->rendezvous_address ? "" : status.text);
     frame_end(&agent->frames, begin);
 }
 
-/* ---- ranks --------------------------------------------------------------------------------------------- */
+static void assign(struct agent *agent, struct wire_reader *body)
+{
+    struct epoch epoch = {0};
+    hvd_status status;
+    hvd_code code;
+    if (!epoch_take(&epoch, body) || !agent->table.rendezvous)
+        code = status_set(&status, HVD_REFUSED, "what the launcher has sent is malformed, or memory is out");
+    else
+        code = hvd_rendezvous_assign(agent->table.rendezvous, epoch.job, epoch.number, epoch.assignments,
+                                     epoch.count, &status);
+    epoch_free(&epoch);
+    size_t begin = frame_begin(&agent->frames, FRAME_ASSIGNED);
+    wire_put_string(&agent->frames.stream.out, code ? status.text : "");
+    frame_end(&agent->frames, begin);
+}
+
+/* ---- processes ----------------------------------------------------------------------------------------- */
 
 static void forward(struct output *output, const void *bytes, size_t length)
 {
-    struct agent *agent = output->owner;
+    const struct process *process = output->owner;
+    struct agent *agent = (struct agent *)process->table;
     size_t begin = frame_begin(&agent->frames, FRAME_OUTPUT);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)output->rank);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->slot);
     wire_put_u8(&agent->frames.stream.out, (uint8_t)output->index);
     wire_put_raw(&agent->frames.stream.out, bytes, length);
     frame_end(&agent->frames, begin);
 }
 
-static void send_started(struct agent *agent, const struct rank *rank, const char *fault)
+static void send_started(struct agent *agent, const struct process *process, const char *fault)
 {
     size_t begin = frame_begin(&agent->frames, FRAME_STARTED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->rank);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->pid);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->exit_code);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->slot);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->pid);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->exit_code);
     wire_put_string(&agent->frames.stream.out, fault);
     frame_end(&agent->frames, begin);
 }
 
-static void send_gone(struct agent *agent, struct rank *rank)
+static void send_gone(struct agent *agent, struct process *process)
 {
     size_t begin = frame_begin(&agent->frames, FRAME_GONE);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->rank);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->slot);
     frame_end(&agent->frames, begin);
-    rank->pid = 0;
+    process->pid = 0;
 }
 
-static void on_end_of_rank(struct rank *rank, int exit_code, int signal)
+static void send_ended(struct agent *agent, const struct event *event)
 {
-    struct agent *agent = rank->job->loop.data;
-    rank->running = false;
     size_t begin = frame_begin(&agent->frames, FRAME_ENDED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)rank->rank);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)exit_code);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->process->slot);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->exit_code);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->signal);
     frame_end(&agent->frames, begin);
-    stop_rest(rank);
 }
 
-static struct rank *rank_named(const struct agent *agent, struct wire_reader *body)
+/* Returns the last process that was started in the slot, or NULL. */
+static struct process *find_process(const struct agent *agent, int slot)
 {
-    int rank = (int)wire_get_u32(body);
-    for (int i = 0; i < agent->job.count; i++) {
-        if (agent->job.ranks[i].rank == rank)
-            return &agent->job.ranks[i];
+    for (int i = agent->table.count - 1; i >= 0; i--) {
+        if (agent->table.list[i]->slot == slot)
+            return agent->table.list[i];
     }
     return NULL;
 }
 
-/* Rank 0 reads what comes by frames. */
+/* Rank 0 reads what is sent by frames. */
 static void open_input(struct agent *agent)
 {
     uv_file ends[2];
     if (uv_pipe(ends, 0, UV_NONBLOCK_PIPE))
         return;
-    agent->job.input = ends[0];
-    sink_take(&agent->input, &agent->job.loop, ends[1]);
+    agent->table.input = ends[0];
+    sink_take(&agent->input, &agent->table.loop, ends[1]);
 }
 
-static void start(struct agent *agent, struct wire_reader *body)
+/* Announces the processes that FRAME_START starts one by one; may be repeated for others. */
+static void take_job(struct agent *agent, struct wire_reader *body)
 {
-    struct job *job = &agent->job;
-    const struct start *start = &agent->start;
-    hvd_status status;
-    if (agent->started || !agent->options.command || !start_take(&agent->start, body) ||
-        job_add_ranks(job, start->slots, start->count, &status)) {
+    struct table *table = &agent->table;
+    struct job_terms terms;
+    if (!agent->options.command || !job_terms_take(&terms, body)) {
         agent->lost = true;
         return;
     }
-    memcpy(job->id, start->id, sizeof job->id);
-    memcpy(job->secret, start->secret, sizeof job->secret);
-    memcpy(job->rendezvous_address, start->rendezvous, sizeof job->rendezvous_address);
-    memcpy(agent->host.name, start->host, sizeof agent->host.name);
-    job->size = start->size;
-    agent->options.verbose = start->verbose;
-    agent->started = true;
-    if (job->ranks[0].rank == 0)
-        open_input(agent);
-    hvd_code code = limits_check(job, true, &status);
-    /* Those behind one that fails are not started either. */
-    for (int i = 0; i < job->count; i++) {
-        struct rank *rank = &job->ranks[i];
-        for (int j = 0; j < OUTPUTS; j++) {
-            rank->outputs[j].forward = forward;
-            rank->outputs[j].owner = agent;
-            rank->outputs[j].credit = FRAME_WINDOW;
-        }
-        if (!code)
-            code = rank_start(rank, &status);
-        send_started(agent, rank, code ? status.text : "");
-        if (code)
-            job_close_outputs(rank);
+    memcpy(table->id, terms.id, sizeof table->id);
+    memcpy(table->secret, terms.secret, sizeof table->secret);
+    memcpy(table->rendezvous_address, terms.rendezvous, sizeof table->rendezvous_address);
+    memcpy(agent->host.name, terms.host, sizeof agent->host.name);
+    agent->options.verbose = terms.verbose;
+    agent->expected += terms.count;
+    agent->fault.code = rlimits_check(table, agent->expected, true, &agent->fault);
+}
+
+/* Returns NULL if the frame makes no sense, or memory is out. */
+static struct process *add_process(struct agent *agent, struct wire_reader *body)
+{
+    struct table *table = &agent->table;
+    struct start start;
+    if (table->count == agent->expected || !start_take(&start, body))
+        return NULL;
+    const struct process *before = find_process(agent, start.slot);
+    if (before && !before->gone)
+        return NULL;
+    table->epoch = start.epoch;
+    table->size = start.size;
+    return table_add(table, start.slot, &start.place);
+}
+
+/* After one that can't be started the others that are announced are not started either. */
+static void start(struct agent *agent, struct wire_reader *body)
+{
+    struct table *table = &agent->table;
+    struct process *process = add_process(agent, body);
+    if (!process) {
+        agent->lost = true;
+        return;
     }
-    if (job->input != STDIN_FILENO)
-        close(job->input);
+    for (int i = 0; i < OUTPUTS; i++) {
+        process->outputs[i].forward = forward;
+        process->outputs[i].owner = process;
+        process->outputs[i].credit = FRAME_WINDOW;
+    }
+    if (process->place.rank == 0)
+        open_input(agent);
+    if (!agent->fault.code)
+        agent->fault.code = table->starter->start(process, &agent->fault);
+    send_started(agent, process, agent->fault.code ? agent->fault.text : "");
+    if (agent->fault.code)
+        process_close_outputs(process);
+    if (table->input != STDIN_FILENO)
+        close(table->input);
+    table->input = STDIN_FILENO;
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */
@@ -337,21 +371,21 @@ static void take_input(struct agent *agent, const struct wire_reader *body)
 
 static void take_credit(const struct agent *agent, struct wire_reader *body)
 {
-    struct rank *rank = rank_named(agent, body);
+    struct process *process = find_process(agent, (int)wire_get_u32(body));
     uint8_t index = wire_get_u8(body);
     uint32_t bytes = wire_get_u32(body);
-    if (!rank || body->failed || index >= OUTPUTS)
+    if (!process || body->failed || index >= OUTPUTS)
         return;
-    rank->outputs[index].credit += bytes;
-    output_resume(&rank->outputs[index]);
+    process->outputs[index].credit += bytes;
+    output_resume(&process->outputs[index]);
 }
 
 static void take_signal(const struct agent *agent, struct wire_reader *body)
 {
-    const struct rank *rank = rank_named(agent, body);
+    struct process *process = find_process(agent, (int)wire_get_u32(body));
     int signal = (int)wire_get_u32(body);
-    if (rank && !rank->gone && rank->pid > 0 && !body->failed)
-        kill(-rank->pid, signal);
+    if (process && process->pid > 0 && !body->failed)
+        process_signal(process, signal);
 }
 
 static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
@@ -366,6 +400,12 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         break;
     case FRAME_SERVE:
         serve(agent, body);
+        break;
+    case FRAME_EPOCH:
+        assign(agent, body);
+        break;
+    case FRAME_JOB:
+        take_job(agent, body);
         break;
     case FRAME_START:
         start(agent, body);
@@ -393,10 +433,9 @@ static void on_time_for_answer(uv_timer_t *timer)
     agent->lost = agent->lost || agent->frames.last < agent->signalled;
 }
 
-/* The launcher ends the job, here and on all other hosts; if it is cut off the ranks of this one end. */
-static void on_signal(struct job *job, int signal)
+/* The launcher ends the job, here and on all other hosts; if it is cut off the processes of this one end. */
+static void send_signalled(struct agent *agent, int signal)
 {
-    struct agent *agent = job->loop.data;
     size_t begin = frame_begin(&agent->frames, FRAME_SIGNALLED);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
     frame_end(&agent->frames, begin);
@@ -404,6 +443,16 @@ static void on_signal(struct job *job, int signal)
         return;
     agent->signalled = clock_now();
     uv_timer_start(&agent->answer, on_time_for_answer, ANSWER_MILLISECONDS, 0);
+}
+
+/* An agent decides nothing: events become frames. */
+static void happened(struct table *table, const struct event *event)
+{
+    struct agent *agent = (struct agent *)table;
+    if (event->kind == EVENT_ENDED)
+        send_ended(agent, event);
+    else if (event->kind == EVENT_SIGNALLED)
+        send_signalled(agent, event->signal);
 }
 
 static void on_end_of_frames(struct frames *frames)
@@ -421,13 +470,13 @@ static void on_watch(uv_timer_t *timer)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/* Passes on which ranks are gone, and what rank 0 has taken of its stdin. */
+/* Passes on which processes are gone, and what rank 0 has taken of its stdin. */
 static void report_progress(struct agent *agent)
 {
-    for (int i = 0; i < agent->job.count; i++) {
-        struct rank *rank = &agent->job.ranks[i];
-        if (rank->pid && rank->gone)
-            send_gone(agent, rank);
+    for (int i = 0; i < agent->table.count; i++) {
+        struct process *process = agent->table.list[i];
+        if (process->pid && process->gone)
+            send_gone(agent, process);
     }
     if (!sink_idle(&agent->input))
         return;
@@ -481,67 +530,70 @@ static hvd_code take_stream(struct agent *agent, hvd_status *status)
     close(null);
     agent->frames =
         (struct frames){.owner = agent, .take = on_frame, .ended = on_end_of_frames, .limit = FRAME_LIMIT};
-    frames_open(&agent->frames, &agent->job.loop, in, out);
+    frames_open(&agent->frames, &agent->table.loop, in, out);
     return HVD_OK;
+}
+
+static bool finished(struct agent *agent)
+{
+    return agent->expected && agent->table.count == agent->expected && table_finished(&agent->table);
 }
 
 static void agent_loop(struct agent *agent)
 {
-    struct job *job = &agent->job;
+    struct table *table = &agent->table;
     send_ready(agent);
-    while (!agent->lost && !(agent->started && stop_finished(job))) {
-        uv_run(&job->loop, UV_RUN_ONCE);
+    while (!agent->lost && !finished(agent)) {
+        uv_run(&table->loop, UV_RUN_ONCE);
         report_progress(agent);
-        for (int i = 0; i < job->count; i++) {
+        for (int i = 0; i < table->count; i++) {
             for (int j = 0; j < OUTPUTS; j++)
-                output_resume(&job->ranks[i].outputs[j]);
+                output_resume(&table->list[i]->outputs[j]);
         }
     }
     if (agent->lost)
-        guard_kill_descendants(agent->job.guard);
-    for (int i = 0; i < job->count; i++)
-        job_close_outputs(&job->ranks[i]);
+        guard_kill_descendants(table->guard);
+    for (int i = 0; i < table->count; i++)
+        process_close_outputs(table->list[i]);
     report_progress(agent);
     while (!agent->lost && !frames_idle(&agent->frames))
-        uv_run(&job->loop, UV_RUN_ONCE);
+        uv_run(&table->loop, UV_RUN_ONCE);
 }
 
 int agent_run(struct guard *guard)
 {
     struct agent agent = {0};
-    struct job *job = &agent.job;
+    struct table *table = &agent.table;
     uv_timer_t watch;
     hvd_status status;
     char *no_words[] = {NULL};
     agent.hosts.list = &agent.host;
     agent.hosts.count = 1;
-    *job = (struct job){.options = &agent.options,
-                        .settings = &agent.settings,
-                        .hosts = &agent.hosts,
-                        .guard = guard,
-                        .input = STDIN_FILENO,
-                        .function = -1,
-                        .rank_ended = on_end_of_rank,
-                        .signal_came = on_signal,
-                        .failed = -1};
+    *table = (struct table){.options = &agent.options,
+                            .settings = &agent.settings,
+                            .hosts = &agent.hosts,
+                            .starter = &local_starter,
+                            .guard = guard,
+                            .input = STDIN_FILENO,
+                            .function = -1,
+                            .happened = happened};
     if (options_parse(&agent.options, no_words, &status) || settings_init(&agent.settings, &status) ||
-        uv_loop_init(&job->loop) || take_stream(&agent, &status) || job_open(job, &status)) {
+        uv_loop_init(&table->loop) || take_stream(&agent, &status) || table_open(table, &status)) {
         fprintf(stderr, "horovodrun: can't start the agent\n");
         return 1;
     }
-    job->loop.data = &agent;
-    uv_timer_init(&job->loop, &agent.answer);
-    uv_timer_init(&job->loop, &watch);
+    table->loop.data = &agent;
+    uv_timer_init(&table->loop, &agent.answer);
+    uv_timer_init(&table->loop, &watch);
     uv_timer_start(&watch, on_watch, 1000, 1000);
     agent_loop(&agent);
     frames_close(&agent.frames);
     sink_close(&agent.input);
-    job_close(job);
+    table_close(table);
     frames_free(&agent.frames);
     sink_free(&agent.input);
     words_free(agent.preparation.command);
     words_free(agent.preparation.environment);
-    free(agent.start.slots);
     options_free(&agent.options);
     settings_free(&agent.settings);
     return 0;

@@ -6,11 +6,10 @@
 #include "child.h"
 #include "environment.h"
 #include "guard.h"
-#include "local.h"
 #include "rlimits.h"
 #include "say.h"
 #include "ssh.h"
-#include "stop.h"
+#include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -53,9 +52,9 @@ static void remote_end(struct remote *remote)
 }
 
 /* Once the start has begun. */
-static struct remote *remote_of(const struct rank *rank)
+static struct remote *remote_of(const struct process *process)
 {
-    return rank->job->remotes->of_host[rank->slot->host];
+    return process->table->agents->of_host[process->place.host];
 }
 
 /* Lines of the agent and of ssh are shown as they are; before the agent is there they may explain why not. */
@@ -66,31 +65,31 @@ static void remote_pass_on_errors(struct remote *remote)
     if (remote->state == REMOTE_CALLED || !last)
         return;
     size_t length = (size_t)(last - said->bytes) + 1;
-    sink_put(remote->job->err, said->bytes, length);
-    sink_flush(remote->job->err);
+    sink_put(remote->table->err, said->bytes, length);
+    sink_flush(remote->table->err);
     said->length -= length;
     memmove(said->bytes, said->bytes + length, said->length);
 }
 
 /* ---- stdin of rank 0 ---------------------------------------------------------------------------------- */
 
-static void read_input(struct job *job)
+static void read_input(struct table *table)
 {
-    struct remotes *remotes = job->remotes;
-    struct frames *to = &remotes->list[0].frames;
+    struct agents *agents = table->agents;
+    struct frames *to = &agents->list[0].frames;
     uint8_t bytes[16384];
-    while (!remotes->input_ended && remotes->input_credit > 0 &&
-           poll(&(struct pollfd){.fd = job->input, .events = POLLIN}, 1, 0) > 0) {
-        size_t limit = remotes->input_credit < sizeof bytes ? remotes->input_credit : sizeof bytes;
-        ssize_t count = read(job->input, bytes, limit);
+    while (!agents->input_ended && agents->input_credit > 0 &&
+           poll(&(struct pollfd){.fd = table->input, .events = POLLIN}, 1, 0) > 0) {
+        size_t limit = agents->input_credit < sizeof bytes ? agents->input_credit : sizeof bytes;
+        ssize_t count = read(table->input, bytes, limit);
         if (count < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         count = count > 0 ? count : 0;
         size_t begin = frame_begin(to, FRAME_INPUT);
         wire_put_raw(&to->stream.out, bytes, (size_t)count);
         frame_end(to, begin);
-        remotes->input_credit -= (size_t)count;
-        remotes->input_ended = count == 0;
+        agents->input_credit -= (size_t)count;
+        agents->input_ended = count == 0;
     }
 }
 
@@ -101,41 +100,42 @@ static void on_input(uv_poll_t *poll, int status, int events)
     read_input(poll->data); /* without credit the next turn reads, when there is some */
 }
 
-static void input_open(struct job *job)
+static void input_open(struct table *table)
 {
-    struct remotes *remotes = job->remotes;
-    int flags = fcntl(job->input, F_GETFL);
-    remotes->input_credit = FRAME_WINDOW;
-    remotes->input_polled = uv_poll_init(&job->loop, &remotes->input, job->input) == 0;
-    remotes->input.data = job;
-    fcntl(job->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
+    struct agents *agents = table->agents;
+    int flags = fcntl(table->input, F_GETFL);
+    agents->input_credit = FRAME_WINDOW;
+    agents->input_polled = uv_poll_init(&table->loop, &agents->input, table->input) == 0;
+    agents->input.data = table;
+    fcntl(table->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
 /* Regular files can't be polled, and need not be: they are always readable. */
-static void input_watch(struct job *job)
+static void input_watch(struct table *table)
 {
-    struct remotes *remotes = job->remotes;
-    bool wanted = !remotes->input_ended && remotes->input_credit > 0;
-    if (!remotes->input_polled && wanted)
-        read_input(job);
-    else if (remotes->input_polled && wanted && !uv_is_active((uv_handle_t *)&remotes->input))
-        uv_poll_start(&remotes->input, UV_READABLE, on_input);
-    else if (remotes->input_polled && !wanted)
-        uv_poll_stop(&remotes->input);
+    struct agents *agents = table->agents;
+    bool wanted = !agents->input_ended && agents->input_credit > 0;
+    if (!agents->input_polled && wanted)
+        read_input(table);
+    else if (agents->input_polled && wanted && !uv_is_active((uv_handle_t *)&agents->input))
+        uv_poll_start(&agents->input, UV_READABLE, on_input);
+    else if (agents->input_polled && !wanted)
+        uv_poll_stop(&agents->input);
 }
 
 /* ---- preparing ----------------------------------------------------------------------------------------- */
 
 static void send_prepare(struct remote *remote)
 {
-    const struct job *job = remote->job;
+    const struct table *table = remote->table;
     struct environment environment = {0};
     hvd_status status;
-    struct preparation preparation = {.setup = job->options->host_setup, .command = job->options->command};
-    if (environment_for_hosts(&environment, job, &status))
+    struct preparation preparation = {.setup = table->options->host_setup,
+                                      .command = table->options->command};
+    if (environment_for_hosts(&environment, table->options, &status))
         remote_fail(remote, 1, "%s", status.text);
     preparation.environment = environment.entries;
-    memcpy(preparation.folder, job->remotes->folder, sizeof preparation.folder);
+    memcpy(preparation.folder, table->agents->folder, sizeof preparation.folder);
     if (preparation.environment) {
         size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
         preparation_put(&preparation, &remote->frames.stream.out);
@@ -144,7 +144,7 @@ static void send_prepare(struct remote *remote)
     environment_free(&environment);
 }
 
-static void prepare_take_ready(struct remote *remote, struct wire_reader *body)
+static void take_ready(struct remote *remote, struct wire_reader *body)
 {
     char release[64];
     if (!wire_get_string(body, release, sizeof release) || strcmp(release, hvd_version()) != 0) {
@@ -159,13 +159,13 @@ static void prepare_take_ready(struct remote *remote, struct wire_reader *body)
     if (!wire_done(body))
         remote_fail(remote, 1, "what its agent sends is malformed");
     remote->state = REMOTE_READY;
-    if (!remote->job->options->verbose) /* banners */
+    if (!remote->table->options->verbose) /* banners */
         remote->said.length = 0;
     remote_pass_on_errors(remote);
     send_prepare(remote);
 }
 
-static void prepare_take_prepared(struct remote *remote, struct wire_reader *body)
+static void take_prepared(struct remote *remote, struct wire_reader *body)
 {
     char text[FAULT_LIMIT];
     int exit_code = (int)wire_get_u32(body);
@@ -175,12 +175,12 @@ static void prepare_take_prepared(struct remote *remote, struct wire_reader *bod
     remote->state = REMOTE_PREPARED;
 }
 
-static void prepare_send_function(struct remote *remote)
+static void send_function(struct remote *remote)
 {
-    const struct remotes *remotes = remote->job->remotes;
+    const struct agents *agents = remote->table->agents;
     uint8_t bytes[FUNCTION_PIECE];
-    while (remote->function_sent < remotes->function_size && frames_idle(&remote->frames)) {
-        ssize_t count = pread(remote->job->function, bytes, sizeof bytes, remote->function_sent);
+    while (remote->function_sent < agents->function_size && frames_idle(&remote->frames)) {
+        ssize_t count = pread(remote->table->function, bytes, sizeof bytes, remote->function_sent);
         if (count <= 0) {
             remote_fail(remote, 1, "can't read the function: %s", count ? strerror(errno) : "it is cut");
             return;
@@ -204,42 +204,47 @@ static const char *name_of_entry(const struct host *host, char *text, size_t cap
     return text;
 }
 
-/* All of them, before anything is started. */
-static void report_faults(struct job *job)
+static void fail_hosts(struct table *table, int exit_code)
+{
+    table->happened(table, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = exit_code});
+}
+
+/* Reports the faults of all hosts, before anything is started. */
+static void report_faults(struct table *table)
 {
     int exit_code = 0;
-    for (int i = 0; i < job->remotes->count; i++) {
-        const struct remote *remote = &job->remotes->list[i];
+    for (int i = 0; i < table->agents->count; i++) {
+        const struct remote *remote = &table->agents->list[i];
         if (!*remote->fault)
             continue;
         char name[sizeof remote->host->name + sizeof remote->host->user + 16];
-        job_say(job, "host %s: %s", name_of_entry(remote->host, name, sizeof name), remote->fault);
+        say(table, "host %s: %s", name_of_entry(remote->host, name, sizeof name), remote->fault);
         exit_code = exit_code ? exit_code : remote->fault_code;
     }
-    job_decide(job, exit_code);
+    fail_hosts(table, exit_code);
 }
 
 /* Entries that name one host become one; those that got no ranks are not needed any more. */
-static hvd_code merge_hosts(struct job *job, hvd_status *status)
+static hvd_code merge_hosts(struct table *table, hvd_status *status)
 {
-    struct remotes *remotes = job->remotes;
-    for (int i = 0; i < remotes->count; i++) {
-        for (int j = i + 1; j < remotes->count; j++) {
-            struct remote *earlier = &remotes->list[i], *later = &remotes->list[j];
+    struct agents *agents = table->agents;
+    for (int i = 0; i < agents->count; i++) {
+        for (int j = i + 1; j < agents->count; j++) {
+            struct remote *earlier = &agents->list[i], *later = &agents->list[j];
             if (!earlier->host || !later->host || strcmp(earlier->identity, later->identity) != 0)
                 continue;
-            hosts_merge(job->hosts, (int)(earlier->host - job->hosts->list),
-                        (int)(later->host - job->hosts->list));
+            hosts_merge(table->hosts, (int)(earlier->host - table->hosts->list),
+                        (int)(later->host - table->hosts->list));
             later->host = NULL;
-            for (int k = j + 1; k < remotes->count; k++)
-                remotes->list[k].host -= remotes->list[k].host != NULL;
+            for (int k = j + 1; k < agents->count; k++)
+                agents->list[k].host -= agents->list[k].host != NULL;
         }
     }
-    hvd_code code = hosts_layout(job->hosts, job->size, status);
-    for (int i = 0; !code && i < remotes->count; i++) {
-        struct remote *remote = &remotes->list[i];
+    hvd_code code = hosts_layout(table->hosts, table->size, status);
+    for (int i = 0; !code && i < agents->count; i++) {
+        struct remote *remote = &agents->list[i];
         if (remote->host && remote->host->ranks)
-            remotes->of_host[remote->host - job->hosts->list] = remote;
+            agents->of_host[remote->host - table->hosts->list] = remote;
         else
             remote_end(remote);
     }
@@ -248,141 +253,156 @@ static hvd_code merge_hosts(struct job *job, hvd_status *status)
 
 /* Where the others reach the first host: as its sshd was reached, or as the others see this host, if it is
  * the first. The agent finds an address itself if there is none here. */
-static const char *rendezvous_hint(const struct remotes *remotes)
+static const char *rendezvous_hint(const struct agents *agents)
 {
-    const struct remote *first = &remotes->list[0];
+    const struct remote *first = &agents->list[0];
     int active = 0;
-    for (int i = 0; i < remotes->count; i++)
-        active += remotes->list[i].state == REMOTE_PREPARED;
+    for (int i = 0; i < agents->count; i++)
+        active += agents->list[i].state == REMOTE_PREPARED;
     if (active == 1)
         return "127.0.0.1";
-    for (int i = 1; first->host->local && i < remotes->count; i++) {
-        if (remotes->list[i].state == REMOTE_PREPARED)
-            return remotes->list[i].launcher_address;
+    for (int i = 1; first->host->local && i < agents->count; i++) {
+        if (agents->list[i].state == REMOTE_PREPARED)
+            return agents->list[i].launcher_address;
     }
     return first->address;
 }
 
-static void send_serve(struct job *job)
+/* All or none: a process that is not gone is waited for. */
+static hvd_code open_outputs(struct table *table, hvd_status *status)
 {
-    struct frames *to = &job->remotes->list[0].frames;
-    size_t begin = frame_begin(to, FRAME_SERVE);
-    wire_put_string(&to->stream.out, job->secret);
-    wire_put_string(&to->stream.out, rendezvous_hint(job->remotes));
-    frame_end(to, begin);
-    job->remotes->serving = true;
+    hvd_code code = HVD_OK;
+    for (int i = 0; !code && i < table->count; i++) {
+        struct process *process = table->list[i];
+        code = process_copy_outputs(process, status);
+        for (int j = 0; !code && j < (table->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
+            code = output_open_fed(&process->outputs[j], status);
+    }
+    for (int i = 0; code && i < table->count; i++)
+        process_close_outputs(table->list[i]);
+    return code;
 }
 
-static void send_start(struct remote *remote)
+/* The first host serves the rendezvous, and publishes the assignments there. */
+static hvd_code agents_assign(struct table *table, const struct epoch *epoch, hvd_status *status)
 {
-    const struct job *job = remote->job;
-    const struct host *host = remote->host;
-    struct start start = {.size = job->size, .verbose = job->options->verbose, .count = host->ranks};
-    memcpy(start.id, job->id, sizeof start.id);
-    memcpy(start.secret, job->secret, sizeof start.secret);
-    memcpy(start.rendezvous, job->rendezvous_address, sizeof start.rendezvous);
-    memcpy(start.host, host->name, sizeof start.host);
-    start.slots = job->hosts->slots; /* those of a host follow each other */
-    while (start.slots->host != (int)(host - job->hosts->list))
-        start.slots++;
-    size_t begin = frame_begin(&remote->frames, FRAME_START);
-    start_put(&start, &remote->frames.stream.out);
+    struct frames *to = &table->agents->list[0].frames;
+    TRY(open_outputs(table, status));
+    size_t begin = frame_begin(to, FRAME_SERVE);
+    wire_put_string(&to->stream.out, table->secret);
+    wire_put_string(&to->stream.out, rendezvous_hint(table->agents));
+    frame_end(to, begin);
+    begin = frame_begin(to, FRAME_EPOCH);
+    epoch_put(epoch, &to->stream.out);
+    frame_end(to, begin);
+    table->agents->assigning = true;
+    return HVD_OK;
+}
+
+static void take_serving(struct remote *remote, struct wire_reader *body)
+{
+    struct table *table = remote->table;
+    char fault[FAULT_LIMIT] = "malformed answer";
+    if (wire_get_string(body, table->rendezvous_address, sizeof table->rendezvous_address) &&
+        wire_get_string(body, fault, sizeof fault) && !*fault)
+        return;
+    say(table, "host %s: can't serve the rendezvous there: %s", remote->host->name, fault);
+    fail_hosts(table, 1);
+}
+
+static void take_assigned(struct remote *remote, struct wire_reader *body)
+{
+    struct table *table = remote->table;
+    char fault[FAULT_LIMIT] = "malformed answer";
+    if (!wire_get_string(body, fault, sizeof fault) || *fault) {
+        say(table, "host %s: can't publish which process is which rank: %s", remote->host->name, fault);
+        fail_hosts(table, 1);
+        return;
+    }
+    table->agents->started = true;
+    table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
+    input_open(table);
+}
+
+/* What all processes of the host have in common; it starts so many. */
+static void send_job(struct remote *remote)
+{
+    const struct table *table = remote->table;
+    struct job_terms terms = {.verbose = table->options->verbose, .count = remote->host->ranks};
+    memcpy(terms.id, table->id, sizeof terms.id);
+    memcpy(terms.secret, table->secret, sizeof terms.secret);
+    memcpy(terms.rendezvous, table->rendezvous_address, sizeof terms.rendezvous);
+    memcpy(terms.host, remote->host->name, sizeof terms.host);
+    size_t begin = frame_begin(&remote->frames, FRAME_JOB);
+    job_terms_put(&terms, &remote->frames.stream.out);
     frame_end(&remote->frames, begin);
     remote->state = REMOTE_STARTED;
 }
 
-/* All or none: a rank that is not gone is waited for. */
-static hvd_code open_ranks(struct job *job, hvd_status *status)
+static hvd_code agents_start(struct process *process, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
-    for (int i = 0; !code && i < job->count; i++) {
-        struct rank *rank = &job->ranks[i];
-        code = rank_open_copies(rank, status);
-        for (int j = 0; !code && j < (job->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
-            code = output_open_fed(&rank->outputs[j], status);
-    }
-    for (int i = 0; i < job->count; i++) {
-        if (code)
-            job_close_outputs(&job->ranks[i]);
-        else
-            job->ranks[i].gone = false;
-    }
-    return code;
-}
-
-static void prepare_take_serving(struct remote *remote, struct wire_reader *body)
-{
-    struct job *job = remote->job;
-    hvd_status status;
-    char fault[FAULT_LIMIT] = "malformed answer";
-    if (!wire_get_string(body, job->rendezvous_address, sizeof job->rendezvous_address) ||
-        !wire_get_string(body, fault, sizeof fault) || *fault) {
-        job_say(job, "host %s: can't serve the rendezvous there: %s", remote->host->name, fault);
-        job_decide(job, 1);
-        return;
-    }
-    if (open_ranks(job, &status)) {
-        job_say(job, "%s", status.text);
-        job_decide(job, 1);
-        return;
-    }
-    say_job(job);
-    for (int i = 0; i < job->remotes->count; i++) {
-        if (job->remotes->list[i].state == REMOTE_PREPARED)
-            send_start(&job->remotes->list[i]);
-    }
-    job->remotes->started = true;
-    input_open(job);
+    const struct table *table = process->table;
+    struct remote *remote = remote_of(process);
+    struct start start = {
+        .slot = process->slot, .epoch = table->epoch, .size = table->size, .place = process->place};
+    (void)status;
+    if (remote->state == REMOTE_PREPARED)
+        send_job(remote);
+    size_t begin = frame_begin(&remote->frames, FRAME_START);
+    start_put(&start, &remote->frames.stream.out);
+    frame_end(&remote->frames, begin);
+    process->gone = false;
+    return HVD_OK;
 }
 
 static void check_deadline(struct remote *remote)
 {
-    const struct job *job = remote->job;
-    if (clock_now() > job->remotes->deadline)
+    const struct table *table = remote->table;
+    if (clock_now() > table->agents->deadline)
         remote_fail(remote, 1,
                     "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
                     "without a question?%s",
-                    job->settings->start_timeout_seconds,
-                    job->options->host_setup ? " Does --host-setup end?" : "");
+                    table->settings->start_timeout_seconds,
+                    table->options->host_setup ? " Does --host-setup end?" : "");
 }
 
-/* Until the first host serves the rendezvous others may still be lost. */
-static void watch_serving(struct job *job)
+/* Until the first host has published the assignments others may still be lost. */
+static void watch_assigning(struct table *table)
 {
-    const struct remotes *remotes = job->remotes;
+    const struct agents *agents = table->agents;
     bool faulty = false;
-    check_deadline(&remotes->list[0]);
-    for (int i = 0; i < remotes->count; i++)
-        faulty = faulty || *remotes->list[i].fault;
+    check_deadline(&agents->list[0]);
+    for (int i = 0; i < agents->count; i++)
+        faulty = faulty || *agents->list[i].fault;
     if (faulty)
-        report_faults(job);
+        report_faults(table);
 }
 
-static void prepare_advance(struct job *job)
+static void advance(struct table *table)
 {
-    struct remotes *remotes = job->remotes;
+    struct agents *agents = table->agents;
     bool faulty = false;
     hvd_status status;
-    if (remotes->serving) {
-        watch_serving(job);
+    if (agents->assigning) {
+        watch_assigning(table);
         return;
     }
-    for (int i = 0; i < remotes->count; i++) {
-        struct remote *remote = &remotes->list[i];
+    for (int i = 0; i < agents->count; i++) {
+        struct remote *remote = &agents->list[i];
         if (remote->state < REMOTE_PREPARED)
             check_deadline(remote);
         if (!*remote->fault &&
-            (remote->state < REMOTE_PREPARED || remote->function_sent < remotes->function_size))
+            (remote->state < REMOTE_PREPARED || remote->function_sent < agents->function_size))
             return;
         faulty = faulty || *remote->fault;
     }
     if (faulty) {
-        report_faults(job);
-    } else if (merge_hosts(job, &status)) {
-        job_say(job, "%s", status.text);
-        job_decide(job, 1);
+        report_faults(table);
+    } else if (merge_hosts(table, &status)) {
+        say(table, "%s", status.text);
+        fail_hosts(table, 1);
     } else {
-        send_serve(job);
+        table->happened(table, &(struct event){.kind = EVENT_PREPARED});
     }
 }
 
@@ -398,16 +418,16 @@ static void take_errors(struct output *errors, const void *bytes, size_t length)
     remote_pass_on_errors(remote);
 }
 
-void remotes_child_ended(struct job *job, pid_t pid, int exit_code, int signal)
+static void agents_child_ended(struct table *table, pid_t pid, int exit_code, int signal)
 {
-    for (int i = 0; i < job->remotes->count; i++) {
-        struct remote *remote = &job->remotes->list[i];
+    for (int i = 0; i < table->agents->count; i++) {
+        struct remote *remote = &table->agents->list[i];
         if (!remote->running || remote->pid != pid)
             continue;
         remote->running = false;
         remote->exit_code = exit_code;
         remote->signal = signal;
-        guard_remove(job->guard, pid);
+        guard_remove(table->guard, pid);
     }
 }
 
@@ -423,7 +443,7 @@ static int spawn(struct remote *remote, char **words, const int ends[3])
 {
     struct child child = {.words = words, .file_count = 3, .end_signal = SIGTERM};
     memcpy(child.files, ends, 3 * sizeof *ends);
-    remote->pid = child_start(&child, remote->job->guard);
+    remote->pid = child_start(&child, remote->table->guard);
     return remote->pid < 0 ? remote->pid : 0;
 }
 
@@ -443,13 +463,13 @@ static int open_pipes(struct remote *remote, int own[2], int ends[3])
     ends[1] = out[1];
     remote->errors = (struct output){
         .index = OUTPUT_STDERR, .file = -1, .forward = take_errors, .owner = remote, .credit = ERRORS_LIMIT};
-    return output_open(&remote->errors, &remote->job->loop, &ends[2], &status) ? UV_EMFILE : 0;
+    return output_open(&remote->errors, &remote->table->loop, &ends[2], &status) ? UV_EMFILE : 0;
 }
 
 static void call_host(struct remote *remote)
 {
     int own[2] = {-1, -1}, ends[3] = {-1, -1, -1};
-    char **words = ssh_words(remote->job, remote->host);
+    char **words = ssh_words(remote->table, remote->host);
     int error = words ? open_pipes(remote, own, ends) : UV_ENOMEM;
     if (error)
         remote_fail(remote, 1, "can't call it: %s", uv_strerror(error));
@@ -470,65 +490,69 @@ static void call_host(struct remote *remote)
         socket_close(&own[1]);
         remote_end(remote);
     } else {
-        frames_open(&remote->frames, &remote->job->loop, own[0], own[1]);
+        frames_open(&remote->frames, &remote->table->loop, own[0], own[1]);
     }
 }
 
 /* ---- while ranks run ----------------------------------------------------------------------------------- */
 
-void remote_signal(const struct rank *rank, int signal)
+static void agents_signal(const struct process *process, int signal)
 {
-    struct frames *to = &remote_of(rank)->frames;
+    struct frames *to = &remote_of(process)->frames;
     size_t begin = frame_begin(to, FRAME_SIGNAL);
-    wire_put_u32(&to->stream.out, (uint32_t)rank->rank);
+    wire_put_u32(&to->stream.out, (uint32_t)process->slot);
     wire_put_u32(&to->stream.out, (uint32_t)signal);
     frame_end(to, begin);
 }
 
-static void take_started(struct rank *rank, struct wire_reader *body)
+static void take_started(struct process *process, struct wire_reader *body)
 {
     char text[FAULT_LIMIT];
     int pid = (int)wire_get_u32(body), exit_code = (int)wire_get_u32(body);
     if (!wire_get_string(body, text, sizeof text) || *text) {
-        job_rank_failed_to_start(rank, exit_code, text);
+        struct event event = {
+            .kind = EVENT_NOT_STARTED, .process = process, .exit_code = exit_code, .text = text};
+        process->table->happened(process->table, &event);
         return;
     }
-    rank->pid = pid;
-    rank->running = true;
-    rank->started = clock_now();
+    process->pid = pid;
+    process->running = true;
+    process->started = clock_now();
 }
 
-static void take_output(struct rank *rank, struct wire_reader *body)
+static void take_output(struct process *process, struct wire_reader *body)
 {
     uint8_t index = wire_get_u8(body);
     if (body->failed || index >= OUTPUTS)
         return;
-    struct output *output = &rank->outputs[index];
+    struct output *output = &process->outputs[index];
     if (body->length == body->position)
         output_close(output);
     else
         output_feed(output, body->bytes + body->position, body->length - body->position);
 }
 
-static void take_event(struct rank *rank, enum frame_kind kind, struct wire_reader *body)
+static void take_event(struct process *process, enum frame_kind kind, struct wire_reader *body)
 {
-    int exit_code, signal;
+    struct event event = {.kind = EVENT_ENDED, .process = process};
     switch (kind) {
     case FRAME_STARTED:
-        take_started(rank, body);
+        take_started(process, body);
         break;
     case FRAME_OUTPUT:
-        take_output(rank, body);
+        take_output(process, body);
         break;
     case FRAME_ENDED:
-        exit_code = (int)wire_get_u32(body);
-        signal = (int)wire_get_u32(body);
-        if (rank->running)
-            job_rank_ended(rank, exit_code, signal);
+        event.exit_code = (int)wire_get_u32(body);
+        event.signal = (int)wire_get_u32(body);
+        if (!process->running)
+            break;
+        process_ended(process, event.exit_code, event.signal);
+        process->table->happened(process->table, &event);
         break;
     default: /* FRAME_GONE */
-        rank->running = false;
-        rank->gone = true;
+        process->running = false;
+        process->gone = true;
     }
 }
 
@@ -541,81 +565,87 @@ static void take_signalled(struct remote *remote, struct wire_reader *body)
     snprintf(where, sizeof where, "host %s: its agent ",
              remote->host ? remote->host->name : remote->identity);
     frame_send(&remote->frames, FRAME_HEARTBEAT); /* the agent waits for an answer, whatever follows */
-    stop_by_signal(remote->job, where, signal);
+    remote->table->happened(remote->table,
+                            &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = where});
 }
 
 void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     struct remote *remote = frames->owner;
-    struct job *job = remote->job;
-    uint32_t rank;
+    struct table *table = remote->table;
+    bool assigns = remote == &table->agents->list[0] && table->agents->assigning && !table->agents->started &&
+                   !table->ending;
+    uint32_t slot;
     switch (kind) {
     case FRAME_READY:
         if (remote->state == REMOTE_CALLED)
-            prepare_take_ready(remote, body);
+            take_ready(remote, body);
         break;
     case FRAME_PREPARED:
         if (remote->state == REMOTE_READY)
-            prepare_take_prepared(remote, body);
+            take_prepared(remote, body);
         break;
     case FRAME_SERVING:
-        if (remote == &job->remotes->list[0] && job->remotes->serving && remotes_pending(job))
-            prepare_take_serving(remote, body);
+        if (assigns)
+            take_serving(remote, body);
+        break;
+    case FRAME_ASSIGNED:
+        if (assigns)
+            take_assigned(remote, body);
         break;
     case FRAME_STARTED:
     case FRAME_OUTPUT:
     case FRAME_ENDED:
     case FRAME_GONE:
-        rank = wire_get_u32(body);
-        if (!body->failed && rank < (uint32_t)job->count && remote_of(&job->ranks[rank]) == remote)
-            take_event(&job->ranks[rank], kind, body);
+        slot = wire_get_u32(body);
+        if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
+            take_event(table->list[slot], kind, body);
         break;
     case FRAME_SIGNALLED:
         take_signalled(remote, body);
         break;
     case FRAME_TAKEN:
-        job->remotes->input_credit += wire_get_u32(body);
+        table->agents->input_credit += wire_get_u32(body);
         break;
-    default: /* FRAME_HEARTBEAT: that it came is all */
+    default: /* FRAME_HEARTBEAT: nothing to do, its receipt is recorded */
         break;
     }
 }
 
 /* ---- lost hosts ---------------------------------------------------------------------------------------- */
 
-/* Its ranks are gone, for all that can be known: without its launcher an agent kills them. */
-static void lose(struct remote *remote, enum rank_step step, const char *why)
+/* Its processes are gone, for all that can be known: without its launcher an agent kills them. */
+static void lose(struct remote *remote, enum event_kind kind, const char *why)
 {
-    struct job *job = remote->job;
+    struct table *table = remote->table;
     int first = -1, last = -1;
     remote_end(remote);
-    for (int i = 0; i < job->count; i++) {
-        struct rank *rank = &job->ranks[i];
-        if (rank_host(rank) != remote->host)
+    for (int i = 0; i < table->count; i++) {
+        struct process *process = table->list[i];
+        if (process_host(process) != remote->host)
             continue;
-        job_close_outputs(rank);
-        if (rank->gone)
+        process_close_outputs(process);
+        if (process->gone)
             continue;
-        first = first < 0 ? i : first;
-        last = i;
-        rank->running = false;
-        rank->gone = true;
+        first = first < 0 ? process->place.rank : first;
+        last = process->place.rank;
+        process->running = false;
+        process->gone = true;
     }
     if (first < 0)
         return;
-    if (!job->ending)
-        job_say(job, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
-                first, first < last ? " to " : "", first < last ? last : 0, why);
-    job_decide(job, 1);
-    stop_all(job, step);
+    if (!table->ending)
+        say(table, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
+            first, first < last ? " to " : "", first < last ? last : 0, why);
+    table->happened(table, &(struct event){.kind = kind});
 }
 
 /* Heartbeats come often enough that nobody else can have been silent for half that time, too. */
-static bool others_are_silent(const struct job *job, double limit)
+static bool others_are_silent(const struct table *table, double limit)
 {
     int count = 0;
-    for (int i = 0; i < job->remotes->count; i++) {
-        const struct remote *remote = &job->remotes->list[i];
+    for (int i = 0; i < table->agents->count; i++) {
+        const struct remote *remote = &table->agents->list[i];
         if (remote->state != REMOTE_STARTED || remote->host->local)
             continue;
         if (!frames_silent(&remote->frames, limit / 2))
@@ -629,19 +659,17 @@ static bool others_are_silent(const struct job *job, double limit)
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
-    enum rank_step step = STEP_OWN;
+    enum event_kind kind = EVENT_HOST_LOST;
     /* Once the job ends there is nothing to be patient for. */
-    double limit = remote->job->settings->timeout_seconds * (remote->job->ending ? 1 : LAUNCHER_PATIENCE);
+    double limit = remote->table->settings->timeout_seconds * (remote->table->ending ? 1 : LAUNCHER_PATIENCE);
     if (remote->state == REMOTE_ENDED)
         return;
     if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, limit)) {
         if (remote->running)
             kill(remote->pid, SIGKILL);
-        /* Ranks that reach that host must have ended when its agent kills its ranks; those of a job that
-         * ends already have their own time. */
-        step = remote->job->ending ? STEP_OWN : STEP_TERM;
+        kind = EVENT_HOST_SILENT;
         snprintf(why, sizeof why, "it has been silent for %g s%s", limit,
-                 others_are_silent(remote->job, limit)
+                 others_are_silent(remote->table, limit)
                      ? ", as all others: this host is cut off; is its network up?"
                      : "");
     } else if (remote->frames.open || remote->running ||
@@ -657,11 +685,11 @@ static void check_end(struct remote *remote)
                  say_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
-        ssh_explain(remote->job, remote->host, remote->exit_code,
+        ssh_explain(remote->table, remote->host, remote->exit_code,
                     remote->said.failed ? "" : (char *)remote->said.bytes, why, sizeof why);
     }
     if (remote->state == REMOTE_STARTED) {
-        lose(remote, step, why);
+        lose(remote, kind, why);
     } else {
         remote_fail(remote, 1, "%s", why);
         remote_end(remote);
@@ -670,12 +698,13 @@ static void check_end(struct remote *remote)
 
 /* ---- turns --------------------------------------------------------------------------------------------- */
 
-static void give_credit(struct frames *to, struct output *output)
+static void give_credit(const struct process *process, struct output *output)
 {
+    struct frames *to = &remote_of(process)->frames;
     if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
         return;
     size_t begin = frame_begin(to, FRAME_CREDIT);
-    wire_put_u32(&to->stream.out, (uint32_t)output->rank);
+    wire_put_u32(&to->stream.out, (uint32_t)process->slot);
     wire_put_u8(&to->stream.out, (uint8_t)output->index);
     wire_put_u32(&to->stream.out, (uint32_t)output->owed);
     frame_end(to, begin);
@@ -691,127 +720,122 @@ static int64_t heartbeat_after(double timeout)
     return clock_after(pause > HEARTBEAT_PAUSE ? pause : HEARTBEAT_PAUSE);
 }
 
-void remotes_turn(struct job *job)
+/* Ends all agents, by the end of their stdin. */
+static void agents_close(struct table *table)
 {
-    struct remotes *remotes = job->remotes;
-    bool heartbeat = clock_now() > remotes->next_heartbeat;
-    for (int i = 0; i < remotes->count; i++) {
-        struct remote *remote = &remotes->list[i];
+    for (int i = 0; table->agents && i < table->agents->count; i++)
+        frames_shut(&table->agents->list[i].frames);
+}
+
+static void agents_turn(struct table *table)
+{
+    struct agents *agents = table->agents;
+    bool heartbeat = clock_now() > agents->next_heartbeat;
+    for (int i = 0; i < agents->count; i++) {
+        struct remote *remote = &agents->list[i];
         check_end(remote);
         if (remote->state == REMOTE_PREPARED)
-            prepare_send_function(remote);
+            send_function(remote);
         if (heartbeat && remote->state > REMOTE_CALLED)
             frame_send(&remote->frames, FRAME_HEARTBEAT);
     }
     if (heartbeat)
-        remotes->next_heartbeat = heartbeat_after(job->settings->timeout_seconds);
-    if (!remotes->started && !job->ending)
-        prepare_advance(job);
-    if (!remotes->started) {
-        if (job->ending)
-            remotes_close(job);
+        agents->next_heartbeat = heartbeat_after(table->settings->timeout_seconds);
+    if (!agents->started && !table->ending)
+        advance(table);
+    if (!agents->started) {
+        if (table->ending)
+            agents_close(table);
         return;
     }
-    for (int i = 0; i < job->count; i++) {
+    for (int i = 0; i < table->count; i++) {
         for (int j = 0; j < OUTPUTS; j++)
-            give_credit(&remote_of(&job->ranks[i])->frames, &job->ranks[i].outputs[j]);
+            give_credit(table->list[i], &table->list[i]->outputs[j]);
     }
-    input_watch(job);
+    input_watch(table);
 }
 
-/* It only wakes the loop: remotes_turn looks at the clock. */
+/* It only wakes the loop: agents_turn looks at the clock. */
 static void on_timer(uv_timer_t *timer)
 {
     (void)timer;
 }
 
 /* Returns 0 if there is none. */
-static off_t size_of_function(const struct job *job)
+static off_t size_of_function(const struct table *table)
 {
     struct stat info = {0};
-    if (job->function >= 0)
-        fstat(job->function, &info);
+    if (table->function >= 0)
+        fstat(table->function, &info);
     return info.st_size;
 }
 
-static void raise_file_limit(struct job *job)
+static void raise_file_limit(struct table *table)
 {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        job->file_limit = files.rlim_cur == RLIM_INFINITY ? 0 : files.rlim_cur;
+        table->file_limit = files.rlim_cur == RLIM_INFINITY ? 0 : files.rlim_cur;
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
 }
 
-hvd_code remotes_start(struct job *job, hvd_status *status)
+static hvd_code agents_open(struct table *table, hvd_status *status)
 {
-    int count = job->hosts->count;
-    struct remotes *remotes = calloc(1, sizeof *remotes);
+    int count = table->hosts->count;
+    struct agents *agents = calloc(1, sizeof *agents);
     struct remote *list = calloc((size_t)count, sizeof *list);
     struct remote **of_host = calloc((size_t)count, sizeof(struct remote *));
-    if (!remotes || !list || !of_host) {
-        free(remotes);
+    if (!agents || !list || !of_host) {
+        free(agents);
         free(list);
         free(of_host);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d hosts", count);
     }
-    *remotes = (struct remotes){.list = list,
-                                .of_host = of_host,
-                                .function_size = size_of_function(job),
-                                .deadline = clock_after(job->settings->start_timeout_seconds)};
-    job->remotes = remotes;
-    if (!getcwd(remotes->folder, sizeof remotes->folder))
+    *agents = (struct agents){.list = list,
+                              .of_host = of_host,
+                              .function_size = size_of_function(table),
+                              .deadline = clock_after(table->settings->start_timeout_seconds)};
+    table->agents = agents;
+    if (!getcwd(agents->folder, sizeof agents->folder))
         return status_set_errno(
             status, errno,
             "can't tell in which folder horovodrun was started; has it been removed? Start "
             "it in one that all hosts have");
-    raise_file_limit(job);
-    if (limits_check(job, false, status))
+    raise_file_limit(table);
+    if (rlimits_check(table, table->size, false, status))
         return status->code;
-    for (int i = 0; i < job->count; i++)
-        job->ranks[i].remote = true;
-    uv_timer_init(&job->loop, &remotes->timer);
-    uv_timer_start(&remotes->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
-    for (int i = 0; i < count && job->hosts->list[i].ranks; i++) {
-        struct remote *remote = &list[remotes->count++];
-        remote->job = job;
-        remote->host = &job->hosts->list[i];
+    uv_timer_init(&table->loop, &agents->timer);
+    uv_timer_start(&agents->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
+    for (int i = 0; i < count && table->hosts->list[i].ranks; i++) {
+        struct remote *remote = &list[agents->count++];
+        remote->table = table;
+        remote->host = &table->hosts->list[i];
+        remote->errors.file = -1;
         call_host(remote);
     }
     return HVD_OK;
 }
 
-void remotes_close(struct job *job)
+static void agents_free(struct table *table)
 {
-    for (int i = 0; i < job->remotes->count; i++)
-        frames_shut(&job->remotes->list[i].frames);
-}
-
-void remotes_free(struct job *job)
-{
-    if (!job->remotes)
+    if (!table->agents)
         return;
-    for (int i = 0; i < job->remotes->count; i++) {
-        struct remote *remote = &job->remotes->list[i];
+    for (int i = 0; i < table->agents->count; i++) {
+        struct remote *remote = &table->agents->list[i];
         frames_free(&remote->frames);
         output_free(&remote->errors);
         wire_writer_free(&remote->said);
     }
-    free(job->remotes->list);
-    free(job->remotes->of_host);
-    free(job->remotes);
+    free(table->agents->list);
+    free(table->agents->of_host);
+    free(table->agents);
 }
 
-bool remotes_pending(const struct job *job)
+static bool agents_connected(const struct table *table)
 {
-    return !job->remotes->started && !job->ending;
-}
-
-bool remotes_connected(const struct job *job)
-{
-    for (int i = 0; i < job->remotes->count; i++) {
-        if (job->remotes->list[i].running)
+    for (int i = 0; i < table->agents->count; i++) {
+        if (table->agents->list[i].running)
             return true;
     }
     return false;
@@ -819,13 +843,32 @@ bool remotes_connected(const struct job *job)
 
 /* Agents wait no longer for output than the launcher does, and end then; what is under way by then takes as
  * long as a slow connection needs. */
-bool remotes_sending(const struct job *job)
+static bool agents_sending(const struct table *table)
 {
-    for (int i = 0; i < job->remotes->count; i++) {
-        const struct remote *remote = &job->remotes->list[i];
+    for (int i = 0; i < table->agents->count; i++) {
+        const struct remote *remote = &table->agents->list[i];
         if (remote->state == REMOTE_STARTED && remote->running && remote->frames.open &&
             !frames_silent(&remote->frames, DRAIN_SILENCE))
             return true;
     }
     return false;
 }
+
+/* Only the agent can tell, which sends FRAME_GONE. */
+static bool agents_gone(const struct process *process, bool given_up)
+{
+    (void)process;
+    return given_up;
+}
+
+const struct starter_ops agents_starter = {.open = agents_open,
+                                           .assign = agents_assign,
+                                           .start = agents_start,
+                                           .signal = agents_signal,
+                                           .gone = agents_gone,
+                                           .child_ended = agents_child_ended,
+                                           .turn = agents_turn,
+                                           .connected = agents_connected,
+                                           .sending = agents_sending,
+                                           .close = agents_close,
+                                           .free = agents_free};

@@ -4,7 +4,7 @@
 #define HVD_LAUNCH_AGENTS_H
 
 #include "frames.h"
-#include "job.h"
+#include "processes.h"
 
 #include "base/topology.h"
 #include "net/socket.h"
@@ -15,8 +15,9 @@ enum remote_state { REMOTE_CALLED, REMOTE_READY, REMOTE_PREPARED, REMOTE_STARTED
 
 /* One host. */
 struct remote {
-    struct job *job;
-    struct host *host; /* in job->hosts; NULL: its ranks have gone to another entry, which is the same host */
+    struct table *table;
+    struct host
+        *host; /* in table->hosts; NULL: its ranks have gone to another entry, which is the same host */
     enum remote_state state;
     pid_t pid;             /* of the process that calls it */
     bool running;          /* the process */
@@ -31,35 +32,23 @@ struct remote {
     int fault_code;                                           /* horovodrun's exit code */
 };
 
-struct remotes {
+struct agents {
     struct remote *list; /* [count] in the order that the user gave */
     int count;
-    struct remote **of_host; /* by index in job->hosts, once entries that name one host are one */
+    struct remote **of_host; /* by index in table->hosts, once entries that name one host are one */
     uv_timer_t timer;
     int64_t deadline; /* for all to be prepared */
     int64_t next_heartbeat;
     off_t function_size;       /* of --task; 0: there is none */
     char folder[FOLDER_LIMIT]; /* in which ranks start */
-    bool serving;              /* the first host has been sent FRAME_SERVE */
-    bool started;              /* all hosts have been sent their ranks */
+    bool assigning;            /* the first host has been sent FRAME_SERVE and FRAME_EPOCH */
+    bool started;              /* the assignments are published, and all processes started */
     uv_poll_t input;
     bool input_polled, input_ended;
     size_t input_credit;
 };
 
-/* Calls all hosts at once; ranks start when all have answered. */
-hvd_code remotes_start(struct job *job, hvd_status *status);
-/* After each turn of the loop. */
-void remotes_turn(struct job *job);
-void remotes_close(struct job *job);         /* ends all agents, by the end of their stdin */
-void remotes_free(struct job *job);          /* after the loop has closed its handles */
-bool remotes_pending(const struct job *job); /* ranks are still to be started */
-bool remotes_connected(const struct job *job);
-bool remotes_sending(const struct job *job); /* agents may have output on the way */
-void remotes_child_ended(struct job *job, pid_t pid, int exit_code, int signal); /* if it calls a host */
-void remote_signal(const struct rank *rank, int signal);
-
-/* What an agent sends. */
+/* Handles a frame of the agent. */
 void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
 
 #endif

@@ -153,31 +153,34 @@ static bool put_settings(struct environment *environment, const struct options *
     return done;
 }
 
-static bool put_slot(struct environment *environment, const struct rank *rank)
+static bool put_place(struct environment *environment, const struct process *process)
 {
-    const struct job *job = rank->job;
-    const struct slot *slot = rank->slot;
-    return put(environment, "HOROVOD_RANK=%d", slot->rank) &&
-           put(environment, "HOROVOD_SIZE=%d", job->size) &&
-           put(environment, "HOROVOD_LOCAL_RANK=%d", slot->local_rank) &&
-           put(environment, "HOROVOD_LOCAL_SIZE=%d", slot->local_size) &&
-           put(environment, "HOROVOD_CROSS_RANK=%d", slot->cross_rank) &&
-           put(environment, "HOROVOD_CROSS_SIZE=%d", slot->cross_size) &&
-           put(environment, "HOROVOD_HOSTNAME=%s", rank_host(rank)->name) &&
-           put(environment, "HOROVOD_RENDEZVOUS=%s", job->rendezvous_address) &&
-           put(environment, "HOROVOD_JOB=%s", job->id) && put(environment, "HOROVOD_SECRET=%s", job->secret);
+    const struct table *table = process->table;
+    const struct place *place = &process->place;
+    return put(environment, "HOROVOD_RANK=%d", place->rank) &&
+           put(environment, "HOROVOD_SIZE=%d", table->size) &&
+           put(environment, "HOROVOD_LOCAL_RANK=%d", place->local_rank) &&
+           put(environment, "HOROVOD_LOCAL_SIZE=%d", place->local_size) &&
+           put(environment, "HOROVOD_CROSS_RANK=%d", place->cross_rank) &&
+           put(environment, "HOROVOD_CROSS_SIZE=%d", place->cross_size) &&
+           put(environment, "HOROVOD_HOSTNAME=%s", process_host(process)->name) &&
+           put(environment, "HOROVOD_RENDEZVOUS=%s", table->rendezvous_address) &&
+           put(environment, "HOROVOD_JOB=%s", table->id) &&
+           put(environment, "HOROVOD_SECRET=%s", table->secret) &&
+           put(environment, "HOROVOD_SLOT=%d", process->slot) &&
+           put(environment, "HOROVOD_EPOCH=%d", table->epoch);
 }
 
-static hvd_code make(struct environment *environment, const struct options *options, const struct rank *rank,
-                     hvd_status *status)
+static hvd_code make(struct environment *environment, const struct options *options,
+                     const struct process *process, hvd_status *status)
 {
-    char **inherited = inherited_without(rank ? of_another_starter : of_a_host);
+    char **inherited = inherited_without(process ? of_another_starter : of_a_host);
     bool done = inherited && (environment->own = calloc((size_t)setting_count + OWN_ENTRIES, sizeof(char *)));
-    if (done && rank)
-        done = put_slot(environment, rank);
+    if (done && process)
+        done = put_place(environment, process);
     done = done && put_settings(environment, options);
-    /* The stdout of a rank is a pipe, but lines shall come when they are printed. */
-    if (done && rank && !getenv("PYTHONUNBUFFERED"))
+    /* stdout is a pipe: keep Python's output unbuffered. */
+    if (done && process && !getenv("PYTHONUNBUFFERED"))
         done = put(environment, "PYTHONUNBUFFERED=1");
     if (done)
         environment->entries = environment_merge((char *const *const[]){environment->own, inherited, NULL});
@@ -186,14 +189,16 @@ static hvd_code make(struct environment *environment, const struct options *opti
                                 : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the environment");
 }
 
-hvd_code environment_of_rank(struct environment *environment, const struct rank *rank, hvd_status *status)
+hvd_code environment_of_rank(struct environment *environment, const struct process *process,
+                             hvd_status *status)
 {
-    return make(environment, rank->job->options, rank, status);
+    return make(environment, process->table->options, process, status);
 }
 
-hvd_code environment_for_hosts(struct environment *environment, const struct job *job, hvd_status *status)
+hvd_code environment_for_hosts(struct environment *environment, const struct options *options,
+                               hvd_status *status)
 {
-    return make(environment, job->options, NULL, status);
+    return make(environment, options, NULL, status);
 }
 
 void environment_free(struct environment *environment)

@@ -2,7 +2,7 @@
 #ifndef HVD_LAUNCH_ENVIRONMENT_H
 #define HVD_LAUNCH_ENVIRONMENT_H
 
-#include "job.h"
+#include "processes.h"
 
 struct environment { /* zeroed memory is a valid empty one */
     char **entries;  /* "NAME=value"; ends with NULL */
@@ -10,9 +10,11 @@ struct environment { /* zeroed memory is a valid empty one */
 };
 
 /* What is inherited, over it the settings that were given, over that the rank's place in the job. */
-hvd_code environment_of_rank(struct environment *environment, const struct rank *rank, hvd_status *status);
+hvd_code environment_of_rank(struct environment *environment, const struct process *process,
+                             hvd_status *status);
 /* What the agents get: without what belongs to a host, its user or session. */
-hvd_code environment_for_hosts(struct environment *environment, const struct job *job, hvd_status *status);
+hvd_code environment_for_hosts(struct environment *environment, const struct options *options,
+                               hvd_status *status);
 void environment_free(struct environment *environment);
 
 /* One list of all, which end with NULL; of entries with one name the first counts, and drops them all if it

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,7 +188,7 @@ void frames_free(struct frames *frames)
 
 /* ---- bodies of frames ---------------------------------------------------------------------------------- */
 
-#define SLOT_BYTES 20
+#define ASSIGNMENT_BYTES 8 /* of one without a name */
 
 static void put_words(char *const *words, struct wire_writer *body)
 {
@@ -240,46 +241,93 @@ bool preparation_take(struct preparation *preparation, struct wire_reader *body)
            *preparation->command && wire_done(body);
 }
 
+bool epoch_init(struct epoch *epoch, int count)
+{
+    epoch->assignments = calloc((size_t)count + 1, sizeof *epoch->assignments);
+    epoch->names = calloc((size_t)count + 1, sizeof *epoch->names);
+    epoch->count = count;
+    return epoch->assignments && epoch->names;
+}
+
+void epoch_set(struct epoch *epoch, int index, int slot, int rank)
+{
+    snprintf(epoch->names[index], SLOT_NAME_LIMIT, "%d", slot);
+    epoch->assignments[index] = (hvd_assignment){.slot = epoch->names[index], .rank = rank};
+}
+
+void epoch_free(struct epoch *epoch)
+{
+    free(epoch->assignments);
+    free(epoch->names);
+}
+
+void epoch_put(const struct epoch *epoch, struct wire_writer *body)
+{
+    wire_put_string(body, epoch->job);
+    wire_put_u32(body, (uint32_t)epoch->number);
+    wire_put_u32(body, (uint32_t)epoch->count);
+    for (int i = 0; i < epoch->count; i++) {
+        wire_put_string(body, epoch->names[i]);
+        wire_put_u32(body, (uint32_t)epoch->assignments[i].rank);
+    }
+}
+
+bool epoch_take(struct epoch *epoch, struct wire_reader *body)
+{
+    if (!wire_get_string(body, epoch->job, sizeof epoch->job))
+        return false;
+    epoch->number = (int)wire_get_u32(body);
+    uint32_t count = wire_get_u32(body);
+    if (body->failed || count > (body->length - body->position) / ASSIGNMENT_BYTES ||
+        !epoch_init(epoch, (int)count))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!wire_get_string(body, epoch->names[i], SLOT_NAME_LIMIT))
+            return false;
+        epoch->assignments[i].slot = epoch->names[i];
+        epoch->assignments[i].rank = (int32_t)wire_get_u32(body);
+    }
+    return wire_done(body);
+}
+
+void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
+{
+    wire_put_string(body, terms->id);
+    wire_put_string(body, terms->secret);
+    wire_put_string(body, terms->rendezvous);
+    wire_put_string(body, terms->host);
+    wire_put_u8(body, terms->verbose);
+    wire_put_u32(body, (uint32_t)terms->count);
+}
+
+bool job_terms_take(struct job_terms *terms, struct wire_reader *body)
+{
+    if (!wire_get_string(body, terms->id, sizeof terms->id) ||
+        !wire_get_string(body, terms->secret, sizeof terms->secret) ||
+        !wire_get_string(body, terms->rendezvous, sizeof terms->rendezvous) ||
+        !wire_get_string(body, terms->host, sizeof terms->host))
+        return false;
+    terms->verbose = wire_get_u8(body);
+    terms->count = (int)wire_get_u32(body);
+    return wire_done(body) && terms->count > 0;
+}
+
 void start_put(const struct start *start, struct wire_writer *body)
 {
-    wire_put_string(body, start->id);
-    wire_put_string(body, start->secret);
-    wire_put_string(body, start->rendezvous);
-    wire_put_string(body, start->host);
-    wire_put_u32(body, (uint32_t)start->size);
-    wire_put_u8(body, start->verbose);
-    wire_put_u32(body, (uint32_t)start->count);
-    for (int i = 0; i < start->count; i++) {
-        const struct slot *slot = &start->slots[i];
-        wire_put_u32(body, (uint32_t)slot->rank);
-        wire_put_u32(body, (uint32_t)slot->local_rank);
-        wire_put_u32(body, (uint32_t)slot->local_size);
-        wire_put_u32(body, (uint32_t)slot->cross_rank);
-        wire_put_u32(body, (uint32_t)slot->cross_size);
-    }
+    const struct place *place = &start->place;
+    const int numbers[] = {start->slot,       start->epoch,      start->size,       place->rank,
+                           place->local_rank, place->local_size, place->cross_rank, place->cross_size};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        wire_put_u32(body, (uint32_t)numbers[i]);
 }
 
 bool start_take(struct start *start, struct wire_reader *body)
 {
-    if (!wire_get_string(body, start->id, sizeof start->id) ||
-        !wire_get_string(body, start->secret, sizeof start->secret) ||
-        !wire_get_string(body, start->rendezvous, sizeof start->rendezvous) ||
-        !wire_get_string(body, start->host, sizeof start->host))
-        return false;
-    start->size = (int)wire_get_u32(body);
-    start->verbose = wire_get_u8(body);
-    uint32_t count = wire_get_u32(body);
-    if (body->failed || count == 0 || count != (body->length - body->position) / SLOT_BYTES)
-        return false;
-    start->slots = calloc(count, sizeof *start->slots);
-    start->count = (int)count;
-    for (int i = 0; start->slots && i < start->count; i++) {
-        struct slot *slot = &start->slots[i];
-        slot->rank = (int)wire_get_u32(body);
-        slot->local_rank = (int)wire_get_u32(body);
-        slot->local_size = (int)wire_get_u32(body);
-        slot->cross_rank = (int)wire_get_u32(body);
-        slot->cross_size = (int)wire_get_u32(body);
-    }
-    return start->slots && wire_done(body);
+    struct place *place = &start->place;
+    int *const numbers[] = {&start->slot,       &start->epoch,      &start->size,       &place->rank,
+                            &place->local_rank, &place->local_size, &place->cross_rank, &place->cross_size};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        *numbers[i] = (int)wire_get_u32(body);
+    place->host = 0;
+    return wire_done(body) && start->slot >= 0 && place->rank >= 0;
 }

@@ -12,27 +12,31 @@
 #include <stdbool.h>
 #include <uv.h>
 
+/* Numbers stay the same in all releases, so that FRAME_READY of another one is understood. */
 enum frame_kind {
     /* launcher -> agent */
     FRAME_PREPARE = 1, /* u8 there was a --host-setup; folder, interface; environment; words of the command */
-    FRAME_FUNCTION,    /* more bytes of what all ranks read on stdin (--task) */
-    FRAME_SERVE,       /* secret, address to serve the rendezvous at or "" */
-    FRAME_START,  /* id of the job, secret, rendezvous, host's name, size, verbose; places of the ranks */
-    FRAME_INPUT,  /* stdin of rank 0; empty: its end */
-    FRAME_CREDIT, /* rank, stream, bytes that it may print in addition */
-    FRAME_SIGNAL, /* rank, signal */
+    FRAME_FUNCTION = 2, /* more bytes of what all ranks read on stdin (--task) */
+    FRAME_SERVE = 3,    /* secret, address to serve the rendezvous at or "" */
+    FRAME_EPOCH = 18,   /* id of the job, number; slot and rank of each process: publishes the assignments */
+    FRAME_JOB = 19,     /* what all processes of the host have in common, and how many it is to start */
+    FRAME_START = 4,    /* slot, epoch, size of the job, place of the rank: starts one process */
+    FRAME_INPUT = 5,    /* stdin of rank 0; empty: its end */
+    FRAME_CREDIT = 6,   /* slot, stream, bytes that it may print in addition */
+    FRAME_SIGNAL = 7,   /* slot, signal */
     /* agent -> launcher */
-    FRAME_READY,     /* release; identity of the host; address of ssh's client, of its server */
-    FRAME_PREPARED,  /* exit code and text of a fault, or 0 */
-    FRAME_SERVING,   /* address of the rendezvous; text of a fault, or "" */
-    FRAME_STARTED,   /* rank, pid; exit code and text of a fault, or 0 */
-    FRAME_OUTPUT,    /* rank, stream; bytes; none: its end */
-    FRAME_ENDED,     /* rank, exit code, signal */
-    FRAME_GONE,      /* rank: all of its process group has ended, too */
-    FRAME_TAKEN,     /* bytes of FRAME_INPUT that rank 0 has taken */
-    FRAME_SIGNALLED, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
+    FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
+    FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
+    FRAME_SERVING = 10,   /* address of the rendezvous; text of a fault, or "" */
+    FRAME_ASSIGNED = 20,  /* the assignments are published; text of a fault, or "" */
+    FRAME_STARTED = 11,   /* slot, pid; exit code and text of a fault, or 0 */
+    FRAME_OUTPUT = 12,    /* slot, stream; bytes; none: its end */
+    FRAME_ENDED = 13,     /* slot, exit code, signal */
+    FRAME_GONE = 14,      /* slot: all of its process group has ended, too */
+    FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
+    FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
     /* both ways */
-    FRAME_HEARTBEAT
+    FRAME_HEARTBEAT = 17
 };
 
 #define FRAME_PREAMBLE     "\nhorovodrun agent\n" /* what an agent sends first; all before it is a shell's */
@@ -82,6 +86,7 @@ void frames_read(struct frames *frames);                         /* what has com
 #define JOB_SECRET_DIGITS 64
 #define JOB_ADDRESS_LIMIT ADDRESSES_TEXT
 #define FOLDER_LIMIT      4096
+#define SLOT_NAME_LIMIT   16
 
 /* FRAME_PREPARE: what the agent checks. */
 struct preparation {
@@ -91,23 +96,45 @@ struct preparation {
     char **command;
 };
 
-/* FRAME_START: which ranks it starts. */
-struct start {
+/* FRAME_EPOCH: which slot is which rank. */
+struct epoch {
+    char job[JOB_ID_DIGITS + 1];
+    int number;
+    hvd_assignment *assignments; /* [count] */
+    int count;
+    char (*names)[SLOT_NAME_LIMIT]; /* [count]: the slots of the assignments */
+};
+
+/* FRAME_JOB: what all processes of a host have in common. */
+struct job_terms {
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1], rendezvous[JOB_ADDRESS_LIMIT];
     char host[sizeof((struct host *)0)->name];
-    int size;
     bool verbose;
-    struct slot *slots; /* [count], not 0 */
-    int count;
+    int count; /* of processes that the agent starts, at least 1; it ends once they have ended */
+};
+
+/* FRAME_START: one process. */
+struct start {
+    int slot, epoch, size;
+    struct place place; /* its host is 0, the agent's own */
 };
 
 void preparation_put(const struct preparation *preparation, struct wire_writer *body);
+void epoch_put(const struct epoch *epoch, struct wire_writer *body);
+void job_terms_put(const struct job_terms *terms, struct wire_writer *body);
 void start_put(const struct start *start, struct wire_writer *body);
 
-/* Returns false if the body is malformed, or memory is out. What they fill in is zeroed before, and the
- * caller's to free, then too. */
+/* Each returns false if the body is malformed, or memory is out. Preparation and epoch are zeroed before, and
+ * the caller frees their lists, also after a failure. */
 bool preparation_take(struct preparation *preparation, struct wire_reader *body);
+bool epoch_take(struct epoch *epoch, struct wire_reader *body);
+bool job_terms_take(struct job_terms *terms, struct wire_reader *body);
 bool start_take(struct start *start, struct wire_reader *body);
+
+/* Makes room for `count` assignments, whose slots are set by epoch_set. Returns false if memory is out. */
+bool epoch_init(struct epoch *epoch, int count);
+void epoch_set(struct epoch *epoch, int index, int slot, int rank);
+void epoch_free(struct epoch *epoch);
 
 void words_free(char **words); /* a list that ends with NULL, and its words; or NULL */
 

@@ -270,7 +270,7 @@ hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *stat
 void hosts_free(struct hosts *hosts)
 {
     free(hosts->list);
-    free(hosts->slots);
+    free(hosts->places);
 }
 
 void hosts_merge(struct hosts *hosts, int earlier, int later)
@@ -311,11 +311,11 @@ static int fill_host(struct hosts *hosts, int index, int rank, int *before)
     int left = hosts->size - rank;
     host->ranks = host->slots < left ? (int)host->slots : left;
     for (int i = 0; i < host->ranks; i++, rank++)
-        hosts->slots[rank] = (struct slot){.host = index,
-                                           .rank = rank,
-                                           .local_rank = i,
-                                           .local_size = host->ranks,
-                                           .cross_rank = before[i]++};
+        hosts->places[rank] = (struct place){.host = index,
+                                             .rank = rank,
+                                             .local_rank = i,
+                                             .local_size = host->ranks,
+                                             .cross_rank = before[i]++};
     return rank;
 }
 
@@ -330,17 +330,17 @@ hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status)
         code = count_ranks(hosts, wanted, status);
     if (code)
         return code;
-    if (!hosts->slots)
-        hosts->slots = calloc((size_t)hosts->size, sizeof *hosts->slots);
+    if (!hosts->places)
+        hosts->places = calloc((size_t)hosts->size, sizeof *hosts->places);
     int *with = calloc((size_t)hosts->size, sizeof *with); /* hosts that have a rank of this local rank */
-    if (!hosts->slots || !with) {
+    if (!hosts->places || !with) {
         free(with);
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the places of %d ranks", hosts->size);
     }
     for (int i = 0, rank = 0; i < hosts->count; i++)
         rank = fill_host(hosts, i, rank, with);
     for (int rank = 0; rank < hosts->size; rank++)
-        hosts->slots[rank].cross_size = with[hosts->slots[rank].local_rank];
+        hosts->places[rank].cross_size = with[hosts->places[rank].local_rank];
     free(with);
     return HVD_OK;
 }

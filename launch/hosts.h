@@ -17,7 +17,7 @@ struct host {
 };
 
 /* The place of one rank; names as in the environment of ranks (HOROVOD_LOCAL_RANK, ...). */
-struct slot {
+struct place {
     int host; /* its index */
     int rank, local_rank, local_size, cross_rank, cross_size;
 };
@@ -25,7 +25,7 @@ struct slot {
 struct hosts { /* zeroed memory is a valid empty one */
     struct host *list;
     int count;
-    struct slot *slots; /* [size] by rank */
+    struct place *places; /* [size] by rank */
     int size;
     char source[128]; /* "Slurm job 17": the allocation that they are from; or "" */
     bool by_srun;     /* they are reached by Slurm's srun */

@@ -1,309 +1,305 @@
-/* job.c - one job from its start to its exit code. */
+/* job.c - runs one job from its start to its exit code: begins the epoch, gives each rank its slot, and does
+ * what the policy decides about events. One thread, the loop's. */
 #include "job.h"
-#include "agents.h"
-#include "local.h"
-#include "rlimits.h"
+#include "policy.h"
+#include "processes.h"
 #include "say.h"
-#include "stop.h"
+#include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "net/crypto.h"
-#include "net/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-static bool same_file(int a, int b)
+#define SAME_INTERRUPT 0.2 /* `timeout` and make send SIGINT to the group and to the process */
+
+struct job {
+    struct table table; /* the first member: a pointer to one is a pointer to the other */
+    struct decision (*policy)(const struct table *table, const struct event *event);
+    bool begun;             /* the processes have been started */
+    int exit_code;          /* horovodrun's */
+    struct process *failed; /* whose failure was the first, or NULL; at the end, the first cause */
+    int interrupts;         /* times that SIGINT was received */
+    int64_t interrupted;    /* when the first was */
+    bool abandoned;         /* leave without waiting for anything */
+};
+
+/* ---- events
+ * --------------------------------------------------------------------------------------------
+ */
+
+static void decide(struct job *job, const struct event *event)
 {
-    struct stat one, other;
-    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
+    struct decision decision = job->policy(&job->table, event);
+    if (decision.cause) {
+        job->failed = event->process;
+        say_failure(event->process);
+    }
+    if (decision.end) {
+        job->table.ending = true;
+        job->exit_code = decision.exit_code;
+    }
+    table_end(&job->table, decision.step);
 }
 
-static void prepare_rank(struct job *job, struct rank *rank, const struct slot *slot)
+static void on_not_started(struct job *job, const struct event *event)
 {
-    rank->job = job;
-    rank->slot = slot;
-    rank->rank = slot->rank;
-    rank->gone = true; /* until it is started */
-    struct sink *sinks[OUTPUTS] = {job->out, job->err, NULL};
-    for (int i = 0; i < OUTPUTS; i++)
-        rank->outputs[i] = (struct output){.sink = sinks[i],
-                                           .rank = slot->rank,
-                                           .index = i,
-                                           .file = -1,
-                                           .timestamp = job->options->timestamp};
+    event->process->gone = true;
+    if (!job->table.ending)
+        say(&job->table, "%s", event->text);
+    process_close_outputs(event->process);
+    decide(job, event);
 }
 
-hvd_code job_add_ranks(struct job *job, const struct slot *slots, int count, hvd_status *status)
+static void on_ended(struct job *job, const struct event *event)
 {
-    job->ranks = calloc((size_t)count, sizeof *job->ranks);
-    if (!job->ranks)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d ranks", count);
-    job->count = count;
-    for (int i = 0; i < count; i++)
-        prepare_rank(job, &job->ranks[i], &slots[i]);
-    return HVD_OK;
+    say_process_end(event->process);
+    decide(job, event);
 }
 
-hvd_code job_open(struct job *job, hvd_status *status)
+/* The first SIGINT ends the job; the second, if it is meant as one, kills. */
+static void on_signalled(struct job *job, const struct event *event)
 {
-    /* They come back as errors of the write. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-    sink_open(&job->sinks[0], &job->loop, STDOUT_FILENO);
-    sink_open(&job->sinks[1], &job->loop, STDERR_FILENO);
-    job->out = &job->sinks[0];
-    job->err = same_file(STDOUT_FILENO, STDERR_FILENO) ? job->out : &job->sinks[1];
-    uv_timer_init(&job->loop, &job->clock);
-    job->clock.data = job;
-    return stop_watch_signals(job, status);
+    struct table *table = &job->table;
+    bool first = !(event->signal == SIGINT && job->interrupts > 0);
+    if (first) {
+        say(table, "%sgot %s; ending the job", event->text, signal_name(event->signal));
+        /* As the terminal would have done, were the ranks in its session. They get SIGTERM by their step. */
+        for (int i = 0; i < table->count && event->signal != SIGTERM; i++)
+            process_signal(table->list[i], event->signal);
+        decide(job, event);
+    }
+    if (event->signal != SIGINT)
+        return;
+    if (job->interrupts++ == 0) {
+        job->interrupted = clock_now();
+    } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
+        table_end(table, STEP_KILL);
+        job->abandoned = !sink_idle(table->out) || !sink_idle(table->err); /* no reader */
+    }
 }
 
-hvd_code job_serve(struct job *job, const struct addresses *addresses, hvd_status *status)
+/* ---- the start of an epoch
+ * -----------------------------------------------------------------------------
+ */
+
+/* Gives each rank of the first epoch the slot of the same number. */
+static hvd_code add_processes(struct table *table, struct epoch *epoch, hvd_status *status)
 {
-    char own[ADDRESSES_TEXT];
-    addresses_to_listen(addresses, job->settings->ports, own);
-    hvd_code code = hvd_rendezvous_start(own, job->secret, &job->rendezvous, status);
+    bool added = epoch_init(epoch, table->size);
+    for (int rank = 0; added && rank < table->size; rank++) {
+        added = table_add(table, rank, &table->hosts->places[rank]);
+        epoch_set(epoch, rank, rank, rank);
+    }
+    return added ? HVD_OK : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d ranks", table->size);
+}
+
+static hvd_code begin_epoch(struct table *table, hvd_status *status)
+{
+    struct epoch epoch = {.number = table->epoch};
+    memcpy(epoch.job, table->id, sizeof epoch.job);
+    hvd_code code = add_processes(table, &epoch, status);
     if (!code)
-        addresses_to_connect(addresses, job->settings->advertised_address,
-                             hvd_rendezvous_port(job->rendezvous), job->rendezvous_address,
-                             JOB_ADDRESS_LIMIT);
+        code = table->starter->assign(table, &epoch, status);
+    epoch_free(&epoch);
     return code;
 }
 
-/* What a failure means: the first one ends the job. It is the cause; later ones follow from it, or from our
- * own signals. */
-static void take_failure(struct rank *rank)
+/* All processes after one that can't be started are not started either. */
+static void start_processes(struct job *job)
 {
-    struct job *job = rank->job;
-    if (job->ending)
+    struct table *table = &job->table;
+    hvd_status status;
+    job->begun = true;
+    say_job(table);
+    for (int i = 0; i < table->count && !table->ending; i++) {
+        struct process *process = table->list[i];
+        if (table->starter->start(process, &status))
+            on_not_started(job, &(struct event){.kind = EVENT_NOT_STARTED,
+                                                .process = process,
+                                                .exit_code = process->exit_code,
+                                                .text = status.text});
+    }
+}
+
+static void on_prepared(struct job *job)
+{
+    hvd_status status;
+    if (begin_epoch(&job->table, &status) == HVD_OK)
         return;
-    job->failed = rank->rank;
-    job_decide(job, rank->exit_code);
-    say_failure(rank);
-    stop_all(job, STEP_OWN);
+    say(&job->table, "%s", status.text);
+    decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
 }
 
-void job_rank_ended(struct rank *rank, int exit_code, int signal)
+static void happened(struct table *table, const struct event *event)
 {
-    rank->running = false;
-    rank->ended = clock_now();
-    rank->signal = signal;
-    rank->exit_code = exit_code;
-    rank->failed = exit_code && !rank->signalled;
-    say_rank_end(rank);
-    stop_rest(rank);
-    if (exit_code)
-        take_failure(rank);
+    struct job *job = (struct job *)table;
+    switch (event->kind) {
+    case EVENT_PREPARED:
+        on_prepared(job);
+        break;
+    case EVENT_ASSIGNED:
+        start_processes(job);
+        break;
+    case EVENT_NOT_STARTED:
+        on_not_started(job, event);
+        break;
+    case EVENT_ENDED:
+        on_ended(job, event);
+        break;
+    case EVENT_SIGNALLED:
+        on_signalled(job, event);
+        break;
+    default: /* the starter has reported the rest */
+        decide(job, event);
+        break;
+    }
 }
 
-/* The rank that the text names first, "lost rank 2 (pid 7, host c): ...", if it has failed; else NULL. */
-static const struct rank *named_failure(const struct job *job, const char *cause)
+/* ---- the first cause
+ * -----------------------------------------------------------------------------------
+ */
+
+/* Returns the process that the text names first, "lost rank 2 (pid 7, host c): ...", if it has failed;
+ * otherwise NULL. */
+static struct process *named_failure(const struct table *table, const char *cause)
 {
     const char *name = strstr(cause, "rank ");
     int named;
-    if (!name || sscanf(name, "rank %d", &named) != 1 || named < 0 || named >= job->count)
+    if (!name || sscanf(name, "rank %d", &named) != 1 || named < 0 || named >= table->count)
         return NULL;
-    return job->ranks[named].failed ? &job->ranks[named] : NULL;
+    return table->list[named]->failed ? table->list[named] : NULL;
 }
 
-/* Ends come in any order: those of ranks that end because another one did may be first. So the first failure
- * is that of the rank that their error names; where they print none, a rank that was killed precedes them. */
+/* Ends are reported in any order: those of ranks that end because another one did may be first. So the first
+ * failure is that of the rank that their error names; if they print none, a rank that was killed precedes
+ * them. */
 static void find_first_failure(struct job *job)
 {
-    const struct rank *first = &job->ranks[job->failed];
+    const struct table *table = &job->table;
+    struct process *first = job->failed;
     const char *cause = report_cause(first);
-    const struct rank *named = cause ? named_failure(job, cause) : NULL;
+    struct process *named = cause ? named_failure(table, cause) : NULL;
     if (named)
         first = named;
-    for (int i = 0; !cause && i < job->count; i++) {
-        const struct rank *rank = &job->ranks[i];
-        if (rank->failed && rank->signal && (!first->signal || rank->ended < first->ended))
-            first = rank;
+    for (int i = 0; !cause && i < table->count; i++) {
+        struct process *process = table->list[i];
+        if (process->failed && process->signal && (!first->signal || process->ended < first->ended))
+            first = process;
     }
-    job->failed = first->rank;
+    job->failed = first;
     job->exit_code = first->exit_code;
 }
 
-void job_close_outputs(struct rank *rank)
-{
-    for (int i = 0; i < OUTPUTS; i++)
-        output_close(&rank->outputs[i]);
-}
-
-void job_rank_failed_to_start(struct rank *rank, int exit_code, const char *text)
-{
-    struct job *job = rank->job;
-    rank->gone = true;
-    if (!job->ending)
-        job_say(job, "%s", text);
-    /* 126 or 127 where the command is at fault, as in a shell. */
-    job_decide(job, exit_code ? exit_code : 1);
-    job_close_outputs(rank);
-    stop_all(job, STEP_TERM);
-}
-
-static hvd_code start_ranks(struct job *job, hvd_status *status)
-{
-    const char *interfaces = job->settings->network_interface;
-    struct addresses addresses;
-    hvd_code code = *interfaces ? addresses_find(interfaces, "", &addresses, status) : HVD_OK;
-    if (!code)
-        code = limits_check(job, true, status);
-    if (!code)
-        code = job_serve(job, &addresses_of_loopback, status);
-    if (code)
-        return code;
-    say_job(job);
-    for (int i = 0; i < job->count; i++) {
-        hvd_status problem;
-        struct rank *rank = &job->ranks[i];
-        if (rank_start(rank, &problem) == HVD_OK)
-            continue;
-        job_rank_failed_to_start(rank, rank->exit_code, problem.text);
-        break;
-    }
-    return HVD_OK;
-}
-
-/* Of --task. */
-static hvd_code open_function(struct job *job, hvd_status *status)
-{
-    char path[PATH_MAX];
-    if (!job->options->task)
-        return HVD_OK;
-    snprintf(path, sizeof path, "%s/function", job->options->task);
-    job->function = open(path, O_RDONLY | O_CLOEXEC);
-    return job->function >= 0 ? HVD_OK : status_set_errno(status, errno, "can't read %s", path);
-}
-
-static hvd_code job_start(struct job *job, hvd_status *status)
-{
-    hvd_code code = crypto_random_hex(job->id, JOB_ID_DIGITS, status);
-    if (!code)
-        code = crypto_random_hex(job->secret, JOB_SECRET_DIGITS, status);
-    if (!code)
-        code = job_open(job, status);
-    if (!code)
-        code = open_function(job, status);
-    if (!code)
-        code = job_add_ranks(job, job->hosts->slots, job->size, status);
-    if (!code)
-        code = job->guard->has_agents ? remotes_start(job, status) : start_ranks(job, status);
-    return code;
-}
+/* ---- the loop
+ * ------------------------------------------------------------------------------------------
+ */
 
 /* A closed or full stdout ends the job: what it prints is lost, and `| head -1` wants no more. */
 static void check_sink(struct job *job, const struct sink *sink)
 {
-    if (!sink->error || job->ending)
+    struct table *table = &job->table;
+    if (!sink->error || table->ending)
         return;
-    job_decide(job, sink->error == EPIPE ? 128 + SIGPIPE : 1);
-    job_say(job, "can't write to %s: %s; ending the job", sink == job->out ? "stdout" : "stderr",
-            strerror(sink->error));
-    stop_all(job, STEP_TERM);
+    decide(job, &(struct event){.kind = EVENT_OUTPUT_FAILED,
+                                .exit_code = sink->error == EPIPE ? 128 + SIGPIPE : 1});
+    say(table, "can't write to %s: %s; ending the job", sink == table->out ? "stdout" : "stderr",
+        strerror(sink->error));
 }
 
-static void check_output(struct job *job, struct output *output)
+static void check_output(struct table *table, struct output *output)
 {
     output_resume(output);
     if (!output->file_error)
         return;
-    job_say(job, "can't keep what rank %d prints on %s: %s; its file ends here", output->rank,
-            output_name(output), strerror(output->file_error));
+    say(table, "can't keep what rank %d prints on %s: %s; its file ends here", output->rank,
+        output_name(output), strerror(output->file_error));
     output->file_error = 0;
 }
 
-static void job_loop(struct job *job)
+static bool finished(struct job *job)
 {
-    while (!stop_finished(job)) {
-        uv_run(&job->loop, UV_RUN_ONCE);
-        if (job->remotes)
-            remotes_turn(job);
-        check_sink(job, job->out);
-        check_sink(job, job->err);
-        for (int i = 0; i < job->count; i++) {
+    if (job->abandoned)
+        return true;
+    return (job->begun || job->table.ending) && table_finished(&job->table);
+}
+
+static void run_loop(struct job *job)
+{
+    struct table *table = &job->table;
+    while (!finished(job)) {
+        uv_run(&table->loop, UV_RUN_ONCE);
+        if (table->starter->turn)
+            table->starter->turn(table);
+        check_sink(job, table->out);
+        check_sink(job, table->err);
+        for (int i = 0; i < table->count; i++) {
             for (int j = 0; j < OUTPUTS; j++)
-                check_output(job, &job->ranks[i].outputs[j]);
+                check_output(table, &table->list[i]->outputs[j]);
         }
     }
     /* Their last output, perhaps without a line's end, before the report that quotes it. */
-    for (int i = 0; i < job->count && !job->abandoned; i++)
-        job_close_outputs(&job->ranks[i]);
-    if (job->failed >= 0)
+    for (int i = 0; i < table->count && !job->abandoned; i++)
+        process_close_outputs(table->list[i]);
+    if (job->failed) {
         find_first_failure(job);
-    say_first_failure(job);
-    while (!job->abandoned && !(sink_idle(job->out) && sink_idle(job->err)))
-        uv_run(&job->loop, UV_RUN_ONCE);
-}
-
-static void close_handle(uv_handle_t *handle, void *argument)
-{
-    (void)argument;
-    if (!uv_is_closing(handle))
-        uv_close(handle, NULL);
-}
-
-void job_close(struct job *job)
-{
-    if (job->remotes)
-        remotes_close(job);
-    guard_kill_descendants(job->guard);
-    /* Handles are memory of the job: the loop has to let go of all of them first. */
-    uv_walk(&job->loop, close_handle, NULL);
-    uv_run(&job->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&job->loop);
-    for (int i = 0; job->ranks && i < job->count; i++) {
-        for (int j = 0; j < OUTPUTS; j++)
-            output_free(&job->ranks[i].outputs[j]);
+        say_first_failure(job->failed);
     }
-    free(job->ranks);
-    sink_free(&job->sinks[0]);
-    sink_free(&job->sinks[1]);
-    socket_close(&job->function);
-    hvd_rendezvous_stop(job->rendezvous);
+    while (!job->abandoned && !(sink_idle(table->out) && sink_idle(table->err)))
+        uv_run(&table->loop, UV_RUN_ONCE);
 }
 
-static void on_signal(struct job *job, int signal)
+/* Opens the file of --task. */
+static hvd_code open_function(struct table *table, hvd_status *status)
 {
-    stop_by_signal(job, "", signal);
+    char path[PATH_MAX];
+    if (!table->options->task)
+        return HVD_OK;
+    snprintf(path, sizeof path, "%s/function", table->options->task);
+    table->function = open(path, O_RDONLY | O_CLOEXEC);
+    return table->function >= 0 ? HVD_OK : status_set_errno(status, errno, "can't read %s", path);
+}
+
+static hvd_code start(struct table *table, hvd_status *status)
+{
+    TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
+    TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
+    TRY(table_open(table, status));
+    TRY(open_function(table, status));
+    return table->starter->open(table, status);
 }
 
 int job_run(const struct options *options, const struct settings *settings, struct hosts *hosts,
             struct guard *guard)
 {
-    struct job job = {.options = options,
-                      .settings = settings,
-                      .hosts = hosts,
-                      .size = hosts->size,
-                      .guard = guard,
-                      .input = STDIN_FILENO,
-                      .function = -1,
-                      .rank_ended = job_rank_ended,
-                      .signal_came = on_signal,
-                      .failed = -1};
+    struct job job = {.table = {.options = options,
+                                .settings = settings,
+                                .hosts = hosts,
+                                .starter = guard->has_agents ? &agents_starter : &local_starter,
+                                .size = hosts->size,
+                                .guard = guard,
+                                .input = STDIN_FILENO,
+                                .function = -1,
+                                .happened = happened},
+                      .policy = policy_static};
     hvd_status status;
-    if (uv_loop_init(&job.loop)) {
+    if (uv_loop_init(&job.table.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
         return 1;
     }
-    if (job_start(&job, &status) == HVD_OK) {
-        job_loop(&job);
+    if (start(&job.table, &status) == HVD_OK) {
+        run_loop(&job);
     } else {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
-    job_close(&job);
-    remotes_free(&job);
+    table_close(&job.table);
     return job.exit_code;
 }

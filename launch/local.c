@@ -1,133 +1,124 @@
-/* spawn.c - starts one rank: its environment, its files, and what it means when the command can't be started.
- */
-#include "local.h"
+/* local.c - the starter of processes as children of this process: their environment and files, and what it
+ * means when the command can't be started. The launcher uses it for jobs of one host, an agent for its ranks.
+ * One thread, the loop's. */
 #include "child.h"
 #include "environment.h"
+#include "rlimits.h"
 #include "say.h"
+#include "starter.h"
 
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the process --------------------------------------------------------------------------------------- */
-
-hvd_code rank_open_copies(struct rank *rank, hvd_status *status)
+static hvd_code local_open(struct table *table, hvd_status *status)
 {
-    const struct options *options = rank->job->options;
-    char path[PATH_MAX];
-    hvd_code code = HVD_OK;
-    if (options->task) {
-        snprintf(path, sizeof path, "%s/report.%d", options->task, rank->rank);
-        code = output_copy_to(&rank->outputs[OUTPUT_RESULT], path, status);
-    }
-    if (code || !options->output)
-        return code;
-    int digits = snprintf(NULL, 0, "%d", rank->job->size - 1);
-    int length = snprintf(path, sizeof path, "%s/rank.%0*d", options->output, digits, rank->rank);
-    if (length < 0 || (size_t)length + sizeof "/stdout" > sizeof path)
-        return status_set(status, HVD_INVALID_ARGUMENT, "--output-filename: the path is too long");
-    if ((mkdir(options->output, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
-        return status_set_errno(status, errno, "--output-filename: can't make the folder %s", path);
-    for (int i = 0; !code && i < OUTPUT_RESULT; i++) {
-        snprintf(path + length, sizeof path - (size_t)length, "/%s", output_name(&rank->outputs[i]));
-        code = output_copy_to(&rank->outputs[i], path, status);
-    }
-    return code;
+    const char *interfaces = table->settings->network_interface;
+    struct addresses addresses;
+    if (*interfaces)
+        TRY(addresses_find(interfaces, "", &addresses, status));
+    TRY(rlimits_check(table, table->size, true, status));
+    TRY(table_serve(table, &addresses_of_loopback, status));
+    table->happened(table, &(struct event){.kind = EVENT_PREPARED});
+    return HVD_OK;
 }
 
-static int output_count(const struct job *job)
+static hvd_code local_assign(struct table *table, const struct epoch *epoch, hvd_status *status)
 {
-    return job->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
+    TRY(hvd_rendezvous_assign(table->rendezvous, epoch->job, epoch->number, epoch->assignments, epoch->count,
+                              status));
+    table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
+    return HVD_OK;
 }
 
-/* Descriptors of a rank: stdin, and what it writes to. */
-static hvd_code open_files(struct rank *rank, int ends[CHILD_FILES], hvd_status *status)
+/* ---- start
+ * ---------------------------------------------------------------------------------------------
+ */
+
+static int output_count(const struct table *table)
 {
-    struct job *job = rank->job;
-    hvd_code code = rank_open_copies(rank, status);
-    for (int i = 0; !code && i < output_count(job); i++)
-        code = output_open(&rank->outputs[i], &job->loop, &ends[1 + i], status);
-    return code;
+    return table->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
 }
 
-static hvd_code explain(struct rank *rank, int error, hvd_status *status)
+static hvd_code explain(struct process *process, int error, hvd_status *status)
 {
-    const char *command = rank->job->options->command[0];
-    rank->exit_code = error == UV_ENOENT ? 127 : 126;
+    const char *command = process->table->options->command[0];
+    int rank = process->place.rank;
+    process->exit_code = error == UV_ENOENT ? 127 : 126;
     if (error == UV_ENOENT)
         return status_set(
             status, HVD_SYSTEM,
             strchr(command, '/') && access(command, F_OK) == 0
                 ? "can't start rank %d: '%s' needs an interpreter that is not there; see its first line"
                 : "can't start rank %d: '%s' was not found; is it on the PATH?",
-            rank->rank, command);
+            rank, command);
     if (error == UV_EMFILE)
         return status_set(status, HVD_SYSTEM, "can't start rank %d: too many open files; raise `ulimit -n`",
-                          rank->rank);
+                          rank);
     if (error == UV_EAGAIN)
         return status_set(status, HVD_SYSTEM,
                           "can't start rank %d: Resource temporarily unavailable: too many processes and "
                           "threads; raise `ulimit -u` or the container's limit",
-                          rank->rank);
-    return status_set_errno(status, -error, "can't start rank %d: '%s'", rank->rank, command);
+                          rank);
+    return status_set_errno(status, -error, "can't start rank %d: '%s'", rank, command);
 }
 
 /* Linux shares each core among sessions first (sched_autogroup). A rank that waits yields its core to a peer,
  * which only reaches one of its own session while programs of others want that core, too. Ranks that have a
  * core each get more of it in a session of their own. */
-static bool share_cores(const struct job *job)
+static bool share_cores(const struct process *process)
 {
     int cores = platform_cores();
-    return cores && job->count > cores;
+    return cores && process->place.local_size > cores;
 }
 
-static pid_t spawn(const struct rank *rank, char **environment, const int ends[CHILD_FILES])
+static pid_t spawn(const struct process *process, char **environment, const int ends[CHILD_FILES])
 {
-    const struct job *job = rank->job;
-    struct child child = {.words = job->options->command,
+    const struct table *table = process->table;
+    struct child child = {.words = table->options->command,
                           .environment = environment,
-                          .file_count = 1 + output_count(job),
+                          .file_count = 1 + output_count(table),
                           .end_signal = SIGKILL,
-                          .shares_session = share_cores(job)};
+                          .shares_session = share_cores(process)};
     memcpy(child.files, ends, sizeof child.files);
-    /* One reader of stdin at most; the others read an empty one. */
-    if (job->function >= 0)
-        child.files[0] = job->function;
-    else if (rank->rank == 0)
-        child.files[0] = job->input;
-    return child_start(&child, job->guard);
+    /* Only rank 0 inherits stdin; the others read an empty one. */
+    if (table->function >= 0)
+        child.files[0] = table->function;
+    else if (process->place.rank == 0)
+        child.files[0] = table->input;
+    return child_start(&child, table->guard);
 }
 
-hvd_code rank_start(struct rank *rank, hvd_status *status)
+static hvd_code start_process(struct process *process, int ends[CHILD_FILES], struct environment *environment,
+                              hvd_status *status)
+{
+    struct table *table = process->table;
+    TRY(environment_of_rank(environment, process, status));
+    TRY(process_copy_outputs(process, status));
+    for (int i = 0; i < output_count(table); i++)
+        TRY(output_open(&process->outputs[i], &table->loop, &ends[1 + i], status));
+    pid_t pid = spawn(process, environment->entries, ends);
+    if (pid < 0)
+        return explain(process, pid, status);
+    process->pid = pid;
+    process->running = true;
+    process->gone = false;
+    process->started = clock_now();
+    say_process_start(process, environment->entries);
+    return HVD_OK;
+}
+
+static hvd_code local_start(struct process *process, hvd_status *status)
 {
     int ends[CHILD_FILES] = {-1, -1, -1, -1};
     struct environment environment = {0};
-    hvd_code code = environment_of_rank(&environment, rank, status);
-    if (!code)
-        code = open_files(rank, ends, status);
-    if (!code) {
-        pid_t pid = spawn(rank, environment.entries, ends);
-        if (pid < 0) {
-            code = explain(rank, pid, status);
-        } else {
-            rank->pid = pid;
-            rank->running = true;
-            rank->gone = false;
-            rank->started = clock_now();
-            say_rank_start(rank, environment.entries);
-        }
-    }
-    /* The rank has its own by now. With ours open its output would never end. */
+    hvd_code code = start_process(process, ends, &environment, status);
+    /* The process has its own by now. With ours open its output would never end. */
     for (int i = 0; i < CHILD_FILES; i++) {
         if (ends[i] >= 0)
             close(ends[i]);
@@ -135,3 +126,42 @@ hvd_code rank_start(struct rank *rank, hvd_status *status)
     environment_free(&environment);
     return code;
 }
+
+/* ---- end
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void local_signal(const struct process *process, int signal)
+{
+    kill(-process->pid, signal);
+}
+
+static bool local_gone(const struct process *process, bool given_up)
+{
+    bool gone = given_up || (kill(-process->pid, 0) != 0 && errno == ESRCH);
+    if (gone) /* its number may mean another process from now on */
+        guard_remove(process->table->guard, process->pid);
+    return gone;
+}
+
+static void local_child_ended(struct table *table, pid_t pid, int exit_code, int signal)
+{
+    for (int i = 0; i < table->count; i++) {
+        struct process *process = table->list[i];
+        if (!process->running || process->pid != pid)
+            continue;
+        process_ended(process, exit_code, signal);
+        table->happened(
+            table, &(struct event){
+                       .kind = EVENT_ENDED, .process = process, .exit_code = exit_code, .signal = signal});
+        process_end_rest(process);
+        return;
+    }
+}
+
+const struct starter_ops local_starter = {.open = local_open,
+                                          .assign = local_assign,
+                                          .start = local_start,
+                                          .signal = local_signal,
+                                          .gone = local_gone,
+                                          .child_ended = local_child_ended};

@@ -10,6 +10,7 @@
 
 #include "base/misspelt.h"
 #include "base/status.h"
+#include "net/addresses.h"
 
 #include <fcntl.h>
 #include <stdio.h>

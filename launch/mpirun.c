@@ -226,7 +226,7 @@ hvd_code mpirun_become(const struct options *options, const struct hosts *hosts,
     if (code)
         return code;
     set_environment(options);
-    code = environment_for_hosts(&environment, &(struct job){.options = options}, status);
+    code = environment_for_hosts(&environment, options, status);
     if (code)
         return code;
     add(&words, "mpirun");

@@ -32,29 +32,29 @@ static uint64_t limit_of_processes(const char **remedy)
 }
 
 /* Of each rank in this process. */
-static uint64_t files_of_rank(const struct job *job, bool starts)
+static uint64_t files_of_rank(const struct table *table, bool starts)
 {
-    int pipes = job->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
-    int copies = (job->options->task ? 1 : 0) + (job->options->output ? OUTPUT_RESULT : 0);
+    int pipes = table->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
+    int copies = (table->options->task ? 1 : 0) + (table->options->output ? OUTPUT_RESULT : 0);
     return (uint64_t)((starts ? pipes : 0) + copies);
 }
 
-hvd_code limits_check(const struct job *job, bool starts, hvd_status *status)
+hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status)
 {
-    const char *host = starts ? job->hosts->list[0].name : "horovodrun's own host", *remedy;
-    uint64_t each = files_of_rank(job, starts), most_files = limit_of(RLIMIT_NOFILE);
-    uint64_t files = each * (uint64_t)job->count;
-    uint64_t processes = (uint64_t)job->count + OWN_PROCESSES, most_processes = limit_of_processes(&remedy);
+    const char *host = starts ? table->hosts->list[0].name : "horovodrun's own host", *remedy;
+    uint64_t each = files_of_rank(table, starts), most_files = limit_of(RLIMIT_NOFILE);
+    uint64_t files = each * (uint64_t)count;
+    uint64_t processes = (uint64_t)count + OWN_PROCESSES, most_processes = limit_of_processes(&remedy);
     if (files > most_files)
         return status_set(status, HVD_SYSTEM,
                           "too many open files: %d ranks take %" PRIu64 " of them on %s, %" PRIu64
                           " each, and the limit is %" PRIu64 "; raise `ulimit -n`, or spread the ranks over "
                           "more hosts",
-                          job->count, files, host, each, most_files);
+                          count, files, host, each, most_files);
     if (starts && processes > most_processes)
         return status_set(status, HVD_SYSTEM,
                           "too many processes: %d ranks take %" PRIu64 " of them on %s, and the limit is "
                           "%" PRIu64 "; raise %s, or spread the ranks over more hosts",
-                          job->count, processes, host, most_processes, remedy);
+                          count, processes, host, most_processes, remedy);
     return HVD_OK;
 }

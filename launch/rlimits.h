@@ -2,10 +2,10 @@
 #ifndef HVD_LAUNCH_RLIMITS_H
 #define HVD_LAUNCH_RLIMITS_H
 
-#include "job.h"
+#include "processes.h"
 
-/* Whether the limits of open files and processes leave room for all ranks of this job, which this process
+/* Whether the limits of open files and processes leave room for `count` ranks, which this process
  * starts, or only keeps what they print. It checks what they need at least: what else runs is not known. */
-hvd_code limits_check(const struct job *job, bool starts, hvd_status *status);
+hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status);
 
 #endif

@@ -123,9 +123,9 @@ static void add_srun(struct words *words, const struct host *host)
     add_split(words, "env -u SSH_CONNECTION sh -c");
 }
 
-static void add_host(struct words *words, const struct job *job, const struct host *host)
+static void add_host(struct words *words, const struct table *table, const struct host *host)
 {
-    const struct options *options = job->options;
+    const struct options *options = table->options;
     const char *arguments = getenv("OMPI_MCA_plm_rsh_args");
     int64_t port = host->port ? host->port : options->ssh_port;
     char destination[DESTINATION_LIMIT];
@@ -136,7 +136,7 @@ static void add_host(struct words *words, const struct job *job, const struct ho
         /* There is no terminal for a prompt. Other sessions must not share this connection. */
         add_split(words, "-T -x -o BatchMode=yes -o ControlMaster=no");
         /* Its own heartbeats, which a user may have asked for, would end the connection in an outage. */
-        if (job->settings->timeout_seconds > 0)
+        if (table->settings->timeout_seconds > 0)
             add_split(words, "-o ServerAliveInterval=0");
     }
     if (arguments)
@@ -150,17 +150,17 @@ static void add_host(struct words *words, const struct job *job, const struct ho
     add(words, destination_of(host, destination));
 }
 
-char **ssh_words(const struct job *job, const struct host *host)
+char **ssh_words(const struct table *table, const struct host *host)
 {
-    size_t setup = job->options->host_setup ? strlen(job->options->host_setup) : 0;
+    size_t setup = table->options->host_setup ? strlen(table->options->host_setup) : 0;
     size_t capacity = 8 * setup + 32768;
     struct words words = {.list = calloc(WORDS_LIMIT + 1, sizeof(char *))};
     char *script = calloc(capacity, 1), *command = calloc(capacity, 1);
     const char *shell = setup ? "bash" : "sh";
     if (words.list && script && command) {
-        bool by_srun = job->hosts->by_srun && !rsh_agent(job->options);
+        bool by_srun = table->hosts->by_srun && !rsh_agent(table->options);
         /* These two hand on this process's limits. */
-        write_script(job->options->host_setup, host->local || by_srun ? job->file_limit : 0, script,
+        write_script(table->options->host_setup, host->local || by_srun ? table->file_limit : 0, script,
                      capacity);
         if (host->local) {
             add(&words, shell);
@@ -170,7 +170,7 @@ char **ssh_words(const struct job *job, const struct host *host)
             if (by_srun)
                 add_srun(&words, host);
             else
-                add_host(&words, job, host);
+                add_host(&words, table, host);
             append_text(command, capacity, "exec %s -c ", shell);
             quote(command, capacity, script);
             add(&words, command);
@@ -253,11 +253,11 @@ static const struct failure *find_failure(const char *errors, int exit_code)
     return failure;
 }
 
-static void put_remedy(const struct job *job, const struct host *host, const struct failure *failure,
+static void put_remedy(const struct table *table, const struct host *host, const struct failure *failure,
                        char *text, size_t capacity)
 {
     char destination[DESTINATION_LIMIT], words[DESTINATION_LIMIT + 32] = "";
-    int port = host->port ? host->port : (int)job->options->ssh_port;
+    int port = host->port ? host->port : (int)table->options->ssh_port;
     const char *name = failure->known ? host->name : destination_of(host, destination);
     if (!port)
         append_text(words, sizeof words, "%s", name);
@@ -269,14 +269,14 @@ static void put_remedy(const struct job *job, const struct host *host, const str
     append_text(text, capacity, failure->remedy, words);
 }
 
-void ssh_explain(const struct job *job, const struct host *host, int exit_code, char *errors, char *text,
+void ssh_explain(const struct table *table, const struct host *host, int exit_code, char *errors, char *text,
                  size_t capacity)
 {
     const struct failure *failure =
-        exit_code == SETUP_FAILED ? NULL : find_failure(errors, job->options->host_setup ? exit_code : 0);
+        exit_code == SETUP_FAILED ? NULL : find_failure(errors, table->options->host_setup ? exit_code : 0);
     *text = '\0';
     if (failure) {
-        put_remedy(job, host, failure, text, capacity);
+        put_remedy(table, host, failure, text, capacity);
         return;
     }
     const char *line = last_line(errors);
@@ -284,7 +284,7 @@ void ssh_explain(const struct job *job, const struct host *host, int exit_code, 
         append_text(text, capacity, "its --host-setup has failed");
     else
         append_text(text, capacity,
-                    job->options->host_setup
+                    table->options->host_setup
                         ? "its --host-setup, or what should start horovodrun there, ended with exit code %d"
                         : "what should start horovodrun there ended with exit code %d",
                     exit_code);

@@ -3,13 +3,13 @@
 #ifndef HVD_LAUNCH_SSH_H
 #define HVD_LAUNCH_SSH_H
 
-#include "job.h"
+#include "processes.h"
 
 /* The words of the command that starts the agent of a host; free them and the list. NULL: out of memory. */
-char **ssh_words(const struct job *job, const struct host *host);
+char **ssh_words(const struct table *table, const struct host *host);
 /* Why that command has ended without an agent, by its exit code and what it wrote to stderr, and what to do.
  */
-void ssh_explain(const struct job *job, const struct host *host, int exit_code, char *errors, char *text,
+void ssh_explain(const struct table *table, const struct host *host, int exit_code, char *errors, char *text,
                  size_t capacity);
 
 #endif

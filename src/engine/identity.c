@@ -141,29 +141,33 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
-/* In place of the rank, size and host of the settings: what the starter has decided for this epoch. */
-static hvd_code look_up_assignment(struct hvd_context *context, int64_t deadline, hvd_status *status)
+/* Replaces rank, size and host of the settings by what the starter has decided for this epoch. In the first
+ * one a launched process has its place in its variables, too (`planned`), and the table was published before
+ * it was started: if they differ, or the table is not there, the program has changed the variables to make a
+ * job of its own, and they count. */
+static hvd_code look_up_assignment(struct hvd_context *context, bool planned, int64_t deadline,
+                                   hvd_status *status)
 {
     struct settings *settings = &context->settings;
     struct assignment assignment;
-    settings_place(settings, 0, 1);
-    hvd_code code = check_placement(settings, status);
-    if (!code)
-        code = check_secret(settings, status);
-    if (!code)
-        code = rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline,
-                                  &context->interrupt, &context->rendezvous, status);
-    if (!code)
-        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL,
-                                status);
-    if (!code)
-        code = assignments_look_up(context->rendezvous, settings->slot, deadline, &assignment, status);
-    if (!code)
-        settings_place(settings, assignment.rank, assignment.size);
-    if (!code && *assignment.host)
-        code = settings_set(settings, setting_by_key("host_id"), assignment.host,
-                            "the assignments of the epoch", status);
-    return code;
+    if (!planned)
+        settings_place(settings, 0, 1);
+    TRY(check_placement(settings, status));
+    TRY(check_secret(settings, status));
+    TRY(rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline,
+                           &context->interrupt, &context->rendezvous, status));
+    TRY(rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL, status));
+    hvd_code code =
+        assignments_look_up(context->rendezvous, settings->slot, planned ? 0 : deadline, &assignment, status);
+    if (planned && code == HVD_TIMED_OUT)
+        return HVD_OK;
+    TRY(code);
+    if (planned && (assignment.rank != settings->rank || assignment.size != settings->size))
+        return HVD_OK;
+    settings_place(settings, assignment.rank, assignment.size);
+    return *assignment.host ? settings_set(settings, setting_by_key("host_id"), assignment.host,
+                                           "the assignments of the epoch", status)
+                            : HVD_OK;
 }
 
 /* Before MPI is opened. */
@@ -206,20 +210,29 @@ static hvd_code ask_starter(struct hvd_context *context, const struct starter *s
                              : HVD_OK;
 }
 
+/* Returns true if the variables of the process are the place of its slot in the first epoch. */
+static bool is_planned(const struct settings *settings, const struct starter *starter)
+{
+    return *settings->slot && starter->launched && settings->epoch == 0;
+}
+
 /* Holds the rank that the environment gives to this process, so that no child which inherits it joins. */
 static hvd_code read_starter(struct hvd_context *context, struct starter *starter, hvd_status *status)
 {
+    struct settings *settings = &context->settings;
     int descriptor;
     *starter = (struct starter){.size = 1, .pmi = -1};
-    if (!context->settings.from_environment)
+    if (!settings->from_environment)
         return HVD_OK;
-    hvd_code code = *context->settings.slot ? HVD_OK : starter_read(starter, &variables_of_process, status);
-    if (code)
-        return code;
+    if (!*settings->slot || setting_is_given(settings, setting_by_key("rank")))
+        TRY(starter_read(starter, &variables_of_process, status));
+    /* A single rank needs nobody. */
+    if (is_planned(settings, starter) && settings->size == 1)
+        TRY(settings_set(settings, setting_by_key("slot"), "", "a job of one rank", status));
     if (starter->name)
         log_debug((int)starter->rank, "rank %lld of %lld, as %s says", (long long)starter->rank,
                   (long long)starter->size, starter->name);
-    code = claim_rank(&context->settings, starter, &descriptor, status);
+    hvd_code code = claim_rank(settings, starter, &descriptor, status);
     atomic_store(&context->claim, descriptor);
     return code;
 }
@@ -237,7 +250,7 @@ static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, in
         return code;
     if (mpi_comm || (mpi_is_chosen(settings) && !placed))
         return mpi_meet(settings, mpi_comm, deadline, &context->interrupt, status);
-    return *settings->slot ? look_up_assignment(context, deadline, status)
+    return *settings->slot ? look_up_assignment(context, is_planned(settings, &starter), deadline, status)
                            : ask_starter(context, &starter, deadline, status);
 }
 

@@ -32,8 +32,8 @@ static const char *slot_key(const char *slot, char key[RENDEZVOUS_KEY_LIMIT + 1]
     return key;
 }
 
-static hvd_code put_assignment(struct rendezvous_client *client, const hvd_assignment *assignment, int size,
-                               hvd_status *status)
+static hvd_code publish(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
+                        const hvd_assignment *assignment, int size, hvd_status *status)
 {
     char key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};
@@ -48,7 +48,8 @@ static hvd_code put_assignment(struct rendezvous_client *client, const hvd_assig
     wire_put_string(&value, host);
     hvd_code code =
         value.failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the assignments of an epoch")
-                     : rendezvous_put(client, slot_key(slot, key), value.bytes, value.length, status);
+                     : server_publish(rendezvous, job, (uint32_t)epoch, slot_key(slot, key), value.bytes,
+                                      value.length, status);
     wire_writer_free(&value);
     return code;
 }
@@ -56,16 +57,14 @@ static hvd_code put_assignment(struct rendezvous_client *client, const hvd_assig
 hvd_code hvd_rendezvous_assign(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
                                const hvd_assignment *assignments, int32_t count, hvd_status *status)
 {
-    struct rendezvous_client *client;
     int size = 0;
-    hvd_code code = HVD_OK;
-    TRY(enter(rendezvous, job, epoch, &client, status));
+    if (epoch < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "epoch %d is negative", (int)epoch);
     for (int32_t i = 0; i < count; i++)
         size += assignments[i].rank >= 0;
-    for (int32_t i = 0; !code && i < count; i++)
-        code = put_assignment(client, &assignments[i], size, status);
-    rendezvous_close(client);
-    return code ? code : status_ok(status);
+    for (int32_t i = 0; i < count; i++)
+        TRY(publish(rendezvous, job, epoch, &assignments[i], size, status));
+    return status_ok(status);
 }
 
 bool assignment_decode(struct assignment *assignment, const uint8_t *bytes, size_t length)
@@ -114,11 +113,10 @@ struct hvd_watch {
 hvd_code hvd_rendezvous_put(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *key,
                             const void *value, size_t length, hvd_status *status)
 {
-    struct rendezvous_client *client;
-    TRY(enter(rendezvous, job, epoch, &client, status));
-    hvd_code code = rendezvous_put(client, key, value, length, status);
-    rendezvous_close(client);
-    return code ? code : status_ok(status);
+    if (epoch < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "epoch %d is negative", (int)epoch);
+    TRY(server_publish(rendezvous, job, (uint32_t)epoch, key, value, length, status));
+    return status_ok(status);
 }
 
 hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,

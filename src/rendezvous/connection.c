@@ -232,6 +232,20 @@ static void answer_enter(struct connection *connection, struct store *store)
     put_number(connection, full ? OUTCOME_FULL : OUTCOME_DONE, generation);
 }
 
+/* Answers the connections that wait for the key. Returns false if the store is full. */
+static bool put(struct store *store, struct epoch *epoch, bool lasting, const char *key,
+                const struct store_value *value)
+{
+    if (!store_put(store, lasting ? &epoch->table : &epoch->values, key, value->bytes, value->length))
+        return false;
+    struct connection *first = map_remove(&epoch->waiting, key, strlen(key));
+    if (first)
+        answer_ring(first, store);
+    if (lasting)
+        answer_watching(epoch, key, store);
+    return true;
+}
+
 static void answer_put(struct connection *connection, struct store *store)
 {
     const struct question *question = &connection->question;
@@ -241,16 +255,22 @@ static void answer_put(struct connection *connection, struct store *store)
         return;
     }
     begin(store, epoch, connection->number);
-    bool lasting = !connection->ranked || question->lasting;
-    bool done = store_put(store, lasting ? &epoch->table : &epoch->values, question->key, question->value,
-                          question->length);
-    struct connection *first =
-        done ? map_remove(&epoch->waiting, question->key, strlen(question->key)) : NULL;
-    if (first)
-        answer_ring(first, store);
-    if (done && lasting)
-        answer_watching(epoch, question->key, store);
+    bool done = put(store, epoch, !connection->ranked || question->lasting, question->key,
+                    &(struct store_value){.bytes = question->value, .length = question->length});
     put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
+}
+
+enum outcome connections_publish(struct store *store, const char *job, uint32_t number, const char *key,
+                                 const struct store_value *value, uint32_t *newest)
+{
+    struct epoch *epoch = store_epoch(store, job);
+    *newest = epoch ? epoch->number : 0;
+    if (number < *newest)
+        return OUTCOME_OVER;
+    if (!epoch)
+        return OUTCOME_FULL;
+    begin(store, epoch, number);
+    return put(store, epoch, true, key, value) ? OUTCOME_DONE : OUTCOME_FULL;
 }
 
 static void answer(struct connection *connection, struct store *store)

@@ -31,6 +31,11 @@ void connection_free(struct connection *connection, struct store *store);
  * the text is not empty, say it. */
 hvd_code connection_advance(struct connection *connection, struct store *store, hvd_status *status);
 
+/* Puts a key of the starter of the job, whose epoch `number` begins if it is newer than the last one, and
+ * answers the connections that wait for the key. OUTCOME_OVER: a newer epoch has begun, *newest. */
+enum outcome connections_publish(struct store *store, const char *job, uint32_t number, const char *key,
+                                 const struct store_value *value, uint32_t *newest);
+
 /* A ring, by its first and oldest one; NULL: empty. */
 void connection_link(struct connection **first, struct connection *connection);
 void connection_unlink(struct connection **first, struct connection *connection);

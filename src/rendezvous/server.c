@@ -30,7 +30,7 @@ struct hvd_rendezvous {
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
-    /* The thread's own. */
+    pthread_mutex_t lock; /* of what follows: held by the thread, unless it waits, and to publish */
     struct store store;
     atomic_size_t entries, visits; /* of it, for rendezvous_entries and rendezvous_visits */
     struct connection **connections;
@@ -211,13 +211,14 @@ static void *serve(void *argument)
 {
     struct hvd_rendezvous *server = argument;
     struct poller_news news[NEWS];
-    for (;;) {
+    for (bool stopped = false; !stopped;) {
         platform_poller_wait(server->poller, -1, next_deadline(server));
+        pthread_mutex_lock(&server->lock);
         int count = platform_poller_take(server->poller, news, NEWS);
         for (int i = 0; i < count; i++) {
             if (news[i].tag == &server->stop)
-                return NULL;
-            if (news[i].tag == &server->listeners)
+                stopped = true;
+            else if (news[i].tag == &server->listeners)
                 server->arrivals = true;
             else
                 advance(server, news[i].tag);
@@ -226,7 +227,9 @@ static void *serve(void *argument)
         accept_arrivals(server);
         atomic_store(&server->entries, server->store.entries);
         atomic_store(&server->visits, server->store.visits);
+        pthread_mutex_unlock(&server->lock);
     }
+    return NULL;
 }
 
 /* ---- start and stop ----------------------------------------------------------------------------------- */
@@ -258,6 +261,7 @@ static void server_free(struct hvd_rendezvous *server)
 {
     close_all(server);
     store_free(&server->store);
+    pthread_mutex_destroy(&server->lock);
     free(server->connections);
     if (server->secret)
         crypto_wipe(server->secret, strlen(server->secret));
@@ -307,6 +311,7 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     struct hvd_rendezvous *server = calloc(1, sizeof *server);
     if (!server)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
+    pthread_mutex_init(&server->lock, NULL);
     for (int i = 0; i < ADDRESSES_LIMIT; i++)
         server->listeners[i] = -1;
     server->stop = platform_event_create();
@@ -338,6 +343,35 @@ hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
         return status_set_errno(status, errno, "the address of the rendezvous can't be found");
     snprintf(address, sizeof address, "[%s]:%d", host, server->port);
     return rendezvous_connect(address, server->secret, false, deadline, NULL, client, status);
+}
+
+hvd_code server_publish(hvd_rendezvous *server, const char *job, uint32_t epoch, const char *key,
+                        const void *value, size_t length, hvd_status *status)
+{
+    enum outcome outcome;
+    uint32_t newest;
+    struct store_value stored = {.bytes = value, .length = (uint32_t)length};
+    if (strlen(key) >= RENDEZVOUS_KEY_LIMIT || strlen(job) >= RENDEZVOUS_KEY_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "'%.64s...' is longer than the %d bytes that the rendezvous takes",
+                          strlen(key) >= RENDEZVOUS_KEY_LIMIT ? key : job, RENDEZVOUS_KEY_LIMIT - 1);
+    if (length > RENDEZVOUS_VALUE_LIMIT)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%s' is longer than %d bytes", key,
+                          RENDEZVOUS_VALUE_LIMIT);
+    if (server->forked)
+        return status_set(status, HVD_INVALID_ARGUMENT, "a forked child does not serve the rendezvous");
+    pthread_mutex_lock(&server->lock);
+    outcome = connections_publish(&server->store, job, epoch, key, &stored, &newest);
+    atomic_store(&server->entries, server->store.entries);
+    pthread_mutex_unlock(&server->lock);
+    if (outcome == OUTCOME_OVER)
+        return status_set(status, HVD_REFUSED,
+                          "this process assigns ranks in epoch %u of the job, but epoch %u has begun at the "
+                          "rendezvous at port %d",
+                          epoch, newest, server->port);
+    return outcome == OUTCOME_DONE
+               ? HVD_OK
+               : status_set(status, HVD_OUT_OF_MEMORY, "the rendezvous at port %d is full", server->port);
 }
 
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous)

@@ -2,6 +2,7 @@
  * what the launcher sends (0), or what agents send, behind the noise of a shell. */
 #include "base/status.h"
 #include "launch/agents.h"
+#include "launch/starter.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,14 +46,20 @@ static void take_as_agent(struct frames *frames, enum frame_kind kind, struct wi
 {
     (void)frames;
     struct preparation preparation = {0};
-    struct start start = {0};
+    struct epoch epoch = {0};
+    struct job_terms terms;
+    struct start start;
     if (kind == FRAME_PREPARE && preparation_take(&preparation, body) && !*preparation.command)
         abort();
-    if (kind == FRAME_START && start_take(&start, body) && start.count < 1)
+    if (kind == FRAME_EPOCH && epoch_take(&epoch, body) && epoch.count < 0)
         abort();
+    if (kind == FRAME_JOB && job_terms_take(&terms, body) && terms.count < 1)
+        abort();
+    if (kind == FRAME_START && start_take(&start, body) && start.slot < 0)
+        abort();
+    epoch_free(&epoch);
     words_free(preparation.environment);
     words_free(preparation.command);
-    free(start.slots);
 }
 
 static void read_all(struct source *source, const uint8_t *bytes, size_t length)
@@ -67,6 +74,16 @@ static void read_all(struct source *source, const uint8_t *bytes, size_t length)
     frames_free(&source->frames);
 }
 
+/* As the launcher, once the first host has been sent the assignments. */
+static void on_event(struct table *table, const struct event *event)
+{
+    table->ending = table->ending || event->kind == EVENT_HOST_FAILED;
+    if (event->kind == EVENT_ASSIGNED)
+        for (int i = 0; i < table->count; i++)
+            if (table->starter->start(table->list[i], NULL))
+                abort();
+}
+
 /* Two hosts; the agent of the second is prepared, all frames come from the first. */
 static void read_as_launcher(const uint8_t *bytes, size_t length)
 {
@@ -75,39 +92,40 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
     struct settings settings = {0};
     struct hosts hosts = {0};
-    struct remote list[2] = {0}, *of_host[2] = {&list[0], &list[1]};
-    struct remotes remotes = {.list = list, .count = 2, .of_host = of_host, .serving = true};
+    struct agents *agents = calloc(1, sizeof *agents);
+    struct remote *list = calloc(2, sizeof *list), **of_host = calloc(2, sizeof(struct remote *));
     struct guard guard = {.has_agents = true};
-    struct job job = {.options = &options,
-                      .guard = &guard,
-                      .settings = &settings,
-                      .hosts = &hosts,
-                      .size = RANKS,
-                      .function = -1,
-                      .input = -1,
-                      .remotes = &remotes,
-                      .failed = -1};
+    struct table table = {.options = &options,
+                          .guard = &guard,
+                          .settings = &settings,
+                          .hosts = &hosts,
+                          .starter = &agents_starter,
+                          .size = RANKS,
+                          .function = -1,
+                          .input = -1,
+                          .agents = agents,
+                          .happened = on_event};
     environ = &nothing;
-    job.out = job.err = &job.sinks[0];
-    job.out->error = EPIPE; /* it takes nothing */
-    if (!options.values || hosts_parse(&hosts, "10.9.9.1:2,10.9.9.2:1", &status) ||
-        hosts_layout(&hosts, RANKS, &status) || uv_loop_init(&job.loop) ||
-        uv_timer_init(&job.loop, &job.clock) || job_add_ranks(&job, hosts.slots, hosts.size, &status))
+    table.out = table.err = &table.sinks[0];
+    table.out->error = EPIPE; /* it takes nothing */
+    if (!options.values || !agents || !list || !of_host ||
+        hosts_parse(&hosts, "10.9.9.1:2,10.9.9.2:1", &status) || hosts_layout(&hosts, RANKS, &status) ||
+        uv_loop_init(&table.loop) || uv_timer_init(&table.loop, &table.clock))
         abort();
+    *agents = (struct agents){.list = list, .count = 2, .of_host = of_host, .assigning = true};
     for (int i = 0; i < 2; i++) {
-        list[i] = (struct remote){.job = &job, .host = &hosts.list[i], .frames.to = -1};
+        list[i] =
+            (struct remote){.table = &table, .host = &hosts.list[i], .frames.to = -1, .errors.file = -1};
         list[i].state = i ? REMOTE_PREPARED : REMOTE_CALLED;
+        of_host[i] = &list[i];
     }
     for (int i = 0; i < RANKS; i++)
-        job.ranks[i].remote = true;
+        if (!table_add(&table, i, &hosts.places[i]))
+            abort();
     struct source source = {.frames = {.owner = &list[0], .take = remote_take, .limit = FRAME_LIMIT_ANSWER}};
     source.frames.awaits_preamble = true;
     read_all(&source, bytes, length);
-    for (int i = 0; i < 2; i++) {
-        frames_free(&list[i].frames);
-        wire_writer_free(&list[i].said);
-    }
-    job_close(&job);
+    table_close(&table);
     hosts_free(&hosts);
     free(options.values);
 }

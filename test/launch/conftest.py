@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,6 +32,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def frame_kinds() -> dict[str, int]:
+    """Of the messages between the launcher and its agents, by name."""
+    text = (Path(__file__).parents[2] / "launch/frames.h").read_text()
+    kinds = re.findall(r"^    (FRAME_[A-Z]+) = ([0-9]+)", text, re.MULTILINE)
+    return {name: int(number) for name, number in kinds}
 
 
 class Launcher:

@@ -7,7 +7,10 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from conftest import Launcher, wait_until
+
+ROOT = Path(__file__).parents[2]
 
 
 def environments(output: str) -> list[dict[str, str]]:
@@ -57,7 +60,8 @@ def test_inherited_variables(launcher: Launcher) -> None:
     assert environment["MINE"] == "a=b c"
     assert environment["HOROVOD_RANK"] == "0"
     assert environment["HOROVOD_SECRET"] != "theirs"
-    assert not {"HOROVOD_SECRET_FILE", "HOROVOD_SLOT", "HOROVOD_EPOCH"} & environment.keys()
+    assert environment["HOROVOD_SLOT"] == environment["HOROVOD_EPOCH"] == "0"
+    assert "HOROVOD_SECRET_FILE" not in environment
     assert environment["PYTHONUNBUFFERED"] == "0"
 
 
@@ -128,3 +132,25 @@ def test_closed_standard_files(launcher: Launcher) -> None:
     script = f"{launcher.program} -np 2 bash -c 'echo hi' 0<&- 2>&-"
     result = launcher.run("-c", script, program="bash")
     assert result.stdout.count("hi") == 2
+
+
+@pytest.mark.parametrize(
+    "change, places",
+    [
+        (
+            "HOROVOD_LOCAL_RANK=$((1 - HOROVOD_RANK)) HOROVOD_RANK=$((1 - HOROVOD_RANK))",
+            ["rank 1 of 2", "rank 0 of 2"],
+        ),
+        ("HOROVOD_JOB=another", ["rank 0 of 2", "rank 1 of 2"]),
+        (
+            "HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1",
+            ["rank 0 of 1", "rank 0 of 1"],
+        ),
+    ],
+)
+def test_a_program_may_change_its_place(launcher: Launcher, change: str, places: list[str]) -> None:
+    """Its slot has a place in the table of the job, but the program makes a job of its own."""
+    program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "pi"
+    result = launcher.run("-np", "2", "sh", "-c", f'{change} exec "$@"', "-", str(program))
+    assert result.returncode == 0, result.stderr
+    assert all(f"[{rank}]<stdout>: {place}:" in result.stdout for rank, place in enumerate(places))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Launcher, OnHosts, wait_until
+from conftest import Launcher, OnHosts, frame_kinds, wait_until
 from virtual_hosts import VirtualHosts
 
 ENDLESS = str(Path(__file__).with_name("endless_worker.py"))
@@ -453,12 +453,6 @@ if how == "dies":  # once it is asked to serve the rendezvous, or, on another ho
 while True:  # it serves nothing
     take()
 """
-
-
-def frame_kinds() -> dict[str, int]:
-    text = (ROOT / "launch/frames.h").read_text()
-    names = re.findall(r"^    (FRAME_[A-Z]+)\b", text, re.MULTILINE)
-    return {name: number for number, name in enumerate(names, 1)}
 
 
 def with_fake_agents(launcher: Launcher, x: str, y: str) -> list[str]:

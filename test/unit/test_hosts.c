@@ -15,7 +15,7 @@ static void check_layout(const char *list, int64_t wanted, const char *expected)
     ASSERT_OK(hosts_parse(&hosts, list, &check_status));
     ASSERT_OK(hosts_layout(&hosts, wanted, &check_status));
     for (int rank = 0; rank < hosts.size; rank++) {
-        const struct slot *slot = &hosts.slots[rank];
+        const struct place *slot = &hosts.places[rank];
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d:%s %d/%d %d/%d", rank ? ", " : "",
                  slot->rank, hosts.list[slot->host].name, slot->local_rank, slot->local_size,
                  slot->cross_rank, slot->cross_size);
@@ -53,7 +53,7 @@ TEST(test_merge)
     assert_int_equal(hosts.count, 2);
     assert_int_equal(hosts.list[0].ranks, 2);
     assert_string_equal(hosts.list[1].name, "c");
-    assert_int_equal(hosts.slots[3].cross_size, 2);
+    assert_int_equal(hosts.places[3].cross_size, 2);
     hosts_free(&hosts);
 }
 

@@ -1,0 +1,132 @@
+/* processes.h - the table of the processes that the launcher, or an agent on one host, has started, and how
+ * they end. One thread, the loop's.
+ *
+ * A row is a slot: it keeps its number and its process for life, while its rank is a property of an epoch. A
+ * table has one starter (starter.h), which starts and signals the processes. What happens to them is reported
+ * by events; the launcher's policy (policy.h) decides what an event means, an agent passes it on. */
+#ifndef HVD_LAUNCH_PROCESSES_H
+#define HVD_LAUNCH_PROCESSES_H
+
+#include "frames.h"
+#include "guard.h"
+#include "hosts.h"
+#include "options.h"
+#include "output.h"
+
+#include "net/addresses.h"
+
+#define TABLE_SIGNALS 5
+
+struct agents;
+struct starter_ops;
+struct table;
+
+/* How far the end of a process has got. */
+enum step {
+    STEP_NONE, /* runs */
+    STEP_OWN,  /* may end by itself until the deadline */
+    STEP_TERM, /* got SIGTERM */
+    STEP_KILL  /* got SIGKILL */
+};
+
+struct process {
+    struct table *table;
+    int slot;           /* HOROVOD_SLOT: the process's name in all epochs, and its index in the table */
+    struct place place; /* in the epoch of the table */
+    int pid;            /* also of its process group, on its host; 0: not started */
+    bool running;       /* the process itself */
+    bool gone;          /* its whole process group has ended; pid must no longer be used */
+    enum step step;
+    int64_t deadline; /* of the step, clock_now's */
+    int64_t started, ended;
+    int exit_code;  /* as in a shell: 128 + signal */
+    int signal;     /* that ended it, or 0 */
+    bool signalled; /* by the launcher */
+    bool failed;    /* and not by the launcher's signal */
+    struct output outputs[OUTPUTS];
+};
+
+enum event_kind {
+    EVENT_PREPARED,      /* all hosts can start processes */
+    EVENT_ASSIGNED,      /* the assignments of the epoch are published */
+    EVENT_NOT_STARTED,   /* the command could not be started; exit_code: a shell's (126, 127), or 0 */
+    EVENT_ENDED,         /* the process has ended; exit_code, signal */
+    EVENT_HOST_FAILED,   /* hosts could not be prepared, which has been reported; exit_code */
+    EVENT_HOST_LOST,     /* the connection to a host has ended, and its processes count as gone */
+    EVENT_HOST_SILENT,   /* a host has been silent for too long, and its processes count as gone */
+    EVENT_OUTPUT_FAILED, /* the launcher can't write; exit_code */
+    EVENT_SIGNALLED      /* somebody has sent a signal to the launcher, or to the agent of a host */
+};
+
+struct event {
+    enum event_kind kind;
+    struct process *process; /* NULL: it concerns no process */
+    int exit_code, signal;
+    const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
+};
+
+struct table {
+    const struct options *options;
+    const struct settings *settings;
+    struct hosts *hosts;
+    const struct starter_ops *starter;
+    struct process **list; /* [count] by slot; in an agent those of its host, in the order of their start */
+    int count;
+    int epoch, size; /* the epoch that has begun, and its number of ranks */
+    char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
+    hvd_rendezvous *rendezvous;                 /* if this process serves it */
+    char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
+    int input;                                  /* stdin of rank 0 */
+    int function;          /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
+    uint64_t file_limit;   /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
+    struct agents *agents; /* of the starter `agents` */
+    struct guard *guard;
+    uv_loop_t loop;
+    uv_timer_t clock; /* ticks only while a process has a deadline */
+    uv_signal_t signals[TABLE_SIGNALS];
+    void (*happened)(struct table *table, const struct event *event);
+    struct sink sinks[2];
+    struct sink *out, *err; /* one and the same when stdout and stderr are one file */
+    bool ending;            /* the job is to end: its exit code is decided */
+    int64_t drained;        /* when to give up on output after the last process; 0: not yet */
+};
+
+/* Opens the streams and watches for signals; table->loop is initialised. */
+hvd_code table_open(struct table *table, hvd_status *status);
+/* Kills what is left, and frees all but the rows of the agents. */
+void table_close(struct table *table);
+
+/* Adds a row, whose process is not started. NULL: out of memory. */
+struct process *table_add(struct table *table, int slot, const struct place *place);
+
+/* Serves the rendezvous at these addresses, and fills rendezvous_address. */
+hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd_status *status);
+
+/* Takes every process at least to `step`, at once; each step after it follows grace_seconds later. */
+void table_end(struct table *table, enum step step);
+
+/* Returns true once all processes are gone and their output has been read, or is given up. */
+bool table_finished(struct table *table);
+
+/* Marks the process as ended; report the event afterwards. */
+void process_ended(struct process *process, int exit_code, int signal);
+
+/* The process has ended: what it has started gets a moment to end, too. */
+void process_end_rest(struct process *process);
+
+void process_signal(struct process *process, int signal);
+
+/* For --output-filename: makes the folder of the rank, and the files for what it prints; for --task the file
+ * of the result. */
+hvd_code process_copy_outputs(struct process *process, hvd_status *status);
+
+/* Passes on unfinished lines, and reads no more. */
+void process_close_outputs(struct process *process);
+
+/* The host that the process runs on. */
+static inline const struct host *process_host(const struct process *process)
+{
+    return &process->table->hosts->list[process->place.host];
+}
+
+#endif

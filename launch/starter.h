@@ -1,0 +1,34 @@
+/* starter.h - the table of what starts the processes of a job: `local`, as children of this process, and
+ * `agents`, as children of one agent on each host. One thread, the loop's.
+ *
+ * The order of calls is open, assign, and start for each process. Each of the first two is followed by an
+ * event, possibly before it returns. A function that is NULL has nothing to do. */
+#ifndef HVD_LAUNCH_STARTER_H
+#define HVD_LAUNCH_STARTER_H
+
+#include "processes.h"
+
+struct starter_ops {
+    /* Prepares the hosts and serves the rendezvous: EVENT_PREPARED or EVENT_HOST_FAILED follows. */
+    hvd_code (*open)(struct table *table, hvd_status *status);
+    /* Publishes which slot is which rank: EVENT_ASSIGNED or EVENT_HOST_FAILED follows. */
+    hvd_code (*assign)(struct table *table, const struct epoch *epoch, hvd_status *status);
+    /* Starts the process of the row. On failure exit_code of the row is a shell's (126, 127), or 0. What is
+     * found out later is reported as EVENT_NOT_STARTED. */
+    hvd_code (*start)(struct process *process, hvd_status *status);
+    /* Sends the signal to the process group; it is not gone. */
+    void (*signal)(const struct process *process, int signal);
+    /* Returns true if the whole process group has ended, or `given_up`; its number is forgotten then. */
+    bool (*gone)(const struct process *process, bool given_up);
+    /* A child of this process has ended. Not every child has a row. */
+    void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
+    void (*turn)(struct table *table);            /* after each turn of the loop */
+    bool (*connected)(const struct table *table); /* more output or events may come */
+    bool (*sending)(const struct table *table);   /* output is known to be on its way */
+    void (*close)(struct table *table);           /* ends all connections */
+    void (*free)(struct table *table);            /* after the loop has closed its handles */
+};
+
+extern const struct starter_ops local_starter, agents_starter;
+
+#endif
